@@ -12,16 +12,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use attach::Record;
+use attach::{PodView, Record};
 use cni::ContainerId;
 use linux::{Netns, NetnsId};
 
 use crate::Agent;
 
+/// A sandbox that lives: what of its record all others' are compared with. A record has its networks too, and a node two hundred of them.
+pub(crate) struct Living {
+    pub(crate) sandbox: ContainerId,
+    /// Without its annotations.
+    pub(crate) pod: PodView,
+    pub(crate) is_made: bool,
+    pub(crate) made_at: Option<u64>,
+    netns_id: NetnsId,
+}
+
+// === impl Living ===
+
+impl From<Record> for Living {
+    fn from(record: Record) -> Self {
+        let (is_made, Record { sandbox, pod, made_at, netns_id, .. }) = (record.is_made(), record);
+        Living { sandbox, pod: PodView { networks: None, default_network: None, ..pod }, is_made, made_at, netns_id }
+    }
+}
+
 impl Agent {
     /// Those of these sandboxes that are abandoned, as far as one look can tell.
-    pub(crate) fn abandoned(&self, living: &[Record]) -> BTreeSet<ContainerId> {
-        let suspects: Vec<&Record> = living.iter().filter(|record| self.has_no_pod(record, living)).collect();
+    pub(crate) fn abandoned(&self, living: &[Living]) -> BTreeSet<ContainerId> {
+        let suspects: Vec<&Living> = living.iter().filter(|record| self.has_no_pod(record, living)).collect();
         if suspects.is_empty() {
             return BTreeSet::new();
         }
@@ -29,12 +48,12 @@ impl Agent {
         suspects.into_iter().filter(|record| !in_use.contains_key(&record.netns_id)).map(|record| record.sandbox.clone()).collect()
     }
 
-    fn has_no_pod(&self, record: &Record, living: &[Record]) -> bool {
+    fn has_no_pod(&self, record: &Living, living: &[Living]) -> bool {
         if self.cluster.synced().missing().is_some() || record.pod.uid.is_none() {
             return false;
         }
         let is_gone = self.cluster.pod(&record.pod.namespace, &record.pod.name).is_none_or(|pod| Some(&pod.uid) != record.pod.uid.as_ref());
-        let is_newer = |other: &Record| other.pod.uid == record.pod.uid && other.is_made() && other.made_at > record.made_at;
+        let is_newer = |other: &Living| other.pod.uid == record.pod.uid && other.is_made && other.made_at > record.made_at;
         is_gone || living.iter().any(is_newer)
     }
 }

@@ -87,6 +87,7 @@ impl Agent {
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
         drop(own);
+        let _room = self.room.take(plan.memory(view))?;
         for taken in &plan.taken {
             self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
         }

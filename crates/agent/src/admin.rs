@@ -197,8 +197,9 @@ impl Agent {
         let mut o = Object::new();
         o.set("namespace", namespace);
         o.set("name", name);
-        let records: Vec<Record> = self.records.sandboxes()?.iter().filter_map(|s| self.records.read(s).ok().flatten()).collect();
-        let mut own: Vec<&Record> = records.iter().filter(|r| r.pod.namespace == namespace && r.pod.name == name).collect();
+        let sandboxes = self.records.sandboxes()?;
+        let records = sandboxes.iter().filter_map(|sandbox| self.records.read(sandbox).ok().flatten());
+        let mut own: Vec<Record> = records.filter(|record| record.pod.namespace == namespace && record.pod.name == name).collect();
         own.sort_by_key(|record| record.made_at);
         let report = self.reports.of(namespace, name);
         let pod = self.cluster.pod(namespace, name);

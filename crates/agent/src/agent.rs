@@ -24,6 +24,7 @@ use crate::log::Line;
 use crate::reconcile::Findings;
 use crate::report::Reports;
 use crate::retired::{self, Retired};
+use crate::room::Room;
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::shares::Shares;
 use crate::statuses::Statuses;
@@ -57,6 +58,8 @@ pub struct Agent {
     pub(crate) load: Load,
     /// Who may be served.
     pub(crate) shares: Arc<Shares>,
+    /// Memory of pods that are being attached.
+    pub(crate) room: Room,
     /// Warnings of calls that have been told.
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     pub(crate) events: Events,
@@ -119,6 +122,7 @@ impl Agent {
             findings: Findings::default(),
             load: Load::default(),
             shares: Shares::new(settings.workers),
+            room: Room::default(),
             warned: std::sync::Mutex::default(),
             events: Events::start(cluster.clone(), &runtime),
             waits: Waits::default(),

@@ -37,6 +37,7 @@ mod preflight;
 mod reconcile;
 mod report;
 mod retired;
+mod room;
 mod serve;
 pub mod settings;
 mod shares;

@@ -76,8 +76,18 @@ impl Agent {
             conf_dirs: settings.more_conf_dirs.iter().chain([&settings.conf_dir]).cloned().collect(),
             system_namespace: settings.multus_namespace.clone(),
         };
+        let mut bytes = 0;
         for reference in referred(settings, pod) {
             if let Some(definition) = self.definition(&reference, by)? {
+                bytes += definition.config.as_ref().map_or(0, String::len);
+                if bytes > MAX_NETWORKS {
+                    let why = "select fewer networks, or make their definitions smaller";
+                    let msg = format!(
+                        "network {reference}: with it, the definitions that the pod selects have {bytes} bytes: at most {MAX_NETWORKS} are \
+                         accepted; {why}"
+                    );
+                    return Err(CniError::new(Code::INVALID_CONFIG, msg));
+                }
                 known.definitions.insert(reference, definition);
             }
         }
@@ -176,6 +186,5 @@ fn referred(settings: &Settings, pod: &PodView) -> Vec<DefinitionRef> {
     named.extend(selections.into_iter().flatten().map(|s| s.definition));
     named.sort();
     named.dedup();
-    named.truncate(MAX_NETWORKS);
     named
 }

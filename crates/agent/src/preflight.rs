@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, plan};
+use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, network_of, plan};
 use cluster::{ClusterNetworks, Pod};
 use cni::{CniError, IfName, NetworkList};
 use npwg::{Definition, DefinitionRef};
@@ -108,11 +108,11 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
 
 /// What of a definition would be refused that no pod selects, for pods of its own namespace.
 fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, own: &ThisNode, note: &mut dyn FnMut(bool, String)) {
-    let list = match definition.network() {
+    let list = match network_of(definition) {
         Ok(Some(list)) => list,
         // A network of the node's own configuration.
         Ok(None) => return,
-        Err(e) => return note(true, CniError::from(e).within(format!("definition {reference}")).to_string()),
+        Err(e) => return note(true, e.within(format!("definition {reference}")).to_string()),
     };
     let case = Case {
         pod_namespace: &reference.namespace,

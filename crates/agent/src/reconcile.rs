@@ -20,13 +20,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use attach::{Lost, Record, RecordError};
+use attach::{Lost, PodView, Record, RecordError};
 use cluster::PodRef;
 use cni::ContainerId;
 use linux::Watch;
 use plugin::{Dirs, Host};
 
-use crate::abandoned::may_live;
+use crate::abandoned::{Living, may_live};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -191,7 +191,7 @@ impl Agent {
 
     fn compare(&self, host: &mut Host) {
         let begun = Instant::now();
-        let (mut round, mut found, mut living) = (Round::default(), BTreeMap::new(), Vec::new());
+        let (mut round, mut found, mut living) = (Round::default(), BTreeMap::new(), Vec::<Living>::new());
         let sandboxes = match self.records.sandboxes() {
             Ok(sandboxes) => sandboxes,
             Err(e) => return Line::error("reconcile").with("error", e).end(),
@@ -201,7 +201,7 @@ impl Agent {
             let differs = match self.one(&sandbox, host, &mut round) {
                 Ok(Some(record)) => {
                     let differs = self.differences(&record, host);
-                    living.push(record);
+                    living.push(record.into());
                     differs
                 }
                 Ok(None) => Vec::new(),
@@ -251,27 +251,27 @@ impl Agent {
             Err(e) => return Err(failed(e)),
         };
         let why = "its network namespace is gone, and there was no DEL";
-        self.detach_unasked(sandbox, record.as_ref(), why, host).map_err(NotFreed::Failed)?;
+        self.detach_unasked(sandbox, record.as_ref().map(|record| &record.pod), why, host).map_err(NotFreed::Failed)?;
         round.detached += 1;
         Ok(None)
     }
 
-    fn detach_unasked(&self, sandbox: &ContainerId, record: Option<&Record>, why: &str, host: &mut Host) -> Result<(), String> {
+    fn detach_unasked(&self, sandbox: &ContainerId, pod: Option<&PodView>, why: &str, host: &mut Host) -> Result<(), String> {
         let by = Instant::now() + PATIENCE;
         self.attacher_in_host().del(sandbox, Lost::EveryAddress, host, by).map_err(|e| e.to_string())?;
-        let pod = record.map(|r| format!("{}/{}", r.pod.namespace, r.pod.name)).unwrap_or_default();
+        let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default();
         Line::info("detached").with("container", sandbox).with("pod", pod).with("why", why).end();
         Ok(())
     }
 
     /// What this round and the one before take for abandoned.
-    fn detach_abandoned(&self, living: &[Record], host: &mut Host, round: &mut Round) {
+    fn detach_abandoned(&self, living: &[Living], host: &mut Host, round: &mut Round) {
         let now = self.abandoned(living);
         let before = std::mem::replace(&mut *lock(&self.findings.suspects), now.clone());
         for sandbox in now.intersection(&before) {
-            let record = living.iter().find(|record| record.sandbox == *sandbox);
+            let pod = living.iter().find(|one| one.sandbox == *sandbox).map(|one| &one.pod);
             let why = "its network namespace is empty, its pod is gone or has a newer sandbox, and there was no DEL";
-            match self.detach_unasked(sandbox, record, why, host) {
+            match self.detach_unasked(sandbox, pod, why, host) {
                 Ok(()) => round.detached += 1,
                 Err(e) => {
                     round.failed += 1;
@@ -298,17 +298,22 @@ impl Agent {
 
     /// Whether a sandbox is attached as this record of it says: since it was read, it may have been deleted, and even made anew.
     fn stands(&self, record: &Record) -> bool {
-        let same = |now: &Record| now.is_made() && now.made_at == record.made_at;
-        !self.records.is_retired(&record.sandbox) && self.records.read(&record.sandbox).is_ok_and(|now| now.as_ref().is_some_and(same))
+        self.still_attached(&record.sandbox, record.made_at).is_some()
+    }
+
+    /// The record of a sandbox that is attached, and was made then.
+    fn still_attached(&self, sandbox: &ContainerId, made_at: Option<u64>) -> Option<Record> {
+        let record = self.records.read(sandbox).ok()??;
+        (record.is_made() && record.made_at == made_at && !self.records.is_retired(sandbox)).then_some(record)
     }
 
     /// Writes the statuses that pods do not have, or have of an earlier sandbox. How many.
-    fn statuses_of(&self, living: &[Record]) -> usize {
+    fn statuses_of(&self, living: &[Living]) -> usize {
         if self.cluster.synced().missing().is_some() {
             return 0;
         }
-        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
-        for record in living.iter().filter(|r| r.is_made()) {
+        let mut newest: BTreeMap<(&str, &str), &Living> = BTreeMap::new();
+        for record in living.iter().filter(|one| one.is_made) {
             let newest = newest.entry((&record.pod.namespace, &record.pod.name)).or_insert(record);
             if record.made_at > newest.made_at {
                 *newest = record;
@@ -317,8 +322,9 @@ impl Agent {
         let mut written = 0;
         for ((namespace, name), record) in newest {
             let Some(pod) = self.cluster.pod(namespace, name).filter(|pod| Some(&pod.uid) == record.pod.uid.as_ref()) else { continue };
-            let text = self.status_of(record);
-            if !pod.has_status(&text) && self.stands(record) {
+            // Each is read again: together they may be larger than what an agent may have.
+            let Some(text) = self.still_attached(&record.sandbox, record.made_at).map(|record| self.status_of(&record)) else { continue };
+            if !pod.has_status(&text) {
                 written += 1;
                 self.statuses.follow(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() }, text);
             }

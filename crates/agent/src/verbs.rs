@@ -1,9 +1,9 @@
 //! CHECK, STATUS and GC, of every attachment of a pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attach::{Lost, Record, RecordError};
-use cni::{AttachmentId, CniError, Code, ContainerId, IfName};
+use cni::{AttachmentId, CniError, Code, ContainerId, IfName, NetworkList};
 use plugin::Host;
 
 use crate::Agent;
@@ -38,8 +38,11 @@ impl Agent {
     /// know hold besides.
     pub(crate) fn gc(&self, request: &Request, valid: &[AttachmentId], host: &mut Host) -> Result<(), CniError> {
         let mut errors: Vec<CniError> = Vec::new();
-        let mut lists = vec![self.default_network_now(&request.settings, request.by)?.list];
-        let (mut kept, mut gone): (Vec<Record>, Vec<ContainerId>) = (Vec::new(), Vec::new());
+        // Of each name one, as text: there may be two hundred records, and read, a network takes a multiple.
+        let default = self.default_network_now(&request.settings, request.by)?.list;
+        let mut lists = BTreeMap::from([(default.name, default.source)]);
+        let (mut kept, mut gone): (Vec<AttachmentId>, Vec<ContainerId>) = (Vec::new(), Vec::new());
+        let mut kept_sandboxes: BTreeSet<ContainerId> = BTreeSet::new();
         let mut unreadable: Vec<ContainerId> = Vec::new();
         let attacher = self.attacher(request);
         // A plugin's own collection would free the address of a link that is retired, and still there.
@@ -48,8 +51,15 @@ impl Agent {
             let is_valid = valid.iter().any(|v| v.container == sandbox);
             match self.records.read(&sandbox) {
                 Ok(Some(record)) => {
-                    lists.extend(record.steps.iter().map(|step| step.list.clone()));
-                    if is_valid { kept.push(record) } else { gone.push(sandbox) }
+                    if is_valid {
+                        kept.extend(attachments(&record));
+                        kept_sandboxes.insert(sandbox);
+                    } else {
+                        gone.push(sandbox);
+                    }
+                    for step in record.steps {
+                        lists.entry(step.list.name).or_insert(step.list.source);
+                    }
                 }
                 Ok(None) if is_valid => {}
                 Err(e) if is_valid && !matches!(e, RecordError::Lost { .. }) => {
@@ -73,7 +83,7 @@ impl Agent {
         }
         // Where the runtime names containers that another program attached, no plugin is asked to free what is nobody's: what they
         // have on which networks only that knows.
-        let is_here = |id: &AttachmentId| kept.iter().any(|r| r.sandbox == id.container) || unreadable.contains(&id.container);
+        let is_here = |id: &AttachmentId| kept_sandboxes.contains(&id.container) || unreadable.contains(&id.container);
         let stranger = valid.iter().find(|id| !is_here(id));
         if let Some(stranger) = stranger {
             let why = "another program attached it: unowned resources are not freed until the runtime has deleted it";
@@ -84,12 +94,11 @@ impl Agent {
         let names = self.interface_names(valid, &unreadable);
         let is_sure = all_detached && (unreadable.is_empty() || names.is_some());
         if stranger.is_none() && is_sure {
-            let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
             let chain = self.chain_of(request);
-            lists.retain(|list| unreadable.is_empty() || chain.is_builtin(list));
-            lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
-            lists.dedup_by(|a, b| a.name == b.name);
-            for list in lists {
+            for list in lists.into_values().filter_map(|source| NetworkList::parse(&source, None).ok()) {
+                if !unreadable.is_empty() && !chain.is_builtin(&list) {
+                    continue;
+                }
                 let may_be = |container: &ContainerId| {
                     let (container, network) = (container.clone(), list.name.clone());
                     let id = move |ifname: &IfName| AttachmentId {

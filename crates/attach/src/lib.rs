@@ -31,7 +31,10 @@ mod unreadable;
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, CheckAttachment, DelError, Lost, Sandbox};
-pub use plan::{Asked, Given, MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS, Networks, Plan, Planned, PodView, Refusal, Source, plan};
+pub use plan::{
+    Asked, Given, MAX_DEFINITION, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS, MAX_VALUES, Networks, Plan, Planned, PodView,
+    Refusal, Source, network_of, plan,
+};
 pub use policy::{
     AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Policy, PolicyError, Protection, Rule, Uses, lease_dirs, protected,
     taken_by_result,

@@ -12,8 +12,8 @@ mod names;
 mod resolve;
 
 use names::interface_names;
-pub use resolve::{MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS};
-use resolve::{Resolved, Resolver};
+pub use resolve::{MAX_DEFINITION, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS, MAX_VALUES, network_of};
+use resolve::{Resolved, Resolver, memory_of};
 
 /// What a pod says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -228,6 +228,13 @@ impl<'a> Asked<'a> {
 // === impl Plan ===
 
 impl Plan {
+    /// About how many bytes of memory it takes to attach this pod as planned.
+    pub fn memory(&self, pod: &PodView) -> usize {
+        let networks = self.attachments.iter().map(|planned| planned.list.source.as_slice());
+        let annotations = pod.networks.iter().chain(&pod.default_network).map(String::as_bytes);
+        networks.chain(annotations).map(memory_of).sum()
+    }
+
     /// The same for every pod: the first network is the default network, and gets the runtime's `runtimeConfig` (S55). The
     /// others get names that are not `taken`, as those of a container's other sandboxes are.
     ///

@@ -17,8 +17,8 @@ use crate::{PodView, RecordError, Told};
 /// The form of the file. A newer one is refused by name, never guessed at.
 pub(crate) const SCHEMA: u64 = 1;
 
-/// What a record may have, in bytes: no more is written than is read again. A sandbox of 256 attachments whose networks
-/// have 100 kB each needs a tenth of it.
+/// What a record may have, in bytes: no more is written than is read again. The networks of a pod need at most half a
+/// MiB of it, its annotations as much; the rest is for the results of external plugins.
 pub(crate) const MAX_FILE: usize = 256 << 20;
 
 /// One sandbox.

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What came of [`Attacher::restore`].
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The attachments of which something was missing, and of which pod each is.
+    /// The attachments of which something was missing, and of which pod each is, without its annotations.
     pub attachments: Vec<(PodView, PutBack)>,
     /// Whether rules over elements that were in place were missing.
     pub rules: bool,
@@ -90,7 +90,9 @@ impl Attacher {
                     restored.skipped.extend(all.iter().filter_map(Firewall::skipped));
                     batch.locks.extend(lock);
                     batch.elements += all.iter().map(|one| one.restore.wanted().len()).sum::<usize>();
-                    batch.pods.extend(all.iter().map(|_| record.pod.clone()));
+                    // A pod may have 256 attachments, and its annotations 256 KiB.
+                    let pod = PodView { networks: None, default_network: None, ..record.pod };
+                    batch.pods.extend(all.iter().map(|_| pod.clone()));
                     batch.attachments.extend(all);
                 }
                 Ok(None) => {}

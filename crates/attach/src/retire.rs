@@ -25,7 +25,7 @@ use plugin::{Host, Teardown};
 
 use crate::execute::busy;
 use crate::records::{SandboxLock, Tombstone};
-use crate::{Attacher, DelError, Lost, Record, RecordError, Sandbox};
+use crate::{Attacher, DelError, Lost, Record, Sandbox};
 
 /// What came of the first half of a DEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ enum Begun {
     Done,
     /// With the others.
     Together(Finishing),
-    /// After the others, as it has external plugins, or no record that can be read.
-    Alone(SandboxLock, Box<Result<Option<Record>, RecordError>>),
+    /// After the others, as it has external plugins, or no record that can be read. It is read again then: many may be large.
+    Alone(SandboxLock),
 }
 
 /// What is collected of a sandbox.
@@ -172,7 +172,7 @@ impl Attacher {
         for ((at, sandbox), result) in sandboxes.iter().enumerate().zip(&mut results) {
             match self.begin_to_finish(sandbox, at, &mut teardown, host, by) {
                 Ok(Begun::Together(one)) => together.push(one),
-                Ok(Begun::Alone(lock, read)) => alone.push((at, lock, read)),
+                Ok(Begun::Alone(lock)) => alone.push((at, lock)),
                 Ok(Begun::Done) => {}
                 Err(e) => *result = Err(e),
             }
@@ -187,9 +187,9 @@ impl Attacher {
             linux::crash_point!("finish-unforgotten");
             *result = if errors.is_empty() { self.forget(sandbox) } else { Err(DelError { errors }) };
         }
-        for (at, _lock, read) in alone {
+        for (at, _lock) in alone {
             let (Some(sandbox), Some(result)) = (sandboxes.get(at), results.get_mut(at)) else { continue };
-            *result = self.remove(sandbox, *read, Lost::EveryAddress, host, by.work);
+            *result = self.remove(sandbox, self.records.read(sandbox), Lost::EveryAddress, host, by.work);
         }
         results
     }
@@ -218,7 +218,7 @@ impl Attacher {
                 let errors = self.collect(&record, teardown, host, by.work)?;
                 Ok(Begun::Together(Finishing { at, attachments: begin..teardown.attachment(), errors, _lock: lock }))
             }
-            read => Ok(Begun::Alone(lock, Box::new(read))),
+            _ => Ok(Begun::Alone(lock)),
         }
     }
 

@@ -26,12 +26,14 @@ mod error;
 mod object;
 mod print;
 mod read;
+mod size;
 mod value;
 
 pub use error::{ParseError, ReadError};
 pub use object::Object;
 pub use print::{compact, indented};
 pub use read::{read, read_object};
+pub use size::Size;
 pub use value::{Value, parse, parse_at_most};
 
 /// The number of an input's bytes above which [`parse`] refuses it: 16 MiB. Far more than any configuration that a

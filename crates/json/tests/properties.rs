@@ -28,6 +28,15 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// How many values there are in one, itself included.
+fn count(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(count).sum::<usize>(),
+        Value::Object(object) => 1 + object.iter().map(|(_, value)| count(value)).sum::<usize>(),
+        _ => 1,
+    }
+}
+
 /// The key with the case of some letters changed.
 fn respelled(key: &'static str) -> impl Strategy<Value = String> {
     prop::collection::vec(any::<bool>(), key.len()).prop_map(move |upper| {
@@ -51,6 +60,12 @@ proptest! {
         prop_assert_eq!(&again, &value);
         prop_assert_eq!(json::compact(&again), &*text);
         let indented = json::indented(&value, 4);
+        // What is counted without reading.
+        for text in [&text, &indented] {
+            let size = json::Size::of(text.as_bytes());
+            prop_assert_eq!(size.depth, value.depth());
+            prop_assert!((count(&value)..=2 * count(&value)).contains(&size.values), "{:?} of {}", size, text);
+        }
         prop_assert_eq!(json::parse(indented.as_bytes()), Ok(value));
     }
 

@@ -51,8 +51,8 @@ pub use keys::{SELECTION_KEYS, SelectionKey};
 pub use name::{NameProblem, NameRule};
 pub use problem::{Place, Problem, SelectionError, SelectionErrors};
 pub use selection::{
-    Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ELEMENTS, MIGRATION, NETWORKS, PortMapping, Protocol, RequestedIp, Selection,
-    default_network, default_routes, parse,
+    Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ANNOTATION_VALUES, MAX_ELEMENTS, MIGRATION, NETWORKS, PortMapping, Protocol,
+    RequestedIp, Selection, default_network, default_routes, parse,
 };
 pub use status::{NETWORK_STATUS, NetworkStatus, StatusIps, to_json};
 pub use status_read::{StatusError, parse_status};

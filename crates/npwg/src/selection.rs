@@ -28,6 +28,9 @@ pub const MAX_ELEMENTS: usize = 256;
 /// The bytes of one annotation at the most: what the API server takes for all annotations of an object together.
 pub const MAX_ANNOTATION: usize = 256 << 10;
 
+/// The values of one annotation in JSON at the most: read, each takes up to thirty times its text.
+pub const MAX_ANNOTATION_VALUES: usize = 4096;
+
 /// One attachment that a pod asks for, checked (S18 to S28).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
@@ -233,6 +236,10 @@ fn raw_elements(annotation: &str, errors: &mut SelectionErrors) -> Result<Vec<(u
 }
 
 fn json_form(annotation: &str, errors: &mut SelectionErrors) -> Result<Vec<(usize, Object)>, Problem> {
+    let values = json::Size::of(annotation.as_bytes()).values;
+    if values > MAX_ANNOTATION_VALUES {
+        return Err(Problem::TooMany { what: "values", count: values, max: MAX_ANNOTATION_VALUES });
+    }
     let list = match json::parse(annotation.as_bytes()) {
         Ok(Value::Array(list)) => list,
         Ok(Value::Object(_)) => return Err(Problem::NotInAList),

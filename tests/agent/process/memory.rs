@@ -133,6 +133,121 @@ fn the_shipped_limit_is_enough_whatever_others_make() {
     node.kill9();
 }
 
+/// What definitions become once they are read: thirty times as large. What is refused leaves nothing; of what is accepted, pods have the
+/// most that they may, one after the other and all at once.
+#[test]
+#[ignore = "computes for a minute: cargo xtask test limits"]
+fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
+    const PODS: usize = 40;
+    let limit = MemoryLimit::new("grown", shipped(AGENT));
+    let api = Api::own();
+    let node = &Node::new(&api, "grown", "reconcileEvery: 5s");
+    let config = |keys: &str| format!(r#"{{"cniVersion":"1.0.0","name":"x","type":"bridge","bridge":"evil9"{keys}}}"#);
+    let zeros = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+    let nested = |keys: &str| (0..115).fold(zeros(60_000), |inner, _| format!(r#"{{{keys}"ipam":{inner}}}"#));
+    let types = r#""type":"a","Type":"b","tYpe":"c","tyPe":"d","typE":"e","TYpe":"f","TYPE":"g","#;
+    node.define("nested", &config(&format!(r#","ipam":{}"#, nested(""))));
+    node.define("spelled", &config(&format!(r#","ipam":{}"#, nested(types))));
+    node.define("flat", &config(&format!(r#","x":{}"#, zeros(62_000))));
+    // Each mapping might mean each of its ports with each of its protocols.
+    let mapping = format!("{}{}", r#""hostPort":1,"#.repeat(900), r#""protocol":"x","#.repeat(900));
+    node.define("combined", &config(&format!(r#","runtimeConfig":{{"portMappings":[{{{mapping}"x":0}}]}}"#)));
+    node.define("most", &config(&format!(r#","x":{},"y":"{}"#, zeros(1950), "y".repeat(56 << 10))));
+    for n in 0..PODS {
+        node.define(&format!("long-{n}"), &config(&format!(r#","x":"{}""#, "x".repeat(120 << 10))));
+    }
+    let within = |when: &str| {
+        println!("{when}: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
+        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
+    };
+    let start = || {
+        node.launch();
+        limit.holds_for(node.pid());
+        node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    };
+    start();
+    let every_long: Vec<String> = (0..PODS).map(|n| format!("long-{n}")).collect();
+    let zeros_for_plugins = format!(r#"[{{"name":"most","cni-args":{{"x":{}}}}}]"#, zeros(100_000));
+    let sixteen = |name: &str| [name; 16].join(",");
+    let definitions = ["nested", "spelled", "flat", "combined", "most"].map(sixteen);
+    let selections: Vec<String> = definitions.into_iter().chain([every_long.join(","), zeros_for_plugins]).collect();
+    let refused: Vec<_> = (0..14).map(|n| node.pod(&format!("refused{n}"), &selections[n % selections.len()])).collect();
+    std::thread::scope(|scope| {
+        for pod in &refused {
+            scope.spawn(move || {
+                let outcome = pod.add();
+                assert_eq!(outcome.error()["code"], json!(7), "{outcome:?}");
+                pod.must("DEL");
+            });
+        }
+    });
+    drop(refused);
+    within("definitions that are refused");
+    let pods: Vec<_> = (0..PODS).map(|n| node.pod(&format!("most{n}"), "most,most,most,most")).collect();
+    let (first, others) = pods.split_at(12);
+    first.iter().for_each(|pod| drop(pod.must("ADD")));
+    within("pods with the largest networks, one after the other");
+    std::thread::scope(|scope| {
+        for pod in others {
+            // As a kubelet does, which tries again.
+            scope.spawn(move || {
+                node.until("a large pod is attached", || {
+                    let outcome = pod.add();
+                    assert!(outcome.code == 0 || outcome.error()["code"] == json!(11), "{outcome:?}");
+                    outcome.code == 0
+                });
+            });
+        }
+    });
+    within("pods with the largest networks, all at once");
+    let small = node.pod("small", "mac1,mac2,mac3");
+    small.must("ADD");
+    small.must("DEL");
+    let compared = || node.log().matches(" reconcile ").count();
+    node.kill9();
+    let before = compared();
+    start();
+    node.until("all are compared, twice", || compared() >= before + 2);
+    within("records of pods with the largest networks");
+    std::thread::scope(|scope| pods.iter().for_each(|pod| drop(scope.spawn(move || pod.must("DEL")))));
+    node.until("all are finished", || node.status()["sandboxes"] == json!(0));
+    within("DELs of pods with the largest networks");
+    drop((pods, small));
+    node.kill9();
+}
+
+/// Records that are larger than what is accepted now: each is read, and none is kept. Together they once ended every agent that started.
+#[test]
+#[ignore = "computes for a minute: cargo xtask test limits"]
+fn an_agent_starts_with_records_that_are_too_large_together() {
+    let limit = MemoryLimit::new("records", shipped(AGENT));
+    let api = Api::own();
+    let node = Node::new(&api, "records", "reconcileEvery: 2s");
+    node.define("flat", r#"{"cniVersion":"1.0.0","name":"x","type":"bridge","bridge":"evil9","x":[1234567]}"#);
+    node.restart();
+    let pods: Vec<_> = (0..12).map(|n| node.pod(&format!("large{n}"), &["flat"; 16].join(","))).collect();
+    pods.iter().for_each(|pod| drop(pod.must("ADD")));
+    node.kill9();
+    for pod in &pods {
+        let path = node.host.path(format!("/var/lib/netloom/sandboxes/{}.json", pod.sandbox()));
+        let record = std::fs::read_to_string(&path).unwrap();
+        let large = record.replace("1234567", &(String::from("0,").repeat(19_999) + "0"));
+        assert!(large.len() > 16 * 39_000, "{} bytes", large.len());
+        std::fs::write(&path, large).unwrap();
+    }
+    let compared = || node.log().matches(" reconcile ").count();
+    let before = compared();
+    node.launch();
+    limit.holds_for(node.pid());
+    node.until("all are compared, three times", || !node.lives() || compared() >= before + 3);
+    assert!(node.lives(), "the kernel has ended the agent; its log ends:\n{}", node.tail());
+    println!("records: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
+    assert_eq!(node.status()["sandboxes"], json!(pods.len()));
+    pods.iter().for_each(|pod| drop(pod.must("DEL")));
+    drop(pods);
+    node.kill9();
+}
+
 /// Pods that somebody binds to the node himself: most are over, and the annotations of each are as long as they may be.
 #[test]
 #[ignore = "computes for a minute: cargo xtask test limits"]

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use attach::Record;
 use cluster::Phase;
 use cni::ContainerId;
 use ipam::KeptFor;
@@ -21,6 +20,7 @@ use pool::{Block, Family, State};
 
 use super::in_use::InUse;
 use crate::Agent;
+use crate::abandoned::Living;
 use crate::log::Line;
 
 /// An address, and the attachment for which it is kept.
@@ -72,12 +72,12 @@ impl Agent {
     }
 
     /// Whether anybody says that the attachment may be there: its pod lives and has no other sandbox, or its container is known.
-    fn may_have(&self, of: &KeptFor, records: &[Record], files: &[String]) -> bool {
+    fn may_have(&self, of: &KeptFor, records: &[Living], files: &[String]) -> bool {
         let Some((namespace, name)) = of.pod.split_once('/') else { return true };
         let over = |phase| matches!(phase, Phase::Succeeded | Phase::Failed);
         let lives = self.cluster.pod(namespace, name).is_some_and(|pod| !over(pod.phase));
-        let own = |record: &&Record| record.pod.namespace == namespace && record.pod.name == name;
-        let anew = records.iter().filter(own).any(|record| record.is_made() && record.sandbox.to_string() != of.container);
+        let own = |record: &&Living| record.pod.namespace == namespace && record.pod.name == name;
+        let anew = records.iter().filter(own).any(|record| record.is_made && record.sandbox.to_string() != of.container);
         if lives && !anew {
             return true;
         }
@@ -86,9 +86,14 @@ impl Agent {
     }
 
     /// `None` if one cannot be read.
-    fn all_records(&self) -> Option<Vec<Record>> {
+    fn all_records(&self) -> Option<Vec<Living>> {
         let sandboxes = self.records.sandboxes().ok()?;
-        sandboxes.iter().filter_map(|sandbox| self.records.read(sandbox).transpose()).collect::<Result<_, _>>().ok()
+        sandboxes
+            .iter()
+            .filter_map(|sandbox| self.records.read(sandbox).transpose())
+            .map(|record| record.map(Living::from))
+            .collect::<Result<_, _>>()
+            .ok()
     }
 
     /// The names of what runtimes, and Multus, keep of attachments: each has its container's ID in it. `None` if they cannot be read.

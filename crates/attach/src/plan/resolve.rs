@@ -3,11 +3,12 @@
 use std::fmt;
 
 use cni::{CniError, Code, NetworkList};
-use json::{Object, Value};
-use npwg::{DefinitionRef, Selection};
+use json::{Object, Size, Value};
+use npwg::{Definition, DefinitionRef, Selection};
 
 use super::{Asked, Given, Networks, Refusal, Source};
 use crate::device::Choice;
+use crate::policy::folded;
 use crate::{Case, Device, Protection, Uses};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
@@ -16,8 +17,29 @@ pub const MAX_DEFINITION: usize = 128 << 10;
 /// The plugins of a definition at the most. Real ones have up to six.
 pub const MAX_PLUGINS: usize = 64;
 
+/// The values of a definition's configuration at the most: read, each takes up to thirty times its text. Real ones have up to some
+/// hundred.
+pub const MAX_VALUES: usize = 2048;
+
+/// The levels of lists and objects in a definition's configuration at the most. Real ones have up to eight.
+pub const MAX_LEVELS: usize = 16;
+
+/// How often an object of a definition may have a key, in all its spellings. What is named so often in one place is held against the node's
+/// own in every combination.
+const MAX_REPEATS: usize = 2;
+
 /// The bytes of all networks of one pod at the most, as they are kept in its record.
-pub const MAX_NETWORKS: usize = 2 << 20;
+pub const MAX_NETWORKS: usize = 256 << 10;
+
+/// The values of all networks of one pod at the most.
+pub const MAX_NETWORKS_VALUES: usize = 8192;
+
+/// What configurations take.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    bytes: usize,
+    values: usize,
+}
 
 /// A network that was found, and what is sent along.
 pub(super) struct Resolved {
@@ -33,8 +55,43 @@ pub(super) struct Resolver<'a> {
     asked: &'a Asked<'a>,
     networks: &'a dyn Networks,
     choice: Choice<'a>,
+    /// Of the networks so far.
+    load: Load,
     /// What is taken of the node's own, where that is only warned of.
     pub(super) taken: Vec<Refusal>,
+}
+
+// === impl Load ===
+
+impl Load {
+    fn of(text: &[u8]) -> Self {
+        Load { bytes: text.len(), values: Size::of(text).values }
+    }
+
+    /// With so many copies of another one.
+    fn with(self, copies: usize, other: Load) -> Self {
+        Load { bytes: self.bytes + copies * other.bytes, values: self.values + copies * other.values }
+    }
+
+    /// # Errors
+    /// If one pod must not have as much.
+    fn check(self) -> Result<(), CniError> {
+        let Load { bytes, values } = self;
+        if bytes <= MAX_NETWORKS && values <= MAX_NETWORKS_VALUES {
+            return Ok(());
+        }
+        let msg = format!(
+            "with this network, the configurations of the pod's networks have {bytes} bytes and {values} values together: at most \
+             {MAX_NETWORKS} bytes and {MAX_NETWORKS_VALUES} values are accepted; select fewer networks, or make their definitions smaller"
+        );
+        Err(CniError::new(Code::INVALID_CONFIG, msg))
+    }
+}
+
+/// About how many bytes of memory a text takes while its pod is attached: the plan and the record each have it as text and as what was
+/// read of it.
+pub(super) fn memory_of(text: &[u8]) -> usize {
+    4 * text.len() + 128 * Size::of(text).values
 }
 
 // === impl Resolver ===
@@ -43,13 +100,13 @@ impl<'a> Resolver<'a> {
     pub(super) fn new(asked: &'a Asked<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
         let named = sources.iter().filter_map(Source::selection);
         let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
-        Resolver { asked, networks, choice: Choice::new(asked.devices, named), taken: Vec::new() }
+        Resolver { asked, networks, choice: Choice::new(asked.devices, named), load: Load::default(), taken: Vec::new() }
     }
 
     /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
     pub(super) fn all(&mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
         let mut given = given.iter();
-        let (mut wanted, mut size) = (Vec::with_capacity(sources.len()), 0);
+        let mut wanted = Vec::with_capacity(sources.len());
         for source in sources {
             let resolved = match source {
                 // Where pods have no default network, there is nothing to attach.
@@ -61,14 +118,15 @@ impl<'a> Resolver<'a> {
                 Source::DefaultOf(selection) => self.selected(selection, true, refusals),
                 Source::Selection(selection) => self.selected(selection, false, refusals),
             };
-            size += resolved.as_ref().map_or(0, |r| r.list.source.len());
-            wanted.push((source.clone(), resolved));
-            if size > MAX_NETWORKS {
-                let why = "select fewer networks, or make their definitions smaller";
-                let msg = format!("the configurations of the pod's networks are larger than {MAX_NETWORKS} bytes together: {why}");
-                refusals.push(Refusal { what: String::new(), error: CniError::new(Code::INVALID_CONFIG, msg) });
-                break;
+            if let Some(resolved) = &resolved {
+                self.load = self.load.with(1, Load::of(&resolved.list.source));
+                if let Err(error) = self.load.check() {
+                    let name = source.selection().map_or_else(|| resolved.list.name.to_string(), ToString::to_string);
+                    refusals.push(Refusal { what: format!("network {name}"), error });
+                    break;
+                }
             }
+            wanted.push((source.clone(), resolved));
         }
         wanted
     }
@@ -106,6 +164,9 @@ impl<'a> Resolver<'a> {
             refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
             return None;
         }
+        // Each plugin gets a copy; that there is too much of them is known before.
+        let args = selection.args(None).map(|args| Load::of(json::compact(&args).as_bytes())).unwrap_or_default();
+        Load::of(&list.source).with(list.plugins.len(), args).check().map_err(&mut refuse).ok()?;
         list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
         // A device that the kubelet gave the pod needs nobody else's permission.
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
@@ -182,19 +243,61 @@ fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<Network
         let msg = format!("cannot find a network-attachment-definition ({name}) in namespace ({namespace})");
         return Err(CniError::new(Code::INVALID_CONFIG, msg));
     };
+    match network_of(definition)? {
+        Some(list) => Ok(list),
+        None => networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node")),
+    }
+}
+
+/// The network that a definition describes; `None` where it means one of the node's disk.
+///
+/// # Errors
+/// If it describes none, or a larger one than is accepted.
+pub fn network_of(definition: &Definition) -> Result<Option<NetworkList>, CniError> {
     let size = definition.config.as_ref().map_or(0, String::len);
     if size > MAX_DEFINITION {
         let why = format!("{size} bytes are too large: at most {MAX_DEFINITION} are accepted");
         return Err(CniError::invalid("spec.config", why));
     }
-    let Some(list) = definition.network()? else {
-        return networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node"));
-    };
+    // Before it is read: read, it may be thirty times as large.
+    let Size { values, depth } = definition.config.as_ref().map(|config| Size::of(config.as_bytes())).unwrap_or_default();
+    if values > MAX_VALUES {
+        let why = format!("{values} values are too many: at most {MAX_VALUES} are accepted; split it into several definitions");
+        return Err(CniError::invalid("spec.config", why));
+    }
+    if depth > MAX_LEVELS {
+        let why = format!("{depth} levels of lists and objects are too deep: at most {MAX_LEVELS} are accepted; nest fewer");
+        return Err(CniError::invalid("spec.config", why));
+    }
+    let Some(list) = definition.network()? else { return Ok(None) };
     match list.plugins.len() {
         count if count > MAX_PLUGINS => {
             let why = format!("{count} plugins are too many: at most {MAX_PLUGINS} are accepted");
             Err(CniError::invalid("spec.config.plugins", why))
         }
-        _ => Ok(list),
+        _ => match list.plugins.iter().find_map(|plugin| too_often(plugin.raw())) {
+            None => Ok(Some(list)),
+            Some(key) => {
+                let why = format!("an object has the key {key:?} more than {MAX_REPEATS} times: keep the last one");
+                Err(CniError::invalid("spec.config", why))
+            }
+        },
+    }
+}
+
+/// The beginning of a key that an object has too often.
+fn too_often(object: &Object) -> Option<String> {
+    let mut keys: Vec<String> = object.iter().map(|(key, _)| folded(key).collect()).collect();
+    keys.sort_unstable();
+    let same = keys.chunk_by(|a, b| a == b).find(|same| same.len() > MAX_REPEATS).and_then(<[String]>::first);
+    let own = same.map(|key| key.chars().take(60).collect());
+    own.or_else(|| object.iter().find_map(|(_, value)| too_often_below(value)))
+}
+
+fn too_often_below(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(list) => list.iter().find_map(too_often_below),
+        Value::Object(object) => too_often(object),
+        _ => None,
     }
 }

@@ -356,5 +356,44 @@ fn what_is_far_too_much_is_refused_in_few_words() {
     assert_eq!(refused, ["network a/plain: spec.config.plugins: 65 plugins are too many: at most 64 are accepted"]);
     let large = with(config(&format!(r#","x":"{}""#, "x".repeat(100 << 10))));
     let refused = planned(&large, &("plain,".repeat(100) + "plain"));
-    assert!(refused.len() == 1 && refused[0].contains("larger than 2097152 bytes together: select fewer networks"), "{refused:?}");
+    let says = "values together: at most 262144 bytes and 8192 values are accepted; select fewer networks, or make";
+    let begins = "network a/plain: with this network, the configurations of the pod's networks have 30";
+    assert!(refused.len() == 1 && refused[0].starts_with(begins) && refused[0].contains(says), "{refused:?}");
+}
+
+/// Of 121 kB the agent took 240 MB and a second: it is refused before it is read.
+#[test]
+fn what_is_far_too_much_once_it_is_read_is_refused_by_its_text() {
+    let plain = |config: String, selections: &str| {
+        let mut networks = fixture();
+        networks.definitions.get_mut("a/plain").unwrap().config = Some(config);
+        plan(&Asked::new(&pod(selections), &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+    };
+    let with = |keys: &str| format!(r#"{{"cniVersion":"1.0.0","name":"x","type":"bridge","bridge":"evil9"{keys}}}"#);
+    let zeros = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+    let nested = |levels: usize, within: &str| (0..levels).fold(within.to_owned(), |inner, _| format!(r#"{{"ipam":{inner}}}"#));
+    for (config, says) in [
+        (with(&format!(r#","ipam":{}"#, nested(115, &zeros(60_000)))), "60121 values are too many: at most 2048 are accepted; split it"),
+        (with(&format!(r#","x":{}"#, zeros(62_000))), "values are too many"),
+        (with(&format!(r#","ipam":{}"#, nested(115, "0"))), "116 levels of lists and objects are too deep: at most 16 are accepted"),
+        // What is named so often is held against the node's own in every combination: three thousand times three thousand.
+        (
+            with(r#","ipam":{"subnet":"10.1.0.0/24","Gateway":"10.1.0.1","gateway":"10.1.0.2","GATEWAY":"10.1.0.3"}"#),
+            r#"the key "gateway" more"#,
+        ),
+        (with(r#","x":[{"ma\u017fter":1,"master":2,"Master":3}]"#), r#"the key "master" more than 2 times: keep the last one"#),
+    ] {
+        let refused = plain(config, "plain").unwrap_err();
+        assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: spec.config: ") && refused[0].contains(says), "{refused:?}");
+    }
+    // At its limits one is accepted, and a pod may have four of them.
+    let most = with(&format!(r#","type":"bridge","ipam":{},"x":{}"#, nested(14, "0"), zeros(2000)));
+    assert_eq!(plain(most.clone(), "plain,plain,plain,plain").unwrap().attachments.len(), 5);
+    let refused = plain(most, &["plain"; 16].join(",")).unwrap_err();
+    assert!(refused.len() == 1 && refused[0].contains("values together: at most 262144 bytes and 8192 values"), "{refused:?}");
+    // What a pod says to a network is given to each of its plugins.
+    let plugins = format!(r#"{{"cniVersion":"1.0.0","plugins":[{}{{"type":"tuning"}}]}}"#, r#"{"type":"tuning"},"#.repeat(63));
+    let said = format!(r#"[{{"name":"plain","cni-args":{{"x":{}}}}}]"#, zeros(1000));
+    let refused = plain(plugins, &said).unwrap_err();
+    assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: with this network"), "{refused:?}");
 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use json::{Object, Value};
 
-use super::uses::{Use, address, all, together};
+use super::uses::{Keys, Pairs, Use, address, all, together};
 
 /// Addresses of one family, from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Range {
 }
 
 /// Every range and address of a plugin's configuration.
-pub(super) fn of(raw: &Object, place: &str) -> Vec<Range> {
+pub(super) fn of(raw: &Keys, place: &str) -> Vec<Range> {
     let (ipam, runtime) = (together(raw, "ipam"), together(raw, "runtimeConfig"));
     let args = together(&together(raw, "args"), "cni");
     let mut found: Vec<Range> = range(&ipam, &format!("{place}.ipam")).collect();
@@ -95,7 +95,7 @@ pub(super) fn of(raw: &Object, place: &str) -> Vec<Range> {
         for (key, value) in all(object, key) {
             let mut objects = Vec::new();
             below(value, format!("{place}.{under}.{key}"), &mut objects);
-            found.extend(objects.iter().flat_map(|(object, place)| range(object, place)));
+            found.extend(objects.into_iter().flat_map(|(object, place)| range(object, &place)));
         }
     }
     for (key, value) in all(&ipam, "addresses") {
@@ -121,7 +121,7 @@ fn single(text: &str, place: String, gateways: Vec<IpAddr>) -> Option<Range> {
 }
 
 /// What an object with `subnet`, or `range` of whereabouts, hands out: of several values whatever one of them could mean.
-fn range<'o>(object: &'o Object, place: &str) -> impl Iterator<Item = Range> + use<'o> {
+fn range<'o, P: Pairs<'o>>(object: P, place: &str) -> impl Iterator<Item = Range> + use<'o, P> {
     let place = place.to_owned();
     let texts = all(object, "subnet").chain(all(object, "range")).filter_map(|(key, value)| Some((key, value.as_str()?)));
     texts.filter_map(move |(key, text)| {
@@ -142,11 +142,11 @@ fn range<'o>(object: &'o Object, place: &str) -> impl Iterator<Item = Range> + u
     })
 }
 
-fn gateways(object: &Object) -> Vec<IpAddr> {
+fn gateways<'o>(object: impl Pairs<'o>) -> Vec<IpAddr> {
     addresses(object, "gateway").collect()
 }
 
-fn addresses<'o>(object: &'o Object, key: &'o str) -> impl Iterator<Item = IpAddr> + 'o {
+fn addresses<'o>(object: impl Pairs<'o>, key: &str) -> impl Iterator<Item = IpAddr> {
     all(object, key).filter_map(|(_, value)| address(value.as_str()?))
 }
 
@@ -186,7 +186,7 @@ mod tests {
             let networks: Vec<String> = range.networks().map(|network| network.to_string()).collect();
             format!("{} {} {}", range.run, gateways.join(","), networks.join(","))
         };
-        of(value.as_object().unwrap(), "p").into_iter().map(show).collect()
+        of(&Keys::of(value.as_object().unwrap()), "p").into_iter().map(show).collect()
     }
 
     #[test]

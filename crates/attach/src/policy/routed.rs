@@ -13,13 +13,13 @@ use std::net::IpAddr;
 
 use cni::{AddResult, NetworkList};
 use ipnet::IpNet;
-use json::{Object, Value};
+use json::Value;
 use npwg::{DefinitionRef, Selection};
 use plugin::Builtins;
 
 use super::NodeOwn;
 use super::ranges::{self, AddressRun};
-use super::uses::{Use, Uses, all};
+use super::uses::{Keys, Use, Uses, all};
 
 /// What a plugin makes of pods' addresses on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct Routed {
 
 impl Uses {
     /// Notes what a plugin of these types makes on the host. `of_flannel`: its bridges have a gateway unless they say otherwise.
-    pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Object, place: &str, of_flannel: bool) {
+    pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) {
         let sides = sides(kinds, raw, of_flannel);
         for range in ranges::of(raw, place) {
             if !sides.iter().any(HostSide::is_routed) {
@@ -71,7 +71,7 @@ impl Uses {
     }
 }
 
-fn sides(kinds: &[&str], raw: &Object, of_flannel: bool) -> Vec<HostSide> {
+fn sides(kinds: &[&str], raw: &Keys, of_flannel: bool) -> Vec<HostSide> {
     let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
     let has_gateway = is("isGateway") || is("isDefaultGateway") || (of_flannel && all(raw, "isGateway").next().is_none());
     let mut sides = Vec::new();
@@ -89,7 +89,7 @@ fn sides(kinds: &[&str], raw: &Object, of_flannel: bool) -> Vec<HostSide> {
 }
 
 /// Each bridge that a configuration may mean.
-fn bridges(raw: &Object) -> Vec<String> {
+fn bridges(raw: &Keys) -> Vec<String> {
     let name = |value: &Value| value.as_str().filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned();
     let mut names: Vec<String> = all(raw, "bridge").map(|(_, value)| name(value)).collect();
     if names.is_empty() {

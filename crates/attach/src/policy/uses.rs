@@ -18,6 +18,16 @@ pub(crate) struct Use {
     pub(crate) place: String,
 }
 
+/// The keys of one object or of several, where they stand in the configuration: to copy what is below them at each level would take a
+/// multiple of the whole.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keys<'a>(Vec<(&'a str, &'a Value)>);
+
+/// What has keys, in order.
+pub(super) trait Pairs<'a>: Copy {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)>;
+}
+
 /// Everything that a network uses: a policy judges a network by it. It is read once for all rules.
 #[derive(Debug, Default)]
 pub struct Uses {
@@ -112,6 +122,30 @@ const HOST_LOCAL: &str = "host-local";
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
+// === impl Keys ===
+
+impl<'a> Keys<'a> {
+    pub(super) fn of(object: &'a Object) -> Self {
+        Keys(object.iter().collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> Pairs<'a> for &Keys<'a> {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.0.iter().copied()
+    }
+}
+
+impl<'a> Pairs<'a> for &'a Object {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.iter()
+    }
+}
+
 // === impl Uses ===
 
 impl Uses {
@@ -119,7 +153,7 @@ impl Uses {
     pub fn of(list: &NetworkList, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
         for (index, plugin) in list.plugins.iter().enumerate() {
-            uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
+            uses.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &format!("plugins[{index}]"), builtins);
         }
         for one in &mut uses.leases {
             one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
@@ -130,12 +164,12 @@ impl Uses {
     /// What one plugin uses, which is the one of that number in its list.
     pub(crate) fn of_plugin(plugin: &PluginEntry, index: usize, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
-        uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
+        uses.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &format!("plugins[{index}]"), builtins);
         uses
     }
 
     /// A plugin's configuration, with every type that its reader could take for the plugin's.
-    fn plugin(&mut self, kinds: &[&str], raw: &Object, place: &str, builtins: Builtins) {
+    fn plugin(&mut self, kinds: &[&str], raw: &Keys, place: &str, builtins: Builtins) {
         for kind in kinds {
             let one = || Use { what: (*kind).to_owned(), place: format!("{place}.type") };
             self.plugins.push(one());
@@ -181,14 +215,14 @@ impl Uses {
             }
             for list in all(raw, key).filter_map(|(_, value)| value.as_array()) {
                 for (index, object) in list.iter().filter_map(Value::as_object).enumerate() {
-                    self.plugin(&kinds_of(object), object, &format!("{place}[{index}]"), builtins);
+                    self.plugin(&kinds_of(object), &Keys::of(object), &format!("{place}[{index}]"), builtins);
                 }
             }
         }
     }
 
     /// What becomes of a plugin's devices.
-    fn done_to(&mut self, devices: Vec<Use>, kind: &str, raw: &Object) {
+    fn done_to(&mut self, devices: Vec<Use>, kind: &str, raw: &Keys) {
         let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
         match kind {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
@@ -208,7 +242,7 @@ impl Uses {
     }
 
     /// Addresses and ports that stand in a plugin's configuration.
-    fn of_the_node(&mut self, raw: &Object, place: &str) {
+    fn of_the_node(&mut self, raw: &Keys, place: &str) {
         let ipam = together(raw, "ipam");
         let runtime = together(raw, "runtimeConfig");
         let args = together(&together(raw, "args"), "cni");
@@ -248,13 +282,13 @@ impl Uses {
 
     /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself; no other
     /// plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
-    fn path(&mut self, key: &Key, raw: &Object, place: &str) {
+    fn path(&mut self, key: &Key, raw: &Keys, place: &str) {
         if key.names == Names::NoPath {
             return;
         }
         let (name, below) = match key.name.strip_prefix("ipam.") {
             Some(name) => (name, together(raw, "ipam")),
-            None => (key.name, Object::new()),
+            None => (key.name, Keys::default()),
         };
         for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
             for (_, value) in all(object, name) {
@@ -267,7 +301,7 @@ impl Uses {
     }
 
     /// The directories below which `host-local` has one for each network, without the network's name.
-    fn lease_dirs(&mut self, raw: &Object, place: &str) {
+    fn lease_dirs(&mut self, raw: &Keys, place: &str) {
         let below = together(raw, "ipam");
         let mut is_told = false;
         for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
@@ -283,15 +317,16 @@ impl Uses {
         }
     }
 
-    fn host_devices(&mut self, known: &Known, raw: &Object, place: &str) {
+    fn host_devices(&mut self, known: &Known, raw: &Keys, place: &str) {
         let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
         if known.may_be_inside && inside == [&Value::Bool(true)] {
             return;
         }
         // A delegate's own runtimeConfig reaches it as it is.
         let runtime = all(raw, "runtimeConfig").filter_map(|(_, value)| value.as_object());
+        let given: Vec<Keys> = [raw.clone()].into_iter().chain(runtime.map(Keys::of)).collect();
         let mut named = 0;
-        for (key, value) in [raw].into_iter().chain(runtime).flat_map(|o| known.devices.iter().flat_map(|key| all(o, key))) {
+        for (key, value) in given.iter().flat_map(|keys| known.devices.iter().flat_map(move |key| all(keys, key))) {
             let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
             if !what.is_empty() {
                 named += 1;
@@ -306,11 +341,12 @@ impl Uses {
         }
     }
 
-    fn sysctls(&mut self, raw: &Object, place: &str) {
-        let objects = |o: &'_ Object, key: &str| -> Vec<Object> { all(o, key).filter_map(|(_, v)| v.as_object().cloned()).collect() };
-        let below: Vec<Object> = objects(raw, "args").iter().flat_map(|args| objects(args, "cni")).collect();
-        for (holder, place) in [(raw, place.to_owned())].into_iter().chain(below.iter().map(|cni| (cni, format!("{place}.args.cni")))) {
-            for object in objects(holder, "sysctl") {
+    fn sysctls(&mut self, raw: &Keys, place: &str) {
+        let args = all(raw, "args").filter_map(|(_, args)| args.as_object());
+        let below = args.flat_map(|args| all(args, "cni")).filter_map(|(_, cni)| cni.as_object());
+        let below = below.map(|cni| (Keys::of(cni), format!("{place}.args.cni")));
+        for (holder, place) in [(raw.clone(), place.to_owned())].into_iter().chain(below) {
+            for object in all(&holder, "sysctl").filter_map(|(_, object)| object.as_object()) {
                 let settings = object.iter().map(|(key, _)| Use { what: sysctl(key), place: format!("{place}.sysctl") });
                 self.sysctls.extend(settings);
             }
@@ -351,13 +387,12 @@ fn sysctl(key: &str) -> String {
 }
 
 /// Every object under a key as one, in which Go merges them.
-pub(super) fn together(raw: &Object, key: &str) -> Object {
-    let objects = all(raw, key).filter_map(|(_, value)| value.as_object());
-    objects.flat_map(Object::iter).map(|(key, value)| (key.to_owned(), value.clone())).collect()
+pub(super) fn together<'a>(raw: impl Pairs<'a>, key: &str) -> Keys<'a> {
+    Keys(all(raw, key).filter_map(|(_, value)| value.as_object()).flat_map(Object::iter).collect())
 }
 
 /// The types that are given, each once.
-fn kinds_of(raw: &Object) -> Vec<&str> {
+fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
     let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -366,11 +401,11 @@ fn kinds_of(raw: &Object) -> Vec<&str> {
 
 /// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
 /// very key that flannel in Go looks for.
-fn kinds_or<'a>(object: &'a Object, default: &'static str) -> Vec<&'a str> {
+fn kinds_or<'a>(object: &Keys<'a>, default: &'static str) -> Vec<&'a str> {
     let mut kinds = kinds_of(object);
     let is_named = |value: &Value| value.as_str().is_some_and(|kind| !kind.is_empty());
-    let is_certain = object.iter().any(|(key, _)| key == "type")
-        && object.iter().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
+    let is_certain = object.pairs().any(|(key, _)| key == "type")
+        && object.pairs().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
     if !is_certain && !kinds.contains(&default) {
         kinds.push(default);
     }
@@ -378,23 +413,28 @@ fn kinds_or<'a>(object: &'a Object, default: &'static str) -> Vec<&'a str> {
 }
 
 /// A delegate of flannel, which is a gateway unless it is told not to be one.
-fn with_gateway(delegate: &Object) -> Object {
-    let is_told = delegate.iter().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
-    let gateway = (!is_told).then(|| ("isGateway".to_owned(), Value::Bool(true)));
-    delegate.iter().map(|(key, value)| (key.to_owned(), value.clone())).chain(gateway).collect()
+fn with_gateway<'a>(delegate: &Keys<'a>) -> Keys<'a> {
+    static TRUE: Value = Value::Bool(true);
+    let is_told = delegate.pairs().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
+    let gateway = (!is_told).then_some(("isGateway", &TRUE));
+    Keys(delegate.pairs().chain(gateway).collect())
 }
 
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
-pub(super) fn all<'a>(object: &'a Object, key: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
-    object.iter().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
+pub(super) fn all<'a, 'k, P: Pairs<'a>>(object: P, key: &'k str) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a, 'k, P> {
+    object.pairs().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
 }
 
-/// Go folds by Unicode, in which two letters beyond ASCII are letters of it; plugins in Go read `"ma\u{17f}ter"`.
 fn same_key(own: &str, key: &str) -> bool {
-    let plain = |c: char| match c {
+    folded(own).eq(folded(key))
+}
+
+/// A key as Go compares it. Go folds by Unicode, in which two letters beyond ASCII are letters of it; plugins in Go read
+/// `"ma\u{17f}ter"`.
+pub(crate) fn folded(key: &str) -> impl Iterator<Item = char> {
+    key.chars().map(|c| match c {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
-    };
-    own.chars().map(plain).eq(key.chars().map(plain))
+    })
 }
