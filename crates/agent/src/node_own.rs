@@ -31,6 +31,7 @@ pub(crate) struct ThisNode<'a> {
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
+    addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -101,8 +102,9 @@ impl<'a> ThisNode<'a> {
     /// have these addresses.
     pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
-        let (links, needed, routes) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        ThisNode { host: RefCell::new(host), links, needed, routes, given, services, servers }
+        let (links, needed) = (OnceCell::new(), OnceCell::new());
+        let (routes, addresses) = (OnceCell::new(), OnceCell::new());
+        ThisNode { host: RefCell::new(host), links, needed, routes, addresses, given, services, servers }
     }
 
     /// The node's links; else why they cannot be read.
@@ -155,6 +157,15 @@ impl<'a> ThisNode<'a> {
         self.routes.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
+    /// The addresses of the node's links; else why they cannot be read.
+    pub(crate) fn addresses(&self) -> Result<&[linux::Address], &str> {
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())
+        };
+        self.addresses.get_or_init(read).as_deref().map_err(String::as_str)
+    }
+
     /// The uplinks, by index and in words; else why they cannot be read.
     pub(crate) fn uplinks(&self) -> Result<Vec<(u32, String)>, &str> {
         let (links, needed) = (self.links()?, self.needed()?);
@@ -170,6 +181,26 @@ impl<'a> ThisNode<'a> {
             Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
         Ok(self.links()?.iter().filter_map(of).collect())
+    }
+
+    /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
+    /// the addresses of Services.
+    fn published(&self, ip: Option<IpAddr>) -> Option<String> {
+        if let Some(ip) = ip.filter(|ip| !ip.to_canonical().is_unspecified()) {
+            return self.of_cluster(ip).map(|whose| format!("at {ip}, {whose}"));
+        }
+        if self.services.is_empty() {
+            return None;
+        }
+        let is_of_family = |address: &IpAddr| ip.is_none_or(|ip| ip.to_canonical().is_ipv4() == address.is_ipv4());
+        match self.addresses() {
+            Ok(addresses) => {
+                let mut own = addresses.iter().map(|address| address.net.addr()).filter(is_of_family);
+                let service = own.find(|address| self.services.iter().any(|range| range.contains(address)))?;
+                Some(format!("also at {service}, a Service's address that the node has (IPVS): name another one in \"hostIP\""))
+            }
+            Err(e) => Some(format!("which may be a Service's ({e})")),
+        }
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -271,7 +302,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        listeners::who(port, protocol, ip)
+        listeners::who(port, protocol, ip).or_else(|| self.published(ip))
     }
 }
 

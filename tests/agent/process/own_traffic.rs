@@ -62,6 +62,40 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
     node.expect(&before, "routes of the host");
 }
 
+/// kube-proxy in mode IPVS gives the node the addresses of Services: a port that was published at every address of the node was published
+/// at those.
+#[test]
+fn ports_at_the_addresses_of_services() {
+    let node = node("ipvs", "serviceCIDRs: [10.96.0.0/12]");
+    let bridge = json!({"type": "bridge", "bridge": "x2", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}});
+    node.define("ports", &network(&[bridge, json!({"type": "portmap", "capabilities": {"portMappings": true}})]));
+    let select = |ip: &str| {
+        let mut mapping = json!({"hostPort": 18443, "containerPort": 80});
+        if !ip.is_empty() {
+            mapping["hostIP"] = json!(ip);
+        }
+        json!([{"name": "ports", "portMappings": [mapping]}]).to_string()
+    };
+    let refused = |name: &str, ip: &str, says: &str| {
+        let pod = node.pod(name, &select(ip));
+        let outcome = pod.add();
+        assert!(outcome.error()["code"] == 7 && outcome.message().contains(says), "{name}: {outcome:?}");
+        pod.must("DEL");
+    };
+    refused("named", "10.96.0.1", "at 10.96.0.1, which is in the cluster's Service range 10.96.0.0/12");
+    let allowed = |name: &str, ip: &str| {
+        let pod = node.pod(name, &select(ip));
+        pod.must("ADD");
+        pod.must("DEL");
+    };
+    allowed("anywhere", "");
+    node.host.sh("", "ip addr add 10.96.0.10/32 dev up0");
+    for (name, ip) in [("all", ""), ("unspecified", "0.0.0.0")] {
+        refused(name, ip, "also at 10.96.0.10, a Service's address that the node has");
+    }
+    allowed("there", "192.168.1.20");
+}
+
 /// Which address it is, only the result tells: neither the next plugin nor the next network runs after it.
 #[test]
 fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {

@@ -180,6 +180,13 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let whose = address(&one.what).and_then(|address| own.of_cluster(address));
         all.extend(whose.map(|whose| format!("definition {definition} names the gateway {one}, {whose}")));
     }
+    for one in &uses.published {
+        let whose = address(&one.what).and_then(|address| own.of_cluster(address));
+        all.extend(whose.map(|whose| format!("definition {definition} publishes ports at {one}, {whose}")));
+    }
+    for one in &uses.zones {
+        all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
+    }
     for one in &uses.ports {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
         let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|own| word(*own) == protocol).unwrap_or_default();

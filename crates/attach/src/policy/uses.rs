@@ -46,6 +46,10 @@ pub struct Uses {
     pub(crate) ways: Vec<Use>,
     /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
     pub(crate) ports: Vec<Use>,
+    /// Addresses of the host at which ports lead to a pod.
+    pub(crate) published: Vec<Use>,
+    /// Zones of firewalld, which are the node's, but for the one that is usual.
+    pub(crate) zones: Vec<Use>,
     /// Addresses that pods get, with what the host gets of them.
     pub(crate) routed: Vec<Routed>,
     /// What plugins make of pods' addresses on the host.
@@ -109,6 +113,9 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
 /// The plugin for addresses that flannel takes where it is told no other.
 const HOST_LOCAL: &str = "host-local";
 
+/// The zone of firewalld that `firewall` takes where it is told no other.
+const USUAL_ZONE: &str = "trusted";
+
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
@@ -146,6 +153,11 @@ impl Uses {
             keys.for_each(|key| self.path(key, raw, place));
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
+            }
+            if *kind == "firewall" {
+                let zones = all(raw, "firewalldZone").map(|(key, value)| (key, value.as_str().unwrap_or_default()));
+                let zones = zones.filter(|(_, zone)| !zone.is_empty() && *zone != USUAL_ZONE);
+                self.zones.extend(zones.map(|(key, zone)| Use { what: zone.to_owned(), place: format!("{place}.{key}") }));
             }
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
@@ -234,6 +246,9 @@ impl Uses {
         }
         for mapping in all(&runtime, "portMappings").flat_map(|(_, value)| value.as_array().into_iter().flatten()) {
             let Some(mapping) = mapping.as_object() else { continue };
+            let ips = all(mapping, "hostIP").filter_map(|(key, ip)| Some((key, ip.as_str()?)));
+            let at = |key: &str| format!("{place}.runtimeConfig.portMappings.{key}");
+            self.published.extend(ips.map(|(key, ip)| Use { what: ip.to_owned(), place: at(key) }));
             let mut protocols: Vec<&str> = all(mapping, "protocol").filter_map(|(_, protocol)| protocol.as_str()).collect();
             if protocols.is_empty() {
                 protocols.push("tcp");
