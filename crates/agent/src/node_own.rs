@@ -119,10 +119,10 @@ impl<'a> ThisNode<'a> {
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
-            let links = self.links()?;
+            let (links, addresses, routes) = (self.links()?, self.addresses()?, self.routes()?);
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
-            links::needed(netlink, links, &self.servers).map_err(|e| e.to_string())
+            links::needed(netlink, links, addresses, routes, &self.servers).map_err(|e| e.to_string())
         };
         self.needed.get_or_init(read).as_ref().map_err(String::as_str)
     }
