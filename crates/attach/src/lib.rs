@@ -33,8 +33,8 @@ pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, CheckAttachment, DelError, Lost, Sandbox};
 pub use plan::{Asked, Given, MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS, Networks, Plan, Planned, PodView, Refusal, Source, plan};
 pub use policy::{
-    AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Policy, PolicyError, Protection, Rule, Uses, lease_dirs, protected,
-    taken_by_result,
+    AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Policy, PolicyError, Protection, Rule, Uses, handed_out, lease_dirs, pool_of,
+    protected, taken_by_result,
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

@@ -8,7 +8,7 @@
 //!
 //! A bridge has an address as its pods' gateway. The uplink's bridge is known by the routes that lead over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -108,6 +108,16 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
 fn leads_to_one(route: &Route, link: u32) -> bool {
     let is_host = route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
     is_host && route.oif == Some(link) && route.gateway.is_none()
+}
+
+/// The links whose networks are those of pods: bridges, the host's ends of pods' pairs, and the gateways in the VLANs of a bridge, which
+/// are pairs with a port of it.
+pub(super) fn of_pods(links: &[Link], routes: &[Route]) -> BTreeSet<u32> {
+    let ports: BTreeSet<u32> = links.iter().filter(|link| link.master.is_some()).map(|link| link.index).collect();
+    let is_port = |link: &Link| link.link_netnsid.is_none() && link.parent.is_some_and(|other| ports.contains(&other));
+    let leads = |link: &Link| link.group != 0 || is_port(link) || routes.iter().any(|route| leads_to_one(route, link.index));
+    let of_pods = links.iter().filter(|link| link.is("bridge") || link.is("netkit") || link.is("veth") && leads(link));
+    of_pods.map(|link| link.index).collect()
 }
 
 /// The way to an address. A route that says "unreachable", "blackhole" or the like is none.
@@ -256,6 +266,17 @@ mod tests {
             let told = links.iter().filter(|link| belongs_to(link, &links, &routes).is_some());
             let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
             assert_eq!(told, ["up6", "port0", "pod7", "lxc2", "nk1", "shape0", "xfrm0"]);
+        });
+    }
+
+    /// Their networks are not the node's own: of two pods of one network, the second would be refused.
+    #[test]
+    fn links_of_pods() {
+        within(|netlink| {
+            let (links, routes) = (netlink.links().unwrap(), netlink.routes(RouteFilter::default()).unwrap());
+            let of_pods = of_pods(&links, &routes);
+            let told: Vec<&str> = links.iter().filter(|link| of_pods.contains(&link.index)).map(|link| link.name.as_str()).collect();
+            assert_eq!(told, ["up6", "pods0", "uplink0", "pod7end"]);
         });
     }
 

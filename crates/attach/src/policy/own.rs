@@ -62,6 +62,10 @@ pub trait NodeOwn: fmt::Debug {
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it.
     fn default_network(&self, run: AddressRun) -> Option<String>;
 
+    /// The same if `device` is the default network's bridge, or stands on it: a pod on such a link answers for these addresses. `pool`:
+    /// from which the pod gets them, and no other address; the default network's own gives none twice.
+    fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String>;
+
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 }

@@ -404,6 +404,10 @@ impl NodeOwn for Node {
         None
     }
 
+    fn default_segment(&self, _: AddressRun, _: &str, _: Option<&str>) -> Option<String> {
+        None
+    }
+
     fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
         (port == 22 && protocol == npwg::Protocol::Tcp).then(|| "the port of SSH".to_owned())
     }

@@ -299,8 +299,7 @@ impl Uses {
     }
 
     fn host_devices(&mut self, known: &Known, raw: &Object, place: &str) {
-        let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
-        if known.may_be_inside && inside == [&Value::Bool(true)] {
+        if known.may_be_inside && is_inside(raw) {
             return;
         }
         // A delegate's own runtimeConfig reaches it as it is.
@@ -331,6 +330,12 @@ impl Uses {
             }
         }
     }
+}
+
+/// Whether the device that a plugin names is certainly none of the host's.
+pub(super) fn is_inside(raw: &Object) -> bool {
+    let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
+    inside == [&Value::Bool(true)]
 }
 
 /// The values of some keys of every object in a list, at any depth of lists.
@@ -372,7 +377,7 @@ pub(super) fn together(raw: &Object, key: &str) -> Object {
 }
 
 /// The types that are given, each once.
-fn kinds_of(raw: &Object) -> Vec<&str> {
+pub(super) fn kinds_of(raw: &Object) -> Vec<&str> {
     let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
     kinds.sort_unstable();
     kinds.dedup();
