@@ -31,6 +31,7 @@ pub(crate) struct ThisNode<'a> {
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
+    addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -46,6 +47,8 @@ struct GivenNetwork<'g> {
     list: Option<&'g NetworkList>,
     /// The directories in which it keeps its pods' addresses, as they are named and as they really are; read when they are asked for.
     leases: OnceCell<Vec<(PathBuf, Option<PathBuf>)>>,
+    /// The addresses that it hands out, as far as its configuration says; read when they are asked for.
+    ranges: OnceCell<Vec<AddressRun>>,
     /// What it was read from.
     definition: Option<&'g DefinitionRef>,
 }
@@ -83,6 +86,7 @@ impl<'g> GivenNetwork<'g> {
             bridge: bridge(&given.list),
             list: Some(&given.list),
             leases: OnceCell::new(),
+            ranges: OnceCell::new(),
             definition: given.definition.as_ref(),
         }
     }
@@ -94,6 +98,21 @@ impl<'g> GivenNetwork<'g> {
         };
         self.leases.get_or_init(read)
     }
+
+    fn ranges(&self) -> &[AddressRun] {
+        self.ranges.get_or_init(|| self.list.map(|list| attach::handed_out(list, BUILTINS)).unwrap_or_default())
+    }
+
+    /// Whether addresses may be those that it hands out on its bridge. Where its configuration does not say them, they may.
+    fn may_have(&self, run: AddressRun) -> bool {
+        let mut known = self.ranges().iter().filter(|own| own.first.is_ipv4() == run.first.is_ipv4()).peekable();
+        self.bridge.is_some() && (known.peek().is_none() || known.any(|own| run.overlaps(*own)))
+    }
+
+    /// Whether its pods get their addresses from this pool, which gives no address twice.
+    fn has_pool(&self, pool: &str) -> bool {
+        self.list.and_then(attach::pool_of).is_some_and(|own| own == pool)
+    }
 }
 
 impl<'a> ThisNode<'a> {
@@ -101,8 +120,9 @@ impl<'a> ThisNode<'a> {
     /// have these addresses.
     pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
-        let (links, needed, routes) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        ThisNode { host: RefCell::new(host), links, needed, routes, given, services, servers }
+        let (links, needed) = (OnceCell::new(), OnceCell::new());
+        let (routes, addresses) = (OnceCell::new(), OnceCell::new());
+        ThisNode { host: RefCell::new(host), links, needed, routes, addresses, given, services, servers }
     }
 
     /// The node's links; else why they cannot be read.
@@ -117,10 +137,10 @@ impl<'a> ThisNode<'a> {
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
-            let links = self.links()?;
+            let (links, addresses, routes) = (self.links()?, self.addresses()?, self.routes()?);
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
-            links::needed(netlink, links, &self.servers).map_err(|e| e.to_string())
+            links::needed(netlink, links, addresses, routes, &self.servers).map_err(|e| e.to_string())
         };
         self.needed.get_or_init(read).as_ref().map_err(String::as_str)
     }
@@ -155,11 +175,32 @@ impl<'a> ThisNode<'a> {
         self.routes.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
-    /// The uplinks, by index and in words; else why they cannot be read.
-    pub(crate) fn uplinks(&self) -> Result<Vec<(u32, String)>, &str> {
-        let (links, needed) = (self.links()?, self.needed()?);
-        let uplinks = links.iter().filter(|link| needed.get(&link.index) == Some(&Need::Uplink));
-        Ok(uplinks.map(|link| (link.index, format!("{}, the node's uplink", link.name))).collect())
+    /// The addresses of the node's links; else why they cannot be read.
+    pub(crate) fn addresses(&self) -> Result<&[linux::Address], &str> {
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())
+        };
+        self.addresses.get_or_init(read).as_deref().map_err(String::as_str)
+    }
+
+    /// The links whose networks are the node's own, by index and in words: the uplinks, and what is none of pods; else why they cannot
+    /// be read.
+    pub(crate) fn own_links(&self) -> Result<Vec<(u32, String)>, &str> {
+        let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
+        let of = |link: &Link| match needed.get(&link.index) {
+            Some(Need::Uplink) => Some((link.index, format!("{}, {}", link.name, Need::Uplink))),
+            _ if of_pods.contains(&link.index) => None,
+            Some(need) => Some((link.index, format!("{}, {need}", link.name))),
+            None => Some((link.index, link.name.clone())),
+        };
+        Ok(links.iter().filter_map(of).collect())
+    }
+
+    /// What networks hand out that pods have without asking, unless its bridge is this one, with the network in words.
+    pub(crate) fn given_ranges(&self, but: Option<&str>) -> impl Iterator<Item = (AddressRun, &'static str)> {
+        let given = self.given.iter().filter(move |given| but.is_none() || given.bridge.as_deref() != but);
+        given.flat_map(|given| given.ranges().iter().map(move |run| (*run, given.what)))
     }
 
     /// The bridges of networks that pods have without asking, unless it is this one, by index and in words; else why they cannot be read.
@@ -170,6 +211,48 @@ impl<'a> ThisNode<'a> {
             Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
         Ok(self.links()?.iter().filter_map(of).collect())
+    }
+
+    /// Whether a device is a bridge of such a network, or stands on one. It is asked for alone: most devices are neither.
+    fn is_on_default_bridge(&self, device: &str) -> Result<bool, String> {
+        let bridges = || self.given.iter().filter_map(|given| given.bridge.as_deref());
+        if bridges().any(|bridge| bridge == device) {
+            return Ok(true);
+        }
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        let mut link = netlink.link(device).map_err(|e| e.to_string())?;
+        while let Some(one) = link {
+            if bridges().any(|bridge| links::has_name(&one, bridge)) {
+                return Ok(true);
+            }
+            // Both ends of a pair stand on each other.
+            link = match one.parent.filter(|_| one.link_netnsid.is_none() && !one.is("veth")) {
+                Some(parent) => netlink.link_by_index(parent).map_err(|e| e.to_string())?,
+                None => None,
+            };
+        }
+        Ok(false)
+    }
+
+    /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
+    /// the addresses of Services.
+    fn published(&self, ip: Option<IpAddr>) -> Option<String> {
+        if let Some(ip) = ip.filter(|ip| !ip.to_canonical().is_unspecified()) {
+            return self.of_cluster(ip).map(|whose| format!("at {ip}, {whose}"));
+        }
+        if self.services.is_empty() {
+            return None;
+        }
+        let is_of_family = |address: &IpAddr| ip.is_none_or(|ip| ip.to_canonical().is_ipv4() == address.is_ipv4());
+        match self.addresses() {
+            Ok(addresses) => {
+                let mut own = addresses.iter().map(|address| address.net.addr()).filter(is_of_family);
+                let service = own.find(|address| self.services.iter().any(|range| range.contains(address)))?;
+                Some(format!("also at {service}, a Service's address that the node has (IPVS): name another one in \"hostIP\""))
+            }
+            Err(e) => Some(format!("which may be a Service's ({e})")),
+        }
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -270,8 +353,21 @@ impl NodeOwn for ThisNode<'_> {
         self.is_of_default_network(run)
     }
 
+    fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String> {
+        // The kernel is asked about the device only if the addresses may be those of such a network.
+        let is_leased = || pool.is_some_and(|pool| self.given.iter().any(|given| given.has_pool(pool)));
+        if !self.given.iter().any(|given| given.may_have(run)) || is_leased() {
+            return None;
+        }
+        match self.is_on_default_bridge(device) {
+            Ok(true) => self.is_of_default_network(run),
+            Ok(false) => None,
+            Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
+        }
+    }
+
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        listeners::who(port, protocol, ip)
+        listeners::who(port, protocol, ip).or_else(|| self.published(ip))
     }
 }
 

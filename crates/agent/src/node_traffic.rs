@@ -1,9 +1,11 @@
 //! Whose traffic a route of the host would take: that of the cluster, of the uplink's neighbours, of the node's other pods.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use attach::AddressRun;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::Route;
 use linux::route::RouteKind;
 
 use crate::node_own::ThisNode;
@@ -16,6 +18,54 @@ const METADATA: &[IpAddr] = &[
     // EC2's, where it is asked over IPv6.
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
+
+const fn v4(a: u8, b: u8, c: u8, prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, 0), prefix))
+}
+
+const fn v6(a: u16, b: u16, prefix: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix))
+}
+
+/// The networks that anybody may use within a site (the special-purpose registries of IANA, RFC 6890): what the node reaches over its
+/// default route is elsewhere.
+const PRIVATE: &[IpNet] = &[
+    // RFC 1918.
+    v4(10, 0, 0, 8),
+    v4(172, 16, 0, 12),
+    v4(192, 168, 0, 16),
+    // Shared (RFC 6598), of a link, for tests (RFC 2544), for documents (RFC 5737).
+    v4(100, 64, 0, 10),
+    v4(169, 254, 0, 16),
+    v4(198, 18, 0, 15),
+    v4(192, 0, 2, 24),
+    v4(198, 51, 100, 24),
+    v4(203, 0, 113, 24),
+    // Unique local (RFC 4193), of a link, for documents (RFC 3849).
+    v6(0xfc00, 0, 7),
+    v6(0xfe80, 0, 10),
+    v6(0x2001, 0xdb8, 32),
+];
+
+/// Where the node is told who answers its questions for names. systemd-resolved keeps a file of its own, and stands in the other itself.
+const NAMESERVERS: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+
+/// Whether all of these addresses are of one private network.
+fn is_private(run: AddressRun) -> bool {
+    PRIVATE.iter().any(|network| network.contains(&run.first) && network.contains(&run.last))
+}
+
+/// The servers that the node asks for names; else why they cannot be read. A file that is not there names none.
+fn nameservers() -> Result<Vec<IpAddr>, String> {
+    let mut all = Vec::new();
+    for path in NAMESERVERS.iter().map(Path::new).filter(|path| path.exists()) {
+        let dns = ipam::read_resolv_conf(path).map_err(|e| e.to_string())?;
+        // Of a server of a link, the link's name follows.
+        let texts = dns.nameservers.iter().filter_map(|text| text.split('%').next());
+        all.extend(texts.filter_map(|text| text.parse::<IpAddr>().ok()).map(|address| address.to_canonical()));
+    }
+    Ok(all)
+}
 
 /// A network that links of the node are in.
 pub(crate) struct Attached {
@@ -46,35 +96,57 @@ impl ThisNode<'_> {
         if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
             return Some(format!("which redirects traffic for the cloud's metadata service ({address})"));
         }
-        match self.routed() {
-            Ok(routed) => {
-                if let Some((_, way)) = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network))) {
-                    return Some(format!("which redirects traffic {way}"));
+        if !is_private(run) {
+            return Some("which redirects traffic for addresses outside of private ranges, such as 10.0.0.0/8 and fd00::/8".to_owned());
+        }
+        match nameservers() {
+            Ok(servers) => {
+                if let Some(server) = servers.iter().find(|server| run.contains(**server)) {
+                    return Some(format!("which redirects traffic for the node's DNS server ({server})"));
                 }
             }
-            Err(e) => return Some(format!("which may redirect traffic for the node's own networks ({e})")),
+            Err(e) => return Some(format!("which may redirect traffic for the node's DNS servers ({e})")),
         }
-        match self.attached(bridge) {
-            Ok(attached) => {
-                let own = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
-                Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link))
-            }
-            Err(e) => Some(format!("which may redirect traffic for the node's own networks ({e})")),
-        }
+        self.taken_from_networks(run, bridge)
+            .unwrap_or_else(|e| Some(format!("which may redirect traffic for the node's own networks ({e})")))
     }
 
-    /// The next hops of the host's routes, and the networks that are behind them but for everything: other nodes' pods, say. Where the
-    /// node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such routes.
+    /// The same of the networks of the node's links, of its pods' networks, and of those to which the host has a route.
+    fn taken_from_networks(&self, run: AddressRun, bridge: Option<&str>) -> Result<Option<String>, String> {
+        let attached = self.attached(bridge)?;
+        if let Some(own) = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network))) {
+            return Ok(Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link)));
+        }
+        if let Some((own, what)) = self.given_ranges(bridge).find(|(own, _)| run.overlaps(*own)) {
+            return Ok(Some(format!("which redirects traffic for {own}, addresses of {what}")));
+        }
+        let routed = self.routed()?;
+        let way = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network)));
+        Ok(way.map(|(_, way)| format!("which redirects traffic {way}")))
+    }
+
+    /// The next hops of the host's routes, and the networks to which it has a route: other nodes' pods, say, or what is behind a tunnel.
+    /// Where the node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such
+    /// routes: theirs lead over bridges and pairs, and have no next hop. Two routes to half of all addresses are a default route.
     fn routed(&self) -> Result<Vec<(IpNet, String)>, &str> {
-        let routes = self.routes()?;
+        let (routes, own_links) = (self.routes()?, self.own_links()?);
+        let over = |route: &Route| {
+            let mut links = route.ways().filter_map(|(_, oif)| oif);
+            links.find_map(|oif| own_links.iter().find(|(own, _)| *own == oif)).map(|(_, link)| link.clone())
+        };
         let mut routed = Vec::new();
         for route in routes.iter().filter(|route| route.kind == RouteKind::Unicast) {
             let hops: Vec<IpAddr> = route.ways().filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop)).collect();
             for hop in &hops {
                 routed.push((IpNet::from(*hop), format!("over {hop}, a next hop of the node's routes")));
             }
-            if let Some(hop) = hops.first().filter(|_| !route.is_default()) {
-                routed.push((route.dst, format!("to {}, which the node reaches over {hop}", route.dst)));
+            if route.dst.prefix_len() <= 1 || is_of_a_link(route.dst.addr()) {
+                continue;
+            }
+            // Every machine without an address in its network has such a route.
+            let is_zeroconf = matches!(route.dst.addr(), IpAddr::V4(v4) if v4.is_link_local());
+            if let Some(way) = hops.first().map(IpAddr::to_string).or_else(|| over(route).filter(|_| !is_zeroconf)) {
+                routed.push((route.dst, format!("to {}, which the node reaches over {way}", route.dst)));
             }
         }
         Ok(routed)
@@ -84,16 +156,21 @@ impl ThisNode<'_> {
     pub(crate) fn is_of_default_network(&self, run: AddressRun) -> Option<String> {
         match self.default_bridges(None).map_err(str::to_owned).and_then(|bridges| self.networks_of(&bridges)) {
             Ok(networks) => {
-                let own = networks.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
-                Some(format!("which may be those of other pods: {} is the network of {}", own.network, own.link))
+                let of_bridge = networks.iter().find(|own| run.overlaps(AddressRun::of(own.network)));
+                let of_bridge = of_bridge.map(|own| format!("{} is the network of {}", own.network, own.link));
+                // Its bridge may not be there yet, or it has none.
+                let of_range = || self.given_ranges(None).find(|(own, _)| run.overlaps(*own));
+                let whose = of_bridge.or_else(|| of_range().map(|(own, what)| format!("{own} are addresses of {what}")))?;
+                Some(format!("which may be those of other pods: {whose}"))
             }
             Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
         }
     }
 
-    /// The networks of the uplinks, and those of the default network's bridge unless it is this one; else why they cannot be read.
+    /// The networks of the node's own links, and those of the default network's bridge unless it is this one; else why they cannot be
+    /// read.
     fn attached(&self, bridge: Option<&str>) -> Result<Vec<Attached>, String> {
-        let mut links = self.uplinks()?;
+        let mut links = self.own_links()?;
         let bridges = self.default_bridges(bridge)?;
         links.extend(bridges.into_iter().filter(|(bridge, _)| links.iter().all(|(uplink, _)| uplink != bridge)).collect::<Vec<_>>());
         self.networks_of(&links)
@@ -104,10 +181,7 @@ impl ThisNode<'_> {
         if links.is_empty() {
             return Ok(Vec::new());
         }
-        let addresses = {
-            let mut host = self.host.borrow_mut();
-            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?
-        };
+        let addresses = self.addresses()?;
         let of = |index: u32| links.iter().find(|(own, _)| *own == index).map(|(_, link)| link.clone());
         let global = addresses.iter().filter(|address| !is_of_a_link(address.net.addr()));
         Ok(global.filter_map(|address| Some(Attached { network: address.net.trunc(), link: of(address.index)? })).collect())

@@ -131,6 +131,7 @@ fn what_is_the_nodes_own() {
     let node = Node::start("own", &format!("serviceCIDRs: [10.96.0.0/12]\npolicy: {rules}"));
     node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
     node.host.sh("", "ip route add default via 192.0.2.1 dev up0");
+    node.host.container("elsewhere");
     // A second uplink, of a worse metric, and a link that has nothing but an address.
     for words in [
         "link add up2 type veth peer name up3",
@@ -143,6 +144,8 @@ fn what_is_the_nodes_own() {
         "link add up6 type veth peer name up7",
         "link set up6 master switch0",
         "link add tunnel0 type vxlan id 7 local 192.0.2.10 dstport 4790",
+        // The host's end of a pod's pair, as another program makes it.
+        "link add lxc0 type veth peer name eth0 netns elsewhere",
     ] {
         node.host.sh("", &format!("ip {words}"));
     }
@@ -180,6 +183,7 @@ fn what_is_the_nodes_own() {
         ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, which has the node's address 198.51.100.4"),
         ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from the node"),
         ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from the node"),
+        ("pair", network(json!({"type": "host-device", "device": "lxc0"})), "takes lxc0, which leads to a pod, away from the node"),
         ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is not hardware"),
         (
             "mtu",

@@ -1,7 +1,7 @@
 //! Definitions that give the host a route or an address which takes the node's own traffic. Each was possible once.
 
 use netloom_tests::wired::table;
-use netloom_tests::{Api, Node};
+use netloom_tests::{Api, Node, SETTINGS};
 use serde_json::{Value, json};
 
 fn network(plugins: &[Value]) -> String {
@@ -33,8 +33,15 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
     // Another node's pods, and a router that no network of the node has: there the node's own network is a single address.
     node.host.sh("", "ip route add 10.244.7.0/24 via 192.168.1.12");
     node.host.sh("", "ip route add 203.0.113.0/25 via 10.128.0.1 dev up0 onlink");
+    // A network of storage, what is behind a tunnel, and who answers the node's questions for names.
+    for words in ["link add up2 type veth peer name up3", "link set up2 up", "link set up3 up", "addr add 192.168.50.20/24 dev up2"] {
+        node.host.sh("", &format!("ip {words}"));
+    }
+    node.host.sh("", "ip route add 10.200.0.0/16 dev up2");
+    node.host.write("/run/systemd/resolve/resolv.conf", "nameserver 172.16.0.53\n");
     let before = node.before();
     let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
+    let behind = |address: &str, gateway: &str| json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": address, "gateway": gateway}]}});
     let gateway = |ipam: Value| json!({"type": "bridge", "bridge": "x0", "isGateway": true, "ipam": ipam});
     let mapped = json!({"type": "static", "addresses": [{"address": "10.112.0.5/11", "gateway": "::ffff:10.96.0.1"}]});
     let specific = json!({"type": "static", "addresses": [{"address": "192.168.1.77/25", "gateway": "192.168.1.126"}]});
@@ -50,6 +57,18 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         ("pods", json!({"type": "ptp", "ipam": at("10.244.0.77/32")}), "br0, the bridge of the node's default network"),
         ("azure", json!({"type": "ptp", "ipam": at("168.63.129.16/32")}), "the cloud's metadata service"),
         ("others-pods", json!({"type": "ptp", "ipam": at("10.244.7.9/32")}), "to 10.244.7.0/24, which the node reaches over 192.168.1.12"),
+        ("public", behind("8.8.8.8/32", "172.30.0.1"), "a route to 8.8.8.8 for"),
+        ("public-gateway", behind("172.30.0.9/32", "8.8.8.8"), "addresses outside of private ranges"),
+        ("public-network", gateway(at("8.8.8.9/24")), "a route to 8.8.8.0/24 for"),
+        ("public-six", behind("2606:4700::1111/128", "fd00::1"), "addresses outside of private ranges"),
+        ("multicast", gateway(at("224.0.0.10/4")), "a route to 224.0.0.0/4 for"),
+        ("names", behind("172.16.0.53/32", "172.30.0.1"), "the node's DNS server (172.16.0.53)"),
+        (
+            "storage",
+            behind("192.168.50.10/32", "172.30.0.1"),
+            "192.168.50.0/24, the network of up2, which has the node's address 192.168.50.20",
+        ),
+        ("tunnel", behind("10.200.0.7/32", "172.30.0.1"), "to 10.200.0.0/16, which the node reaches over up2"),
         ("router", json!({"type": "ptp", "ipam": at("10.128.0.1/32")}), "over 10.128.0.1, a next hop of the node's routes"),
     ] {
         node.define(name, &network(&[plugin]));
@@ -59,7 +78,128 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         assert!(outcome.message().contains(says), "{name}: {}", outcome.message());
         pod.must("DEL");
     }
+    // Two pods of one network: what the first one has made is not the node's own to the second.
+    node.define("direct", &network(&[json!({"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.72.0.0/24"}})]));
+    let (first, second) = (node.pod("first", "direct"), node.pod("second", "direct"));
+    for pod in [&first, &second] {
+        pod.must("ADD");
+    }
+    for pod in [&first, &second] {
+        pod.must("DEL");
+    }
+    drop((first, second));
     node.expect(&before, "routes of the host");
+}
+
+/// A pod that had another pod's address on the bridge of both answered for it: no rule and no route was needed.
+#[test]
+fn an_address_of_another_pod_on_its_own_bridge() {
+    let node = node("segment", "serviceCIDRs: [10.96.0.0/12]");
+    let ip = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.244.0.2/24"}]});
+    node.host.write("/run/bin/theirs", &format!("#!/bin/sh\n[ $CNI_COMMAND = ADD ] && echo '{ip}'\nexit 0\n"));
+    node.host.sh("", "chmod 755 /run/bin/theirs");
+    let victim = node.pod("victim", "");
+    victim.must("ADD");
+    node.host.sh("", "ip link property add dev br0 altname podnet");
+    let fixed = json!({"type": "static", "addresses": [{"address": "10.244.0.2/24"}]});
+    let on = |bridge: &str, ipam: Value| json!({"type": "bridge", "bridge": bridge, "ipam": ipam});
+    let asked = json!({"type": "bridge", "bridge": "br0", "capabilities": {"ips": true}, "ipam": {"type": "static"}});
+    let own_range = json!({"type": "host-local", "dataDir": "/var/lib/cni/networks/mine", "subnet": "10.244.0.0/25"});
+    let selected = json!([{"name": "asked", "ips": ["10.244.0.2/24"]}]).to_string();
+    let whose = "10.244.0.0/24 is the network of br0, the bridge of the node's default network";
+    for (name, plugin, networks, says) in [
+        ("fixed", on("br0", fixed.clone()), "fixed", "assigns the addresses"),
+        ("altname", on("podnet", fixed.clone()), "altname", whose),
+        ("range", on("br0", own_range), "range", whose),
+        ("above", json!({"type": "macvlan", "master": "br0", "ipam": fixed}), "above", whose),
+        ("asked", asked, &selected, "the pod asks for the address 10.244.0.2/24"),
+        ("late", on("br0", json!({"type": "theirs"})), "late", "the pod got the address 10.244.0.2 on br0"),
+    ] {
+        node.define(name, &network(&[plugin]));
+        let pod = node.pod(name, networks);
+        let path = format!("/run/bin:{}", node.bin.display());
+        let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=segment/{name} "))).map(str::to_owned);
+        node.until("the log tells of the call", || line().is_some());
+        let text = line().unwrap();
+        assert!(!added.status.success() && text.contains("code=7") && text.contains(says), "{name}: {text}");
+        pod.must("DEL");
+    }
+    // Addresses of its own on the same bridge are nobody else's.
+    node.define("beside", &network(&[on("br0", json!({"type": "host-local", "subnet": "10.9.8.0/24"}))]));
+    let pod = node.pod("beside", "beside");
+    pod.must("ADD");
+    pod.must("DEL");
+}
+
+/// The addresses of pods were known only by the bridge of the default network, and this one has none.
+#[test]
+fn addresses_of_a_default_network_without_a_bridge() {
+    let node = node("bridgeless", "");
+    let default = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp", "ipMasq": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]});
+    let bin = node.bin.display();
+    let settings = format!(
+        "nodeName: bridgeless\nkubeconfig: /run/kubeconfig\nbinDir: {bin}\ninstall: never\ndelegates:\n- {default}\nserviceCIDRs: [10.96.0.0/12]\n"
+    );
+    node.host.write(SETTINGS, &settings);
+    node.restart();
+    let victim = node.pod("victim", "");
+    victim.must("ADD");
+    let rules = table(&node.host);
+    assert!(rules.iter().any(|rule| rule.starts_with("10.244.0.2 ")), "{rules:?}");
+    let fixed = json!({"type": "static", "addresses": [{"address": "10.244.0.2/32"}]});
+    for (name, plugin, says) in [
+        (
+            "masquerades",
+            json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": fixed}),
+            "10.244.0.0/24 are addresses of the node's default network",
+        ),
+        ("routes", json!({"type": "ptp", "ipam": fixed}), "redirects traffic for 10.244.0.0/24, addresses of the node's default network"),
+    ] {
+        node.define(name, &network(&[plugin]));
+        let pod = node.pod(name, name);
+        let outcome = pod.add();
+        assert!(outcome.error()["code"] == 7 && outcome.message().contains(says), "{name}: {outcome:?}");
+        pod.must("DEL");
+        assert_eq!(table(&node.host), rules, "{name}");
+    }
+    let another = node.pod("another", "");
+    another.must("ADD");
+}
+
+/// kube-proxy in mode IPVS gives the node the addresses of Services: a port that was published at every address of the node was published
+/// at those.
+#[test]
+fn ports_at_the_addresses_of_services() {
+    let node = node("ipvs", "serviceCIDRs: [10.96.0.0/12]");
+    let bridge = json!({"type": "bridge", "bridge": "x2", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}});
+    node.define("ports", &network(&[bridge, json!({"type": "portmap", "capabilities": {"portMappings": true}})]));
+    let select = |ip: &str| {
+        let mut mapping = json!({"hostPort": 18443, "containerPort": 80});
+        if !ip.is_empty() {
+            mapping["hostIP"] = json!(ip);
+        }
+        json!([{"name": "ports", "portMappings": [mapping]}]).to_string()
+    };
+    let refused = |name: &str, ip: &str, says: &str| {
+        let pod = node.pod(name, &select(ip));
+        let outcome = pod.add();
+        assert!(outcome.error()["code"] == 7 && outcome.message().contains(says), "{name}: {outcome:?}");
+        pod.must("DEL");
+    };
+    refused("named", "10.96.0.1", "at 10.96.0.1, which is in the cluster's Service range 10.96.0.0/12");
+    let allowed = |name: &str, ip: &str| {
+        let pod = node.pod(name, &select(ip));
+        pod.must("ADD");
+        pod.must("DEL");
+    };
+    allowed("anywhere", "");
+    node.host.sh("", "ip addr add 10.96.0.10/32 dev up0");
+    for (name, ip) in [("all", ""), ("unspecified", "0.0.0.0")] {
+        refused(name, ip, "also at 10.96.0.10, a Service's address that the node has");
+    }
+    allowed("there", "192.168.1.20");
 }
 
 /// Which address it is, only the result tells: neither the next plugin nor the next network runs after it.
@@ -147,7 +287,9 @@ fn rules_by_the_address_of_another_pod() {
     node.host.sh("", "chmod 755 /run/bin/theirs");
     let rules = table(&node.host);
     assert!(rules.iter().any(|rule| rule.starts_with("10.244.0.2 ")), "{rules:?}");
-    let fixed = json!({"type": "static", "addresses": [{"address": "10.244.0.2/24"}]});
+    node.host.sh("", "ip route add 10.244.7.0/24 via 192.0.2.2");
+    let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
+    let fixed = at("10.244.0.2/24");
     let inner = |ipam: &Value| json!({"type": "bridge", "bridge": "x1", "ipam": ipam});
     let theirs = json!({"type": "theirs"});
     let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
@@ -160,7 +302,14 @@ fn rules_by_the_address_of_another_pod() {
         ),
         ("walls", vec![inner(&fixed), firewall.clone()], "10.244.0.0/24 is the network of br0, the bridge of the node's default network"),
         ("publishes", vec![inner(&own_range), json!({"type": "portmap"})], "has rules of the host by the addresses"),
-        ("late", vec![inner(&theirs), firewall], "the host would get rules by the address 10.244.0.2"),
+        ("late", vec![inner(&theirs), firewall.clone()], "the host would get rules by the address 10.244.0.2"),
+        ("others-pods", vec![json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": at("10.244.7.9/32")})], "to 10.244.7.0/24"),
+        ("others", vec![inner(&at("8.8.8.8/32")), firewall.clone()], "addresses outside of private ranges"),
+        (
+            "zone",
+            vec![inner(&at("10.9.7.7/24")), json!({"type": "firewall", "firewalldZone": "drop"})],
+            "the node's firewalld zone \"drop\"",
+        ),
     ] {
         node.define(name, &network(&plugins));
         let pod = node.pod(name, name);

@@ -8,16 +8,16 @@
 //!
 //! A bridge has an address as its pods' gateway. The uplink's bridge is known by the routes that lead over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
 use cni::Mac;
 use linux::link::Link;
-use linux::route::{RouteFilter, RouteKind};
+use linux::route::RouteKind;
 use linux::sysfs::Bus;
-use linux::{Errno, Netlink, ReadError};
+use linux::{Address, Errno, Netlink, ReadError, Route};
 
 /// What the node needs a link for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +38,17 @@ impl fmt::Display for Need {
 }
 
 /// The links among `links` that the node needs, by index. `servers`: where the API server is.
-pub(super) fn needed(netlink: &mut Netlink, links: &[Link], servers: &[IpAddr]) -> Result<BTreeMap<u32, Need>, ReadError> {
-    let addresses: Vec<(u32, IpAddr)> = netlink.addresses(None)?.into_iter().map(|one| (one.index, one.net.addr())).collect();
+pub(super) fn needed(
+    netlink: &mut Netlink,
+    links: &[Link],
+    addresses: &[Address],
+    routes: &[Route],
+    servers: &[IpAddr],
+) -> Result<BTreeMap<u32, Need>, ReadError> {
+    let addresses: Vec<(u32, IpAddr)> = addresses.iter().map(|one| (one.index, one.net.addr())).collect();
     let has_none = |index: u32| links.iter().any(|link| link.index == index && (link.is("bridge") || link.is("vrf")));
     let own = addresses.iter().filter(|(index, address)| is_global(*address) && !has_none(*index));
     let mut needed: BTreeMap<u32, Need> = own.map(|(index, address)| (*index, Need::Address(*address))).collect();
-    let routes = netlink.routes(RouteFilter::default())?;
     let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
     let mut uplinks: Vec<u32> = defaults.flat_map(|route| route.ways()).filter_map(|(_, oif)| oif).collect();
     for server in servers.iter().map(IpAddr::to_canonical).filter(|server| !server.is_loopback()) {
@@ -60,11 +65,31 @@ pub(super) fn needed(netlink: &mut Netlink, links: &[Link], servers: &[IpAddr]) 
 }
 
 /// Kinds of links that packets of others travel in.
-const TUNNELS: &[&str] = &["vxlan", "geneve", "wireguard", "gre", "gretap", "ip6gre", "ip6gretap", "ipip", "sit", "ip6tnl", "vti", "tun"];
+const TUNNELS: &[&str] = &[
+    "vxlan",
+    "geneve",
+    "wireguard",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "erspan",
+    "ip6erspan",
+    "ipip",
+    "sit",
+    "ip6tnl",
+    "vti",
+    "vti6",
+    "xfrm",
+    "bareudp",
+    "gtp",
+    "macsec",
+    "tun",
+];
 
 /// To what a link belongs that may not be moved into a pod, in words: a bridge or switch of which it is a port, a tunnel, a pod to which
 /// its other end or a route leads.
-pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[linux::Route]) -> Option<String> {
+pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Option<String> {
     if let Some(master) = link.master {
         let name = links.iter().find(|other| other.index == master).map_or("another link", |other| other.name.as_str());
         return Some(format!("a port of {name}"));
@@ -72,13 +97,31 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[linux::Route]) -
     if TUNNELS.iter().any(|kind| link.is(kind)) {
         return Some("a tunnel".to_owned());
     }
-    let is_host = |route: &linux::Route| route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
-    let leads = routes.iter().any(|route| route.oif == Some(link.index) && route.gateway.is_none() && is_host(route));
-    (link.is("veth") && (link.group != 0 || leads)).then(|| "which leads to a pod".to_owned())
+    if link.is("ifb") {
+        return Some("which shapes the traffic of another link".to_owned());
+    }
+    let leads_away = || link.link_netnsid.is_some() || link.group != 0 || routes.iter().any(|route| leads_to_one(route, link.index));
+    (link.is("netkit") || link.is("veth") && leads_away()).then(|| "which leads to a pod".to_owned())
+}
+
+/// Whether a route leads over a link to a single address that is behind it.
+fn leads_to_one(route: &Route, link: u32) -> bool {
+    let is_host = route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
+    is_host && route.oif == Some(link) && route.gateway.is_none()
+}
+
+/// The links whose networks are those of pods: bridges, the host's ends of pods' pairs, and the gateways in the VLANs of a bridge, which
+/// are pairs with a port of it.
+pub(super) fn of_pods(links: &[Link], routes: &[Route]) -> BTreeSet<u32> {
+    let ports: BTreeSet<u32> = links.iter().filter(|link| link.master.is_some()).map(|link| link.index).collect();
+    let is_port = |link: &Link| link.link_netnsid.is_none() && link.parent.is_some_and(|other| ports.contains(&other));
+    let leads = |link: &Link| link.group != 0 || is_port(link) || routes.iter().any(|route| leads_to_one(route, link.index));
+    let of_pods = links.iter().filter(|link| link.is("bridge") || link.is("netkit") || link.is("veth") && leads(link));
+    of_pods.map(|link| link.index).collect()
 }
 
 /// The way to an address. A route that says "unreachable", "blackhole" or the like is none.
-pub(super) fn way_to(netlink: &mut Netlink, address: IpAddr) -> Result<Option<linux::Route>, ReadError> {
+pub(super) fn way_to(netlink: &mut Netlink, address: IpAddr) -> Result<Option<Route>, ReadError> {
     match netlink.route_to(address) {
         Err(e) if matches!(e.errno(), Errno::EINVAL | Errno::EACCES | Errno::EAGAIN | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Ok(None),
         way => way,
@@ -136,6 +179,7 @@ pub(super) fn is_meant(link: &Link, device: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use linux::route::RouteFilter;
     use linux::{Inside, Netns};
 
     use super::*;
@@ -173,10 +217,11 @@ mod tests {
     #[test]
     fn all_links_that_lead_out_are_needed() {
         within(|netlink| {
-            let links = netlink.links().unwrap();
+            let (links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
             let mut told = |api: Option<&str>| {
                 let servers: Vec<IpAddr> = api.iter().map(|api| api.parse().unwrap()).collect();
-                let needed = needed(netlink, &links, &servers).unwrap();
+                let needed = needed(netlink, &links, &addresses, &routes, &servers).unwrap();
                 // Both ends of these are in one namespace: the other end counts as what a link stands on.
                 let own = links.iter().filter(|link| !link.name.starts_with("end"));
                 let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();
@@ -202,6 +247,36 @@ mod tests {
             for device in ["", "..", "up", "52:54:00:12:34:57", "0000:00:00.0", "/sys/devices/none"] {
                 assert_eq!(meant(device), [""; 0], "{device}");
             }
+        });
+    }
+
+    /// The host's end of a pair that another program made was moved into a pod, and what shapes a link's traffic was.
+    #[test]
+    fn what_leads_to_a_pod_or_shapes_its_traffic_is_not_moved() {
+        within(|netlink| {
+            let (mut links, routes) = (netlink.links().unwrap(), netlink.routes(RouteFilter::default()).unwrap());
+            let model = links.iter().find(|link| link.name == "up1").unwrap().clone();
+            for (name, kind, netnsid) in
+                [("lxc2", "veth", Some(3)), ("nk1", "netkit", None), ("shape0", "ifb", None), ("xfrm0", "xfrm", None)]
+            {
+                let mut link = model.clone();
+                (link.name, link.kind, link.link_netnsid) = (name.to_owned(), Some(kind.to_owned()), netnsid);
+                links.push(link);
+            }
+            let told = links.iter().filter(|link| belongs_to(link, &links, &routes).is_some());
+            let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
+            assert_eq!(told, ["up6", "port0", "pod7", "lxc2", "nk1", "shape0", "xfrm0"]);
+        });
+    }
+
+    /// Their networks are not the node's own: of two pods of one network, the second would be refused.
+    #[test]
+    fn links_of_pods() {
+        within(|netlink| {
+            let (links, routes) = (netlink.links().unwrap(), netlink.routes(RouteFilter::default()).unwrap());
+            let of_pods = of_pods(&links, &routes);
+            let told: Vec<&str> = links.iter().filter(|link| of_pods.contains(&link.index)).map(|link| link.name.as_str()).collect();
+            assert_eq!(told, ["up6", "pods0", "uplink0", "pod7end"]);
         });
     }
 

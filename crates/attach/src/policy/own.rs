@@ -62,6 +62,10 @@ pub trait NodeOwn: fmt::Debug {
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it.
     fn default_network(&self, run: AddressRun) -> Option<String>;
 
+    /// The same if `device` is the default network's bridge, or stands on it: a pod on such a link answers for these addresses. `pool`:
+    /// from which the pod gets them, and no other address; the default network's own gives none twice.
+    fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String>;
+
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 }
@@ -179,6 +183,13 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.ways {
         let whose = address(&one.what).and_then(|address| own.of_cluster(address));
         all.extend(whose.map(|whose| format!("definition {definition} names the gateway {one}, {whose}")));
+    }
+    for one in &uses.published {
+        let whose = address(&one.what).and_then(|address| own.of_cluster(address));
+        all.extend(whose.map(|whose| format!("definition {definition} publishes ports at {one}, {whose}")));
+    }
+    for one in &uses.zones {
+        all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
     }
     for one in &uses.ports {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));

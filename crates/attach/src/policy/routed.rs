@@ -1,6 +1,7 @@
 //! What the host gets of pods' addresses: `ptp` gives it a route to each, and each gateway as an address; `bridge` with a gateway
 //! gives it the gateway's whole network. The node's own traffic follows these routes. Masquerading, firewall and host ports are rules by
-//! address: a pod that had the address of one of the default network would change what holds for that one.
+//! address: a pod that had the address of one of the default network, or of another machine, would change what holds for that one. On the
+//! default network's own bridge a pod takes an address from whoever has it, without any route.
 //!
 //! ```text
 //!   configuration --ranges--> runs of addresses --NodeOwn::traffic--> refused before anything is made
@@ -19,7 +20,7 @@ use plugin::Builtins;
 
 use super::NodeOwn;
 use super::ranges::{self, AddressRun};
-use super::uses::{Keys, Use, Uses, all};
+use super::uses::{Keys, Pairs, Use, Uses, all, is_inside, kinds_of, together};
 
 /// What a plugin makes of pods' addresses on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,13 @@ pub(crate) enum HostSide {
     },
     /// Rules that know a pod by its address: masquerading, firewall, host ports. Who has another pod's address changes that pod's.
     Rules,
+    /// Nothing, but the pod is on the segment of this device of the host, and answers there for its addresses.
+    Segment {
+        /// Which device.
+        device: String,
+        /// The pool from which all of its addresses are.
+        pool: Option<String>,
+    },
 }
 
 /// Addresses that a configuration hands out, or has the host reach.
@@ -61,6 +69,7 @@ impl Uses {
                 let runs: Vec<AddressRun> = match side {
                     HostSide::Addresses => [range.run].into_iter().chain(range.gateways().map(AddressRun::one)).collect(),
                     HostSide::Network { .. } => range.networks().map(AddressRun::of).collect(),
+                    HostSide::Segment { .. } => vec![range.run],
                     HostSide::Rules => Vec::new(),
                 };
                 let routed = |run| Routed { one: range.one.clone(), run, side: Some(side.clone()), told: range.address };
@@ -81,6 +90,12 @@ fn sides(kinds: &[&str], raw: &Keys, of_flannel: bool) -> Vec<HostSide> {
             "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
             _ => {}
         }
+        let devices = match *kind {
+            "bridge" => bridges(raw),
+            "macvlan" | "ipvlan" | "vlan" if !is_inside(raw) => masters(raw),
+            _ => Vec::new(),
+        };
+        sides.extend(devices.into_iter().map(|device| HostSide::Segment { device, pool: pool(raw) }));
         if matches!(*kind, "firewall" | "portmap") || matches!(*kind, "bridge" | "ptp") && is("ipMasq") {
             sides.push(HostSide::Rules);
         }
@@ -99,6 +114,33 @@ fn bridges(raw: &Keys) -> Vec<String> {
     names
 }
 
+fn masters(raw: &Keys) -> Vec<String> {
+    all(raw, "master").filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
+}
+
+/// The pool from which a plugin has all of its addresses; `None` where it has them from elsewhere, or from pools that are chosen later.
+fn pool<'a>(raw: impl Pairs<'a>) -> Option<String> {
+    let ipam = together(raw, "ipam");
+    let names: Vec<Option<&str>> = all(&ipam, "pool").map(|(_, value)| value.as_str()).collect();
+    let is_certain = kinds_of(&ipam) == ["pool"] && all(&ipam, "network").next().is_none();
+    let named = match *names.as_slice() {
+        [] => Some("default"),
+        [name] => name,
+        _ => None,
+    };
+    named.filter(|name| is_certain && !name.is_empty()).map(str::to_owned)
+}
+
+/// The pool from which the pods of a network have all of their addresses.
+pub fn pool_of(list: &NetworkList) -> Option<String> {
+    list.plugins.iter().find_map(|plugin| pool(plugin.raw()))
+}
+
+/// What a network hands out to pods, with the networks in which it gives the host an address, as far as its configuration says.
+pub fn handed_out(list: &NetworkList, builtins: Builtins) -> Vec<AddressRun> {
+    Uses::of(list, builtins).routed.iter().map(|routed| routed.run).collect()
+}
+
 // === impl HostSide ===
 
 impl HostSide {
@@ -110,18 +152,35 @@ impl HostSide {
                 let own = gateway.and_then(|gateway| IpNet::new(gateway, address.prefix_len()).ok());
                 vec![AddressRun::of(own.unwrap_or(address))]
             }
+            HostSide::Segment { .. } => vec![AddressRun::one(address.addr())],
             HostSide::Rules => Vec::new(),
+        }
+    }
+
+    /// Whose addresses these would be taken from, in words.
+    fn taken(&self, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
+        match self {
+            HostSide::Segment { device, pool } => own.default_segment(run, device, pool.as_deref()),
+            side => own.traffic(run, side.bridge()),
+        }
+    }
+
+    /// What happens to them, as `the host got a route to 10.0.0.1`.
+    fn done(&self, run: AddressRun) -> String {
+        match self {
+            HostSide::Segment { device, .. } => format!("the pod got the address {run} on {device}"),
+            _ => format!("the host got a route to {run}"),
         }
     }
 
     /// Whether the host's routes lead there.
     fn is_routed(&self) -> bool {
-        *self != HostSide::Rules
+        matches!(self, HostSide::Addresses | HostSide::Network { .. })
     }
 
     fn bridge(&self) -> Option<&str> {
         match self {
-            HostSide::Addresses | HostSide::Rules => None,
+            HostSide::Addresses | HostSide::Rules | HostSide::Segment { .. } => None,
             HostSide::Network { bridge } => Some(bridge),
         }
     }
@@ -138,9 +197,10 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
             continue;
         }
         let what = match side {
-            Some(side) => own
-                .traffic(*run, side.bridge())
-                .map(|whose| format!("definition {definition} gives the host a route to {run} for {one}, {whose}")),
+            Some(side) => side.taken(*run, own).map(|whose| match side {
+                HostSide::Segment { device, .. } => format!("definition {definition} assigns the addresses {one} on {device}, {whose}"),
+                _ => format!("definition {definition} gives the host a route to {run} for {one}, {whose}"),
+            }),
             None => within(*run, own).map(|whose| format!("definition {definition} assigns the addresses {one}, {whose}")),
         };
         let ruled = || {
@@ -167,7 +227,7 @@ pub(super) fn by_selection(selection: &Selection, uses: &Uses, own: &dyn NodeOwn
     for ip in selection.ips.iter().filter(|ip| own.address(ip.address).is_none()) {
         let most = if ip.address.is_ipv4() { 32 } else { 128 };
         let Ok(net) = IpNet::new(ip.address, ip.prefix.unwrap_or(most)) else { continue };
-        let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| own.traffic(run, side.bridge()));
+        let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| side.taken(run, own));
         let has_rules = uses.sides.contains(&HostSide::Rules);
         let ruled = || ruled_by(has_rules, AddressRun::one(ip.address), own);
         let whose = uses.sides.iter().find_map(of_side).or_else(ruled);
@@ -204,9 +264,9 @@ pub fn taken_by_result(
             continue;
         }
         let runs = sides.iter().flat_map(|side| side.runs(ip.address, ip.gateway).into_iter().map(move |run| (side, run)));
-        let pulled = runs.filter_map(|(side, run)| Some((run, own.traffic(run, side.bridge())?))).next();
-        if let Some((run, whose)) = pulled {
-            all.push(format!("the host got a route to {run}, {whose}"));
+        let pulled = runs.filter_map(|(side, run)| Some((side.done(run), side.taken(run, own)?))).next();
+        if let Some((done, whose)) = pulled {
+            all.push(format!("{done}, {whose}"));
             continue;
         }
         let ruled = ruled_by(has_rules, AddressRun::one(ip.address.addr()), own);
@@ -215,9 +275,10 @@ pub fn taken_by_result(
     all
 }
 
-/// The default network that rules by these addresses would concern. The kernel is asked for it only where there are such rules.
+/// Whom rules by these addresses would concern: pods of the default network, or whose traffic the node sees. The kernel is asked for it
+/// only where there are such rules.
 fn ruled_by(has_rules: bool, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
-    if has_rules { own.default_network(run) } else { None }
+    if has_rules { own.default_network(run).or_else(|| own.traffic(run, None)) } else { None }
 }
 
 /// Whether one of the plugins of a list makes rules by address, from the one with this number on.
@@ -281,6 +342,10 @@ mod tests {
 
         fn default_network(&self, run: AddressRun) -> Option<String> {
             run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap())).then(|| "of the default network".to_owned())
+        }
+
+        fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String> {
+            if device == "cni0" && pool != Some("pods") { self.default_network(run) } else { None }
         }
 
         fn port(&self, _: u16, _: Protocol, _: Option<IpAddr>) -> Option<String> {
@@ -353,6 +418,15 @@ mod tests {
                 "has rules of the host by the addresses \"10.244.0.7/24\" (plugins[0].ipam.addresses[0].address), of the default network",
             ),
             (r#"{"type":"bridge","isGateway":true,"ipMasq":true,"ipam":{"subnet":"10.244.0.0/24"}}"#, "rules of the host by"),
+            (r#"{"type":"macvlan","ipam":{"subnet":"192.168.1.0/24"}},{"type":"firewall"}"#, "(plugins[0].ipam.subnet), of eth0"),
+            // Other pods' addresses on their own segment.
+            (
+                r#"{"type":"bridge","bridge":"cni0","ipam":{"type":"static","addresses":[{"address":"10.244.0.2/24"}]}}"#,
+                "assigns the addresses \"10.244.0.2/24\" (plugins[0].ipam.addresses[0].address) on cni0, of the default network",
+            ),
+            (r#"{"type":"macvlan","master":"cni0","ipam":{"subnet":"10.244.0.0/25"}}"#, "on cni0, of the default network"),
+            (r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#, "on cni0, of the default network"),
+            (r#"{"type":"ipvlan","master":"cni0","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool"}}"#, "on cni0"),
             (r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.128/25"}},{"type":"firewall"}"#, "(plugins[0].ipam.subnet), of the default"),
         ] {
             let got = taken(plugins, "n");
@@ -362,10 +436,12 @@ mod tests {
             r#"{"type":"macvlan","ipam":{"addresses":[{"address":"192.168.1.10/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"subnet":"10.0.0.0/8"}}"#,
             r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.0/24"}}"#,
-            r#"{"type":"macvlan","ipam":{"subnet":"192.168.1.0/24"}},{"type":"firewall"}"#,
+            r#"{"type":"macvlan","ipam":{"subnet":"172.30.1.0/24"}},{"type":"firewall"}"#,
+            r#"{"type":"ipvlan","master":"cni0","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool","pool":"pods"}}"#,
+            r#"{"type":"bridge","ipam":{"subnet":"10.9.0.0/24"}}"#,
+            r#"{"type":"macvlan","master":"cni0","linkInContainer":true,"ipam":{"subnet":"10.244.0.0/24"}}"#,
             r#"{"type":"bridge","bridge":"x","isGateway":true,"ipMasq":true,"ipam":{"subnet":"10.9.0.0/16"}},{"type":"portmap"}"#,
             r#"{"type":"bridge","bridge":"x","ipam":{"subnet":"192.168.1.0/24"}}"#,
-            r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#,
             r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.9.0.0/16"}}"#,
             r#"{"type":"ptp","ipam":{"subnet":"10.9.0.0/16"}}"#,
             r#"{"type":"flannel","delegate":{"bridge":"x","isGateway":false,"runtimeConfig":{"ipRanges":[[{"subnet":"192.168.1.0/30"}]]}}}"#,
@@ -383,7 +459,11 @@ mod tests {
         let asks = r#"[{"name":"n","ips":["10.244.0.7/24"]}]"#;
         let masquerading = r#"{"type":"bridge","bridge":"x","ipMasq":true,"capabilities":{"ips":true},"ipam":{"type":"static"}}"#;
         assert_eq!(taken(masquerading, asks).len(), 1);
-        assert_eq!(taken(r#"{"type":"bridge","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks), [""; 0]);
+        let on =
+            |bridge: &str| format!(r#"{{"type":"bridge","bridge":"{bridge}","capabilities":{{"ips":true}},"ipam":{{"type":"static"}}}}"#);
+        assert_eq!(taken(&on("x"), asks), [""; 0]);
+        let got = taken(&on("cni0"), asks);
+        assert!(got.len() == 1 && got[0].starts_with("the pod asks for the address 10.244.0.7/24, of the default network"), "{got:?}");
     }
 
     #[test]
@@ -412,5 +492,20 @@ mod tests {
         let walled = r#"{"type":"macvlan","ipam":{"type":"dhcp"}},{"type":"firewall"}"#;
         assert_eq!(got(walled, false, other_pods), ["the host would get rules by the address 10.244.0.7, of the default network"]);
         assert_eq!((got(walled, true, other_pods), got(macvlan, false, other_pods)), (vec![], vec![]));
+        let on_cni0 = |ipam: &str| format!(r#"{{"type":"bridge","bridge":"cni0","ipam":{ipam}}}"#);
+        let taken = ["the pod got the address 10.244.0.7 on cni0, of the default network"];
+        assert_eq!(got(&on_cni0(r#"{"type":"dhcp"}"#), false, other_pods), taken);
+        assert_eq!(got(&on_cni0(r#"{"type":"pool"}"#), false, other_pods), taken);
+        assert_eq!(got(&on_cni0(r#"{"type":"pool","pool":"pods"}"#), false, other_pods), [""; 0], "the default network's own lease");
+        assert_eq!(got(&on_cni0(r#"{"type":"dhcp"}"#), true, other_pods), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_network_hands_out() {
+        let runs = |plugins: &str| handed_out(&list(plugins), plugins::BUILTINS).iter().map(AddressRun::to_string).collect::<Vec<_>>();
+        assert_eq!(runs(r#"{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]]}}"#)[0], "10.244.0.0/24");
+        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods"}}"#)).as_deref(), Some("pods"));
+        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
+        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
     }
 }

@@ -418,6 +418,10 @@ impl NodeOwn for Node {
         None
     }
 
+    fn default_segment(&self, _: AddressRun, _: &str, _: Option<&str>) -> Option<String> {
+        None
+    }
+
     fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
         (port == 22 && protocol == npwg::Protocol::Tcp).then(|| "the port of SSH".to_owned())
     }
@@ -488,6 +492,14 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         ),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"TCP"}]}}"#, r#""22/tcp""#),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostport":1,"hostPort":22}]}}"#, r#""22/tcp""#),
+        (
+            r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":443,"hostIP":"10.96.0.1"}]}}"#,
+            r#"publishes ports at "10.96.0.1" (plugins[0].runtimeConfig.portMappings.hostIP), which is of Services"#,
+        ),
+        (
+            r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldzone":"drop"}"#,
+            r#"adds its pods to the node's firewalld zone "drop" (plugins[1].firewalldzone)"#,
+        ),
     ] {
         let got = taken(plugins);
         assert!(got.len() == 1 && got[0].contains(says), "{plugins}: {got:?}");
@@ -506,6 +518,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"host-device","device":"eth1"}"#,
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
+        r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
     }

@@ -56,6 +56,10 @@ pub struct Uses {
     pub(crate) ways: Vec<Use>,
     /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
     pub(crate) ports: Vec<Use>,
+    /// Addresses of the host at which ports lead to a pod.
+    pub(crate) published: Vec<Use>,
+    /// Zones of firewalld, which are the node's, but for the one that is usual.
+    pub(crate) zones: Vec<Use>,
     /// Addresses that pods get, with what the host gets of them.
     pub(crate) routed: Vec<Routed>,
     /// What plugins make of pods' addresses on the host.
@@ -119,6 +123,9 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
 /// The plugin for addresses that flannel takes where it is told no other.
 const HOST_LOCAL: &str = "host-local";
 
+/// The zone of firewalld that `firewall` takes where it is told no other.
+const USUAL_ZONE: &str = "trusted";
+
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
@@ -180,6 +187,11 @@ impl Uses {
             keys.for_each(|key| self.path(key, raw, place));
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
+            }
+            if *kind == "firewall" {
+                let zones = all(raw, "firewalldZone").map(|(key, value)| (key, value.as_str().unwrap_or_default()));
+                let zones = zones.filter(|(_, zone)| !zone.is_empty() && *zone != USUAL_ZONE);
+                self.zones.extend(zones.map(|(key, zone)| Use { what: zone.to_owned(), place: format!("{place}.{key}") }));
             }
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
@@ -268,6 +280,9 @@ impl Uses {
         }
         for mapping in all(&runtime, "portMappings").flat_map(|(_, value)| value.as_array().into_iter().flatten()) {
             let Some(mapping) = mapping.as_object() else { continue };
+            let ips = all(mapping, "hostIP").filter_map(|(key, ip)| Some((key, ip.as_str()?)));
+            let at = |key: &str| format!("{place}.runtimeConfig.portMappings.{key}");
+            self.published.extend(ips.map(|(key, ip)| Use { what: ip.to_owned(), place: at(key) }));
             let mut protocols: Vec<&str> = all(mapping, "protocol").filter_map(|(_, protocol)| protocol.as_str()).collect();
             if protocols.is_empty() {
                 protocols.push("tcp");
@@ -318,8 +333,7 @@ impl Uses {
     }
 
     fn host_devices(&mut self, known: &Known, raw: &Keys, place: &str) {
-        let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
-        if known.may_be_inside && inside == [&Value::Bool(true)] {
+        if known.may_be_inside && is_inside(raw) {
             return;
         }
         // A delegate's own runtimeConfig reaches it as it is.
@@ -352,6 +366,12 @@ impl Uses {
             }
         }
     }
+}
+
+/// Whether the device that a plugin names is certainly none of the host's.
+pub(super) fn is_inside(raw: &Keys) -> bool {
+    let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
+    inside == [&Value::Bool(true)]
 }
 
 /// The values of some keys of every object in a list, at any depth of lists.
@@ -392,7 +412,7 @@ pub(super) fn together<'a>(raw: impl Pairs<'a>, key: &str) -> Keys<'a> {
 }
 
 /// The types that are given, each once.
-fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
+pub(super) fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
     let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
     kinds.sort_unstable();
     kinds.dedup();
