@@ -257,6 +257,50 @@ fn what_is_the_nodes_own() {
     node.expect(&before, "what is the node's own");
 }
 
+/// A host port that a pod of another namespace has, asked for at one address, with conditions, and by rules of iptables.
+#[test]
+fn a_port_of_another_namespace() {
+    let node = Node::start("evil", "");
+    node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
+    node.api.namespace("victim");
+    let ports = |name: &str, subnet: &str, keys: serde_json::Value| {
+        let mut portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        portmap.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let bridge = json!({"type": "bridge", "bridge": format!("br-{name}"), "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": subnet}});
+        json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap]}).to_string()
+    };
+    node.api.definition("victim", "web", &ports("web", "10.9.1.0/24", json!({})));
+    let selected = |name: &str, ip: Option<&str>| {
+        let mut mapping = json!({"hostPort": 18080, "containerPort": 8443, "protocol": "tcp"});
+        if let Some(ip) = ip {
+            mapping["hostIP"] = json!(ip);
+        }
+        json!([{"name": name, "portMappings": [mapping]}]).to_string()
+    };
+    let metadata = json!({"name": "web", "namespace": "victim", "annotations": {"k8s.v1.cni.cncf.io/networks": selected("web", None)}});
+    let victim = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+    victim.must("ADD");
+    for (name, subnet, keys, ip) in [
+        ("one", "10.9.2.0/24", json!({}), Some("192.0.2.10")),
+        ("some", "10.9.3.0/24", json!({"conditionsV4": ["ip", "daddr", "192.0.2.10"]}), None),
+        ("rules", "10.9.4.0/24", json!({"backend": "iptables"}), None),
+        ("words", "10.9.5.0/24", json!({"conditionsV4": ["!", "-s", "198.51.100.1"]}), Some("192.0.2.10")),
+    ] {
+        node.define(name, &ports(name, subnet, keys));
+        let outcome = refused(&node, &selected(name, ip), name);
+        assert_eq!(outcome.error()["code"], json!(11), "{name}: {outcome:?}");
+        let says = format!("is used by attachment web/{}/net1", victim.sandbox());
+        assert!(outcome.message().contains("host port 18080/tcp") && outcome.message().contains(&says), "{name}: {}", outcome.message());
+        victim.must("CHECK");
+        assert!(!node.host.sh("", "iptables -t nat -S").contains("18080"), "{name}");
+    }
+    victim.must("DEL");
+    let pod = node.pod("heir", &selected("one", Some("192.0.2.10")));
+    pod.must("ADD");
+    pod.must("DEL");
+}
+
 /// Nothing, or only half of a call, from a hundred at a time.
 #[test]
 fn a_hundred_that_say_nothing() {

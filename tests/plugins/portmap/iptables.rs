@@ -155,6 +155,61 @@ fn what_only_iptables_can_say() {
     });
 }
 
+/// Rules of iptables are asked ahead of elements: whoever came later with them took a port from who had it.
+#[test]
+fn a_port_that_another_has_in_either_way() {
+    both_kinds(|kind| {
+        let words = Words::new(kind);
+        let scene = &words.scene;
+        let at_one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST4});
+        let (nftables, conditional) = (json!({}), json!({"conditionsV4": ["-s", OUTSIDE4]}));
+        let (by_elements, by_rules) = ("host port 8080/tcp", "used by attachment published/c1");
+        let mut cases = vec![
+            (tcp(8080, 80), &nftables, tcp(8080, 81), iptables(), by_elements),
+            (tcp(8080, 80), &nftables, at_one.clone(), iptables(), by_elements),
+            (at_one.clone(), &nftables, tcp(8080, 80), iptables(), by_elements),
+            (tcp(8080, 80), &nftables, tcp(8080, 81), conditional, by_elements),
+        ];
+        let chosen = iptables();
+        cases.push((at_one.clone(), &chosen, tcp(8080, 80), iptables(), by_rules));
+        cases.push((tcp(8080, 80), &chosen, at_one, iptables(), by_rules));
+        // Elsewhere a program would be run for each attachment.
+        if kind.name == NEWER.name {
+            cases.push((tcp(8080, 80), &chosen, tcp(8080, 81), json!({}), by_rules));
+        }
+        for (has, its_keys, asks, keys, says) in cases {
+            let first = scene.add_with("c1", &json!([has]), its_keys);
+            let (rules, table) = (words.rules(), scene.host.sh("", "nft list table inet netloom"));
+            let (outcome, second) = scene.try_add("c2", &json!([tcp(9090, 90), asks]), &keys);
+            assert_eq!(outcome.error()["code"], 11, "{has} {its_keys}, {asks} {keys}: {outcome:?}");
+            assert!(outcome.message().contains(says) && outcome.message().contains("published/c1"), "{outcome:?}");
+            assert_eq!(
+                (words.rules(), scene.host.sh("", "nft list table inet netloom")),
+                (rules, table),
+                "{has} {its_keys}, {asks} {keys}"
+            );
+            scene.check(&first).silent();
+            [&second, &first].iter().for_each(|a| scene.del(a));
+        }
+        // One container's own, and ports at different addresses.
+        let elsewhere = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": GATEWAY4});
+        let at_one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST4});
+        let first = scene.add_with("c1", &json!([at_one, tcp(8081, 80)]), &iptables());
+        let second = scene.add_with("c2", &json!([elsewhere]), &iptables());
+        let mut other = portmap(&json!([tcp(8081, 80)]), &json!({}));
+        other["name"] = json!("other");
+        other["prevResult"] = first.result.clone();
+        scene.cni("c1").add(&other);
+        scene.cni("c1").del(&other, &first.result);
+        [&first, &second].iter().for_each(|a| scene.check(a).silent());
+        scene.del(&first);
+        // It has no port of IPv6, and needs nothing of what went with the other's.
+        scene.check(&second).silent();
+        scene.del(&second);
+        words.expect_nothing();
+    });
+}
+
 fn many(kind: Kind) -> Value {
     if kind.name == OLDER.name {
         // Of two ports of one protocol the reference plugin makes the first one's rules alone: `ip6tables-legacy -C` (1.8.9) finds
