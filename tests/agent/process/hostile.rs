@@ -91,10 +91,16 @@ fn definitions_that_reach_for_the_host() {
     let manifests = "/run/etc/kubernetes/manifests";
     let flannel = json!({"type": "flannel", "subnetFile": "/run/subnet.env", "dataDir": manifests, "delegate": pod});
     let config = |plugin: &serde_json::Value| {
-        let mut config = plugin.clone();
-        (config["cniVersion"], config["name"]) = (json!("1.0.0"), json!("x"));
+        let mut config = json!({"cniVersion": "1.0.0", "name": "x"});
+        config.as_object_mut().unwrap().extend(plugin.as_object().unwrap().clone());
         config.to_string()
     };
+    let leases = |name: &str, keys: serde_json::Value| {
+        let mut ipam = json!({"type": "host-local", "subnet": "10.9.9.0/24"});
+        ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json!({"name": name, "type": "macvlan", "master": "up0", "ipam": ipam})
+    };
+    let of_others = "/var/lib/cni/networks/mac1";
     for (name, plugin, says) in [
         ("flannel", flannel.clone(), manifests),
         ("nested", json!({"type": "netloom", "cniDir": "/run/x1", "delegates": [flannel]}), "is Netloom itself"),
@@ -106,6 +112,12 @@ fn definitions_that_reach_for_the_host() {
             "/proc/kmsg",
         ),
         ("socket", json!({"type": "bridge", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/mine.sock"}}), "/run/mine.sock"),
+        // A directory in the place of another network's lock, of its last address, or of an address.
+        ("leases-lock", leases("lock", json!({"dataDir": of_others})), of_others),
+        ("leases-last", leases("last_reserved_ip.0", json!({"dataDir": of_others})), of_others),
+        ("leases-address", leases("10.1.0.9", json!({"dataDir": of_others})), of_others),
+        ("leases-name", leases("10.1.0.9", json!({})), "\"/var/lib/cni/networks/10.1.0.9\" (name)"),
+        ("leases-below", leases("10.244.0.9", json!({"dataDir": "/var/lib/cni/networks/pods"})), "/var/lib/cni/networks/pods"),
     ] {
         node.define(name, &config(&plugin));
         let outcome = refused(&node, name, name);
@@ -113,6 +125,7 @@ fn definitions_that_reach_for_the_host() {
         assert!(outcome.message().contains(says), "{name}: {}", outcome.message());
         assert_eq!(node.host.list(manifests), [".keep"], "{name}");
     }
+    assert!(node.host.list(of_others).iter().all(|name| ["lock", "last_reserved_ip.0"].contains(&name.as_str())));
     others_go_on(&node, "definitions that reach for the host");
     node.expect(&before, "definitions that reach for the host");
 }
@@ -191,7 +204,6 @@ fn what_is_the_nodes_own() {
         ("gateway-first", on_bridge("br0", "isGateway"), "gives br0, the bridge of the node's default network, a gateway's address"),
         ("gateway-altname", on_bridge("podnet", "isDefaultGateway"), "gives br0, the bridge of the node's default network"),
         ("leases-name", called("pods", host_local(json!({}))), pods_dir),
-        ("leases-below", called("10.244.0.9", host_local(json!({"dataDir": pods_dir}))), pods_dir),
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from the node"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),

@@ -258,6 +258,8 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"flannel","subnetFile":"/etc/shadow"}"#,
         r#"{"type":"flannel","delegate":{"type":"tuning","dataDir":"/run/cni/tuning/../../etc"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/others"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/others"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"host-local","ipam":{"resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}"#,
@@ -276,13 +278,37 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
     for fine in [
         r#"{"type":"flannel"},{"type":"tuning","dataDir":"/run/cni/tuning"}"#,
         r#"{"type":"flannel","ipam":{"type":"pool","dataDir":"/var/lib/netloom/ipam"}}"#,
-        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/mine"}}"#,
-        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/mine","resolvConf":"/etc/resolv.conf"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","resolvConf":"/etc/resolv.conf"}}"#,
+        r#"{"type":"flannel","dataDir":"/var/lib/cni/flannel/mine"},{"type":"tuning","dataDir":"/run/cni/tuning/mine"}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
         r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
         r#"{"type":"bridge","dataDir":"/etc"}"#,
     ] {
         assert_eq!(without_a_rule(fine), [""; 0], "{fine}");
+    }
+}
+
+/// A directory of that name among another network's leases stopped all its ADDs.
+#[test]
+fn no_network_is_called_as_a_file_of_leases() {
+    let refused = |name: &str, ipam: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"bridge","ipam":{ipam}}}"#);
+        let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), NetworkList::parse(text.as_bytes(), None).unwrap());
+        let uses = Uses::of(&list, plugins::BUILTINS);
+        let (pod_namespace, definition, uses) = ("a", &definition, &uses);
+        let case = Case { pod_namespace, definition, is_selected: true, uses, device: None, is_on_disk: false };
+        assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()));
+        Policy::OPEN.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect::<Vec<_>>()
+    };
+    for name in ["lock", "last_reserved_ip.0", "10.60.0.2"] {
+        let got = refused(name, r#"{"type":"host-local"}"#);
+        let says = format!(r#"definition a/n names the host's path "/var/lib/cni/networks/{name}" (name): only files on the node"#);
+        assert!(got.len() == 1 && got[0].starts_with(&says), "{got:?}");
+        assert_eq!(refused(name, r#"{"type":"pool"}"#), [""; 0], "{name}");
+    }
+    for name in ["locks", "last_reserved_ip", "10.60.0", "team"] {
+        assert_eq!(refused(name, r#"{"type":"host-local"}"#), [""; 0], "{name}");
     }
 }
 

@@ -124,6 +124,10 @@ impl Uses {
         for one in &mut uses.leases {
             one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
         }
+        if is_lease_file(list.name.as_str()) {
+            // In a directory that another network has its leases in, it would be in the way of them.
+            uses.paths.extend(uses.leases.iter().map(|one| Use { what: one.what.clone(), place: "name".to_owned() }));
+        }
         uses
     }
 
@@ -316,6 +320,11 @@ impl Uses {
             }
         }
     }
+}
+
+/// Whether a network's directory of leases has a file of this name, as the reference plugin has.
+fn is_lease_file(name: &str) -> bool {
+    name == "lock" || name.starts_with("last_reserved_ip.") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The values of some keys of every object in a list, at any depth of lists.
