@@ -130,9 +130,14 @@ fn what_only_iptables_can_say() {
         let marked = words.scene.add_with("c1", &json!([tcp(8080, 80)]), &json!({"markMasqBit": 5}));
         assert_eq!(words.scene.tcp("c1", HOST4, 8080), format!("c1 {GATEWAY4}"));
         assert!(words.rules().contains("--set-xmark 0x20/0x20"), "{}", words.rules());
+        let beside = words.scene.add_with("c2", &json!([tcp(9090, 80)]), &iptables());
         words.scene.check(&marked).silent();
         words.scene.del(&marked);
-        words.before = words.rules();
+        words.scene.check(&beside).silent();
+        words.scene.del(&beside);
+        // Whatever has such a mark was masqueraded for ever after.
+        assert_eq!(words.rules(), words.before, "{}", kind.name);
+        assert!(!words.before.contains("MASQUERADE"), "{}", words.before);
 
         // Kubernetes' own chain would mark and masquerade.
         for family in ["iptables", "ip6tables"] {
@@ -243,7 +248,10 @@ fn the_reference_plugins_rules_are_ours() {
             for verb in ["CHECK", "DEL"] {
                 words.of(peers_dir(), &attached, verb).silent();
             }
-            assert_eq!(words.rules(), words.before, "the reference's DEL");
+            // It leaves what marks and masquerades.
+            let is_shared = |line: &&str| line.contains("CNI-HOSTPORT-SETMARK") || line.contains("CNI-HOSTPORT-MASQ");
+            let left: String = words.rules().lines().filter(|line| !is_shared(line)).map(|line| line.to_owned() + "\n").collect();
+            assert_eq!(left, words.before, "the reference's DEL");
             assert_eq!(words.of(peers_dir(), &attached, "ADD").code, 0);
             assert_eq!(words.rules(), ours, "{keys}");
             for verb in ["CHECK", "DEL"] {

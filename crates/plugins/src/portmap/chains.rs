@@ -46,7 +46,7 @@ pub(super) struct Own {
 /// All that one address of an attachment needs.
 pub(super) struct Wanted {
     chain: String,
-    /// Chains that others use as well, and what they need: nothing is taken away from them.
+    /// Chains that others use as well, and what they need: nothing is taken away from them while somebody uses them.
     shared: Vec<(&'static str, Rule, Place)>,
     entries: Vec<Rule>,
     /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`, or a name of many addresses.
@@ -148,10 +148,12 @@ impl Wanted {
         };
         let family = Family::of(address.addr());
         let of_family = conf.mappings.iter().filter(|m| m.is_of(family));
-        let rules = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
+        let rules: Vec<Rule> = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
+        // Where none of its rules lead to them, they go with those of others.
+        let rewrite = conf.rewrite.filter(|_| !rules.is_empty());
         let conditions = words.conditions(family);
         let entries = entries(&conf.mappings, id, conditions, &chain);
-        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
+        Wanted { shared: shared(rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
     }
 
     /// What makes it of what is there. What an ADD before left of it goes.
@@ -199,6 +201,21 @@ impl Wanted {
             return Some((&self.chain, rules));
         }
         (entries < wanted || entries > wanted && !self.conditional).then_some((TOP, entries))
+    }
+}
+
+/// What marks and masquerades connections goes with the last chain that leads there: it holds for whatever has the mark, another
+/// program's packets too. `gone`: the chains that go.
+pub(super) fn without_users(saved: &Saved, gone: &[String], changes: &mut Changes) {
+    let is_gone = |chain: &str| gone.iter().any(|own| own == chain);
+    if saved.leading_to(SET_MARK).any(|(of, _)| !is_gone(of)) {
+        return;
+    }
+    for chain in [SET_MARK, MASQUERADE].into_iter().filter(|chain| saved.has_chain(chain)) {
+        for (of, rule) in saved.leading_to(chain).filter(|(of, _)| !is_gone(of)) {
+            changes.delete(of, rule);
+        }
+        changes.remove_chain(chain);
     }
 }
 

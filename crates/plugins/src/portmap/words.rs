@@ -160,7 +160,9 @@ pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>
 }
 
 fn remove_now(family: Family, own: &Own, host: &mut Host) -> Result<(), CniError> {
-    let Some(saved) = remove_chains(family, &[own.ports.clone(), own.old.clone()], host)? else { return Ok(()) };
+    let gone = [own.ports.clone(), own.old.clone()];
+    let more = |saved: &Saved, changes: &mut Changes| chains::without_users(saved, &gone, changes);
+    let Some(saved) = remove_chains(family, &gone, more, host)? else { return Ok(()) };
     tracked::forget(&tracked::to_us(&chains::published(&saved, own)), host)
 }
 
