@@ -408,6 +408,12 @@ fn what_iptables_refuses_is_undone_and_named() {
             // The program would run what it is told to, end as if all were done, or pass the rule over.
             (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is not an iptables match"),
             (json!({"conditionsV4": ["-s", OUTSIDE4, "--mo", "/bin/true"]}), 7, "\"--mo\" is not an iptables match"),
+            (json!({"conditionsV4": ["--h"]}), 7, "\"--h\" is not an iptables match"),
+            (json!({"conditionsV4": ["-m", "tcp", "--m=/bin/true"]}), 7, "\"--m=/bin/true\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--j", "ACCEPT"]}), 7, "\"--j\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--g=FORWARD"]}), 7, "\"--g=FORWARD\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--t", "filter"]}), 7, "\"--t\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--"]}), 7, "\"--\" is not an iptables match"),
             (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is not an iptables match"),
             (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is not an iptables match"),
             (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is not an iptables match"),
