@@ -481,6 +481,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
             "takes cni0, the bridge of the node's default network, away from the node",
         ),
         (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
+        (r#"{"type":"bridge","mtu":1279}"#, "changes the MTU of cni0, the bridge of the node's default network (plugins[0].bridge, mtu)"),
+        (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
+        (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
         (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
@@ -514,12 +517,30 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
         r#"{"type":"flannel","delegate":{"isGateway":false}}"#,
         r#"{"type":"bridge","bridge":"eth0"}"#,
-        r#"{"type":"bridge","bridge":"br1","forceAddress":true}"#,
+        r#"{"type":"bridge","bridge":"br1","forceAddress":true,"promiscMode":true,"macspoofchk":true,"mtu":1400}"#,
+        r#"{"type":"bridge","mtu":0,"promiscMode":false,"macspoofchk":null}"#,
         r#"{"type":"host-device","device":"eth1"}"#,
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
+    }
+}
+
+/// Whoever adds a key to `bridge` says whether it changes the bridge itself, which others are at.
+#[test]
+fn every_key_of_bridge_says_whether_it_changes_the_bridge() {
+    let about = plugins::BUILTINS.iter().map(|plugin| plugin.about()).find(|about| about.name == "bridge").unwrap();
+    let of_pair = ["bridge", "ipMasq", "ipMasqBackend", "hairpinMode", "portIsolation", "vlan", "vlanTrunk", "preserveDefaultVlan"];
+    let of_container = ["enabledad", "disableContainerInterface", "mac", "macFromIP", "ipam"];
+    for key in about.keys {
+        let value = match key.kind {
+            "bool" => "true",
+            "bytes" | "number" => "1300",
+            _ => r#""cni0""#,
+        };
+        let got = taken(&format!(r#"{{"type":"bridge","{}":{value}}}"#, key.name));
+        assert_eq!(got.is_empty(), of_pair.contains(&key.name) || of_container.contains(&key.name), "{}: {got:?}", key.name);
     }
 }
 

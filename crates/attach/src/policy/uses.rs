@@ -36,8 +36,8 @@ pub struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
-    /// Bridges that get a port of another MTU: the kernel gives a bridge the smallest one of its ports.
-    pub(crate) resized: Vec<Use>,
+    /// Bridges of which something else changes, with one of [`CHANGES`].
+    pub(crate) changed: Vec<(Use, Changed)>,
     /// Directories in which the addresses of pods are kept.
     pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
@@ -105,6 +105,12 @@ const KNOWN: &[Known] = &[
 const fn devices(kind: &'static str, devices: &'static [&'static str], default: Option<&'static str>) -> Known {
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
+
+/// A key of `bridge`, and what of the bridge itself it changes.
+pub(crate) type Changed = (&'static str, &'static str);
+
+/// Beside its address. The kernel gives a bridge the smallest MTU of its ports; the others stay set after DEL.
+const CHANGES: &[Changed] = &[("mtu", "the MTU"), ("promiscMode", "the promiscuous mode"), ("macspoofchk", "the learning of addresses")];
 
 /// The plugin for addresses that flannel takes where it is told no other.
 const HOST_LOCAL: &str = "host-local";
@@ -198,8 +204,13 @@ impl Uses {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
-                if all(raw, "mtu").any(|(_, mtu)| !matches!(mtu, Value::Number(number) if number.as_u64() == Some(0))) {
-                    self.resized.extend(devices.iter().cloned());
+                let is_set = |value: &Value| match value {
+                    Value::Bool(on) => *on,
+                    Value::Number(number) => number.as_u64() != Some(0),
+                    _ => true,
+                };
+                for changed in CHANGES.iter().filter(|(key, _)| all(raw, key).any(|(_, value)| is_set(value))) {
+                    self.changed.extend(devices.iter().map(|device| (device.clone(), *changed)));
                 }
                 if is("forceAddress") {
                     self.readdressed.extend(devices);
