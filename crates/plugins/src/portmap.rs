@@ -40,8 +40,8 @@ static ABOUT: About = About {
         Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
         Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match: nftables or iptables expressions"),
         Key::new("conditionsV6", "list", "none", "the same for IPv6"),
-        Key::new("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
-        Key::new("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
+        Key::firewall("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
+        Key::firewall("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
         Key::new(
             "runtimeConfig.portMappings",
             "list",

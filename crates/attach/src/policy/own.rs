@@ -167,6 +167,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let changed = |link| format!("definition {definition} changes {what} of {link} ({}, {key})", one.place);
         all.extend(link(&one.what).map(changed));
     }
+    all.extend(uses.firewall.iter().map(|one| format!("definition {definition} names {one} in the node's firewall")));
     for one in &uses.leases {
         let kept =
             |whose| format!(r#"definition {definition} stores its addresses in {one}, like {whose}; choose another "name" or "dataDir""#);

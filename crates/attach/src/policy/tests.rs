@@ -335,22 +335,37 @@ fn a_rule_allows_paths_and_what_is_below_them_once_links_are_followed() {
     }
 }
 
-/// Whoever adds a key says whether it is a path: one that looks like one, and is not said to be one, is found here.
+/// Whoever adds a key says whether it is a path, or a chain or a mark of the firewall: one that looks like one, and is not said to be
+/// one, is found here.
 #[test]
-fn every_key_of_every_plugin_says_whether_it_names_a_path() {
+fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
     let looks = |key: &plugin::Key| {
         let name = key.name.to_ascii_lowercase();
         key.kind == "path"
             || key.default.starts_with('/')
             || ["path", "dir", "file", "socket", "conf"].iter().any(|word| name.ends_with(word))
     };
+    let of_firewall = |key: &plugin::Key| ["chain", "mark"].iter().any(|word| key.name.to_ascii_lowercase().contains(word));
     // The device of the kernel's tree, which `devices` is about.
     let device = |key: &plugin::Key| key.name == "kernelpath";
-    let mut paths = Vec::new();
+    let (mut paths, mut firewall) = (Vec::new(), Vec::new());
     for about in plugins::BUILTINS.iter().map(|plugin| plugin.about()) {
         for key in about.keys.iter().filter(|key| !device(key)) {
-            assert_eq!(looks(key), key.names != plugin::Names::NoPath, "{}: {}", about.name, key.name);
-            if key.names != plugin::Names::NoPath {
+            let is_path = matches!(key.names, plugin::Names::Path { .. } | plugin::Names::Directory);
+            assert_eq!(looks(key), is_path, "{}: {}", about.name, key.name);
+            assert_eq!(of_firewall(key), key.names == plugin::Names::Firewall, "{}: {}", about.name, key.name);
+            if key.names == plugin::Names::Firewall {
+                firewall.push(format!("{} {}", about.name, key.name));
+                let object = |value: &str| format!(r#"{{"type":"{}","{}":{value}}}"#, about.name, key.name.to_ascii_uppercase());
+                let nested = |value: &str| format!(r#"{{"type":"theirs","delegates":[{}]}}"#, object(value));
+                for plugins in [object(r#""FORWARD""#), object("5"), nested(r#""none""#)] {
+                    let got = taken(&plugins);
+                    assert!(got.len() == 1 && got[0].contains(&format!(".{}) in the node's firewall", key.name)), "{plugins}: {got:?}");
+                }
+                let default = if key.kind == "int" { key.default.to_owned() } else { format!("{:?}", key.default.replace("none", "")) };
+                assert_eq!(taken(&object(&default)), [""; 0], "{default}");
+            }
+            if is_path {
                 paths.push(format!("{} {}", about.name, key.name));
                 // And it is looked at, wherever the plugin may stand.
                 let (object, own) = match key.name.strip_prefix("ipam.") {
@@ -381,6 +396,8 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
             "whereabouts ipam.configuration_path",
         ]
     );
+    firewall.sort();
+    assert_eq!(firewall, ["firewall iptablesAdminChainName", "portmap externalSetMarkChain", "portmap markMasqBit"]);
 }
 
 /// A node with the uplink `eth0`, Services of 10.96.0.0/12, and the default network `cbr0` on `cni0`, from the definition `infra/cbr0`.

@@ -28,6 +28,8 @@ pub struct Uses {
     pub(crate) opaque: Vec<Use>,
     /// Paths of the host that are not the usual ones.
     pub(crate) paths: Vec<Use>,
+    /// Chains and marks of the host's firewall that are not the usual ones.
+    pub(crate) firewall: Vec<Use>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -153,7 +155,7 @@ impl Uses {
                 self.itself.push(one());
             }
             let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
-            keys.for_each(|key| self.path(key, raw, place));
+            keys.for_each(|key| self.named(key, raw, place));
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
@@ -261,12 +263,14 @@ impl Uses {
         }
     }
 
-    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself; no other
-    /// plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
-    fn path(&mut self, key: &Key, raw: &Object, place: &str) {
-        if key.names == Names::NoPath {
-            return;
-        }
+    /// The values of a key that names something of the host. A plugin for addresses reads its keys below `ipam`, wherever it stands
+    /// itself; no other plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
+    fn named(&mut self, key: &Key, raw: &Object, place: &str) {
+        let list = match key.names {
+            Names::Nothing => return,
+            Names::Firewall => &mut self.firewall,
+            Names::Path { .. } | Names::Directory => &mut self.paths,
+        };
         let (name, below) = match key.name.strip_prefix("ipam.") {
             Some(name) => (name, together(raw, "ipam")),
             None => (key.name, Object::new()),
@@ -275,7 +279,7 @@ impl Uses {
             for (_, value) in all(object, name) {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
                 if !key.is_usual(&what) {
-                    self.paths.push(Use { what, place: format!("{place}.{name}") });
+                    list.push(Use { what, place: format!("{place}.{name}") });
                 }
             }
         }
