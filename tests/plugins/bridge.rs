@@ -136,6 +136,31 @@ fn hardware_addresses_from_addresses() {
     }
 }
 
+/// A bridge whose address nobody has set takes the lowest one of its ports: neighbours of the host's uplink lost it with each container.
+#[test]
+fn anothers_bridge_keeps_its_hardware_address() {
+    let host = Host::new();
+    host.container("c1");
+    for words in ["add upbr type bridge", "add up0 address fe:00:00:00:00:01 type veth peer name up1", "set up0 master upbr"] {
+        host.sh("", &format!("ip link {words}"));
+    }
+    ["up0", "up1", "upbr"].iter().for_each(|link| drop(host.sh("", &format!("ip link set {link} up"))));
+    let config = bridge(json!({"bridge": "upbr"}));
+    let mac = || host.link("", "upbr").unwrap().mac().to_owned();
+    assert_eq!(mac(), "fe:00:00:00:00:01");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        let result = at(&host, "c1").add(&config);
+        assert_eq!((mac(), &result["interfaces"][0]["mac"]), ("fe:00:00:00:00:01".to_owned(), &json!(mac())));
+        let outer = host.link("", result["interfaces"][1]["name"].as_str().unwrap()).unwrap().mac().to_owned();
+        assert!(outer.starts_with("fe:") && result["interfaces"][1]["mac"] == json!(outer), "{result}");
+        seen.insert(outer);
+        at(&host, "c1").del(&config, &result);
+        assert_eq!(mac(), "fe:00:00:00:00:01");
+    }
+    assert_eq!(seen.len(), 8, "{seen:?}");
+}
+
 /// From outside, a packet is the host's; within the network, it is the container's own.
 #[test]
 fn masquerade_as_seen_from_outside() {

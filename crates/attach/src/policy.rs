@@ -113,7 +113,9 @@ pub enum Forbidden {
         is_opaque: bool,
     },
     /// A path that no rule allows.
-    #[error("{what}: only files on the node may name it; remove the key, or allow the path with a rule of the agent's \"policy\": {rule}")]
+    #[error(
+        "{what}: only files on the node may name it; remove or change the key, or allow the path with a rule of the agent's \"policy\": {rule}"
+    )]
     Path {
         /// What was asked for, and where.
         what: String,

@@ -35,18 +35,20 @@ pub struct Key {
     pub names: Names,
 }
 
-/// What of the host a key's value names. A definition, whose author need not be trusted, names no path but those said here, unless the
-/// cluster's owner allows more (`docs/operate/policy.md`).
+/// What of the host a key's value names. A definition, whose author need not be trusted, names no path, chain or mark but those said
+/// here, unless the cluster's owner allows more (`docs/operate/policy.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// No path.
-    NoPath,
-    /// A file, directory or socket that is read or asked: the default, or one of these.
+    /// None of these.
+    Nothing,
+    /// A chain of the host's firewall, or a mark by which its rules know packets: the default.
+    Firewall,
+    /// A file, a directory or a socket: the default, or one of these.
     Path {
         /// What is allowed besides the default, from the root.
         usual: &'static [&'static str],
     },
-    /// A directory in which files are written: the default, or one below it.
+    /// A directory in which files are written, of each network its own: the default, or one below it.
     Directory,
 }
 
@@ -69,26 +71,33 @@ impl About {
 impl Key {
     /// A key in one line of a table.
     pub const fn new(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Key { name, kind, default, summary, names: Names::NoPath }
+        Key { name, kind, default, summary, names: Names::Nothing }
     }
 
-    /// A key that names a file, a directory or a socket that is read or asked; `usual` are paths that definitions may name besides the
-    /// default.
+    /// A key that names a chain of the host's firewall, or a mark of packets.
+    pub const fn firewall(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Key { name, kind, default, summary, names: Names::Firewall }
+    }
+
+    /// A key that names a file, a directory or a socket; `usual` are paths that definitions may name besides the default.
     pub const fn path(name: &'static str, default: &'static str, usual: &'static [&'static str], summary: &'static str) -> Self {
         Key { name, kind: "path", default, summary, names: Names::Path { usual } }
     }
 
-    /// A key that names a directory in which files are written.
+    /// A key that names a directory in which files are written; definitions may name those below the default too.
     pub const fn directory(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Key { name, kind: "path", default, summary, names: Names::Directory }
     }
 
-    /// Whether a definition may name this path without anybody's leave: nothing, the default, a usual one, and of directories what is
-    /// below the default. Only the text is looked at.
+    /// Whether a definition may name this path, chain or mark without anybody's leave: nothing, the default, a usual one, and of
+    /// directories what is below the default. Only the text is looked at.
     pub fn is_usual(&self, path: &str) -> bool {
         match self.names {
+            // There may be a chain of that name.
+            _ if path == "none" => self.names == Names::Nothing,
             _ if path.is_empty() || path == self.default => true,
-            Names::NoPath => true,
+            Names::Nothing => true,
+            Names::Firewall => false,
             Names::Path { usual } => usual.contains(&path),
             Names::Directory => {
                 let is_plain = |part: &str| !matches!(part, "" | "." | "..");
@@ -108,6 +117,10 @@ mod tests {
         let file = Key::path("f", "/run/f.env", &["/etc/f.env"], "");
         for (path, usual) in [("", true), ("/run/f.env", true), ("/etc/f.env", true), ("/run/f.env/x", false), ("run/f.env", false)] {
             assert_eq!(file.is_usual(path), usual, "{path}");
+        }
+        let (bit, chain) = (Key::firewall("b", "int", "13", ""), Key::firewall("c", "string", "none", ""));
+        for (key, value, usual) in [(&bit, "13", true), (&bit, "", true), (&bit, "5", false), (&chain, "", true), (&chain, "none", false)] {
+            assert_eq!(key.is_usual(value), usual, "{} {value}", key.name);
         }
         let directory = Key::directory("d", "/var/lib/d", "");
         for path in ["", "/var/lib/d", "/var/lib/d/a", "/var/lib/d/a/b/", "/var/lib/d/..a"] {

@@ -48,7 +48,7 @@ static ABOUT: About = About {
             "auto",
             "\"nftables\", \"iptables\" or \"firewalld\"; unset: firewalld if it runs, iptables with an admin chain, else nftables",
         ),
-        Key::new("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: your chain, which comes before the container's rules"),
+        Key::firewall("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: your chain, which comes before the container's rules"),
         Key::new("firewalldZone", "string", "trusted", "firewalld: the zone that gets the container's addresses as sources"),
         Key::new(
             "ingressPolicy",

@@ -58,15 +58,25 @@ pub(crate) fn is_legacy(family: Family, host: &Host) -> Result<bool, CniError> {
     Ok(tables.iter().any(|table| table == NAT))
 }
 
-/// Removes chains of the table `nat`, and the rules that lead to them. Returns what was there before; nothing, and no program is
-/// run, where the first one is not there.
-pub(crate) fn remove_chains(family: Family, chains: &[String], host: &mut Host) -> Result<Option<Saved>, CniError> {
+/// Removes chains of the table `nat`, and the rules that lead to them; `more` notes what else is to go then. Returns what was there
+/// before; nothing, and no program is run, where the first one is not there.
+pub(crate) fn remove_chains(
+    family: Family,
+    chains: &[String],
+    more: impl Fn(&Saved, &mut Changes),
+    host: &mut Host,
+) -> Result<Option<Saved>, CniError> {
     let first = chains.first().map(String::as_str).unwrap_or_default();
     // Without nftables in the kernel only the older kind can have it.
     if !has_chain(family, first, host).unwrap_or(false) && !is_legacy(family, host)? {
         return Ok(None);
     }
-    Iptables::new(family, Instant::now() + PATIENCE).change(NAT, |saved| removal(saved, chains)).map(Some).map_err(refused)
+    let removal = |saved: &Saved| {
+        let mut changes = removal(saved, chains);
+        more(saved, &mut changes);
+        changes
+    };
+    Iptables::new(family, Instant::now() + PATIENCE).change(NAT, removal).map(Some).map_err(refused)
 }
 
 /// What takes them away.

@@ -22,7 +22,7 @@ static ABOUT: About = About {
         Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
         Key::new("ipam.subnet", "network", "none", "a single range without a list, with rangeStart, rangeEnd and gateway next to it"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "directory of the files"),
+        Key::path("ipam.dataDir", "/var/lib/cni/networks", &[], "directory of the files"),
         Key::path("ipam.resolvConf", "none", RESOLV_CONF, "a resolv.conf whose content the result carries as DNS"),
     ],
     needs_link: false,

@@ -106,9 +106,24 @@ pub(crate) fn of_address(address: Ipv4Addr) -> Option<Mac> {
 
 /// One by chance, as the kernel makes them: of a single interface, administered locally.
 pub(crate) fn random() -> Option<Mac> {
-    // The standard library's hash keys are drawn from the kernel for each thread, and differ each time.
-    let [first, second, third, fourth, fifth, sixth, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
-    Mac::from_bytes(&[first & 0xfc | 0x02, second, third, fourth, fifth, sixth])
+    let [first, rest @ ..] = chance();
+    with_first(first & 0xfc | 0x02, rest)
+}
+
+/// One by chance for a port of a bridge, with the highest first byte that there is, as libvirt has it. A bridge whose address nobody has
+/// set takes the lowest one of its ports: never this one, where it has another port.
+pub(crate) fn of_port() -> Option<Mac> {
+    let [_, rest @ ..] = chance();
+    with_first(0xfe, rest)
+}
+
+fn with_first(first: u8, [second, third, fourth, fifth, sixth, ..]: [u8; 7]) -> Option<Mac> {
+    Mac::from_bytes(&[first, second, third, fourth, fifth, sixth])
+}
+
+/// The standard library's hash keys are drawn from the kernel for each thread, and differ each time.
+fn chance() -> [u8; 8] {
+    RandomState::new().build_hasher().finish().to_ne_bytes()
 }
 
 /// Whether a configuration has `macFromIP`.

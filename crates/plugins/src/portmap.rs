@@ -40,8 +40,8 @@ static ABOUT: About = About {
         Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
         Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match: nftables or iptables expressions"),
         Key::new("conditionsV6", "list", "none", "the same for IPv6"),
-        Key::new("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
-        Key::new("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
+        Key::firewall("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
+        Key::firewall("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
         Key::new(
             "runtimeConfig.portMappings",
             "list",
@@ -64,7 +64,7 @@ impl Plugin for PortMap {
             return Ok(prev.clone());
         }
         match &conf.backend {
-            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), x)?,
+            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), call.id, x)?,
             Backend::Iptables(words) => {
                 words::add(&conf, words, call, prev, x)?;
                 if conf.rewrite.is_some() {
@@ -144,13 +144,17 @@ impl Plugin for PortMap {
     }
 }
 
-/// Adds the elements, with what undoes it.
-fn publish(elements: &[SetElement], x: &mut Cx<'_>) -> Result<(), CniError> {
+/// Adds the elements, with what undoes it. Ports of another container stay its own.
+fn publish(elements: &[SetElement], id: &AttachmentId, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let ports = ports(elements);
+    rules::are_free(x.host.nft()?, id, &ports).map_err(refused)?;
     linux::crash_point!("portmap-unpublished");
     unpublish(elements.to_vec(), x);
     rules::install_and_add(x.host.nft()?, elements).map_err(refused)?;
     linux::crash_point!("portmap-published");
-    tracked::forget_before_us(&ports(elements), x.host)?;
+    rules::are_free(x.host.nft()?, id, &ports).map_err(refused)?;
+    words::are_free(id, &ports, x)?;
+    tracked::forget_before_us(&ports, x.host)?;
     linux::crash_point!("portmap-forgotten");
     Ok(())
 }

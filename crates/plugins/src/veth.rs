@@ -15,7 +15,7 @@ use linux::link::{self, Kind, Peer};
 use linux::{Errno, Inside, Link, LinkSpec, Netlink, Reply, Sysctl};
 use plugin::{Call, Doomed, Mark};
 
-use crate::{identity, internal, open};
+use crate::{identity, internal, mac, open};
 
 /// What a pair may be given.
 #[derive(Debug, Default)]
@@ -49,7 +49,8 @@ pub(crate) fn make(netlink: &mut Netlink, call: &Call<'_>, pair: &Pair) -> Resul
     let peer = Peer { mac: pair.mac.clone(), mtu: pair.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
     let name = outer_name(call.id)?;
     let group = Some(identity::network_group(&call.id.network));
-    let spec = LinkSpec { mtu: pair.mtu, master: pair.master, up: !pair.down, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
+    let mac = pair.master.and_then(|_| mac::of_port());
+    let spec = LinkSpec { mtu: pair.mtu, mac, master: pair.master, up: !pair.down, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
     let made = netlink.send_one(link::create(&spec).echo()).map_err(|e| match e.errno() {
         Errno::EEXIST => taken(netlink, &name, call),
         _ => internal(e),

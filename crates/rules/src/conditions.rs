@@ -15,8 +15,8 @@
 //! chain conditions-out { type nat hook output priority dstnat + 9; ... }
 //! ```
 //!
-//! They are looked up ahead of ports without conditions: where none hold, the same port can be another container's. They are
-//! the attachment's that has them, and nobody else's. The chain's name says what its rule says, so that the rule can be put back.
+//! They are looked up ahead of ports without conditions: where none hold, the same port can be another one of the same container's.
+//! They are the attachment's that has them, and nobody else's. The chain's name says what its rule says, so that the rule can be put back.
 //! All else, `snat4` and what is about 127.0.0.0/8, is as with other host ports (`hostports.rs`).
 
 use std::fmt;
@@ -132,16 +132,19 @@ pub enum ConditionError {
 pub fn host_ports_if(owner: &AttachmentId, ports: &[HostPort], conditions: &Conditions) -> Vec<SetElement> {
     let of_family = |port: &&HostPort| port.at.is_none() && linux::Family::of(port.to.ip()) == conditions.family;
     let ports: Vec<HostPort> = ports.iter().filter(of_family).copied().collect();
-    let (first, then) = match conditions.family {
-        linux::Family::V4 => ("hostports4_if", "hostports4_then"),
-        linux::Family::V6 => ("hostports6_if", "hostports6_then"),
-    };
+    let v4 = conditions.family == linux::Family::V4;
+    let (first, then) = (if v4 { "hostports4_if" } else { "hostports6_if" }, conditional(v4));
     let mut elements = Vec::new();
     for port in host_ports(owner, &ports) {
         elements.push(element(owner, first, port.element.key.clone(), Data::Jump(conditions.to_string())));
         elements.push(SetElement { set: then.to_owned(), ..port });
     }
     elements
+}
+
+/// The map of a family's ports that have conditions.
+pub(crate) fn conditional(v4: bool) -> &'static str {
+    if v4 { "hostports4_then" } else { "hostports6_then" }
 }
 
 // === impl Conditions ===
@@ -199,15 +202,13 @@ impl Conditions {
     }
 
     fn rules(&self) -> Rules {
-        let (proto, map) = match self.family {
-            linux::Family::V4 => (is_ipv4(), "hostports4_then"),
-            linux::Family::V6 => (is_ipv6(), "hostports6_then"),
-        };
+        let v4 = self.family == linux::Family::V4;
+        let (proto, map) = (if v4 { is_ipv4() } else { is_ipv6() }, conditional(v4));
         let mut exprs = proto.to_vec();
         self.all.iter().for_each(|condition| exprs.extend(condition.exprs()));
         exprs.extend(port_into(0));
         exprs.push(Expr::Map { reg: Reg::FIRST, map: map.to_owned(), into: Reg::FIRST });
-        let words = if self.family == linux::Family::V4 { 1 } else { 4 };
+        let words = if v4 { 1 } else { 4 };
         exprs.push(Expr::Dnat { ip: self.family, address: Reg::FIRST, port: Reg::word(words) });
         vec![exprs]
     }

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! **What is taken.** Only what is for an address of the host (`fib daddr type local`): other traffic that passes through, to the
-//! same port elsewhere, is not looked at (CVE-2025-67499). A port of one address wins over the same port of all.
+//! same port elsewhere, is not looked at (CVE-2025-67499). A port of one address wins over the same port of all, and one with conditions
+//! (`conditions.rs`) over both. So no two containers have one port in several of these maps ([`are_free`]): the first would lose it.
 //!
 //! **After the Services.** Priority 10 behind `dstnat`: where a Service's rules (kube-proxy, at `dstnat`) have decided where a
 //! connection goes, the kernel asks no later chain (CVE-2019-9946).
@@ -40,13 +41,15 @@
 //! The first packet of a connection pays for it, and no other: one look-up in a hash for an address of the host and one for
 //! all, whatever the number of ports. The chain `loopback` costs each packet for the host a comparison.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::AttachmentId;
 use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Socket, Verdict};
 
-use crate::install::{AddError, lacks};
+use crate::conditions::conditional;
+use crate::install::{AddError, holder_of, lacks};
 use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
@@ -135,6 +138,53 @@ pub fn host_ports(owner: &AttachmentId, ports: &[HostPort]) -> Vec<SetElement> {
     ports.iter().filter(same_family).map(|port| port.element(owner)).collect()
 }
 
+/// Whether no other container has one of these ports: of the same address, or of all where one of the two is of all; with conditions or
+/// without. One that had this container's address cannot be there any more. To be asked before the ports are published, so that nothing
+/// changes for who has them; and once more afterwards: of two that do so at once, each sees the other then.
+///
+/// # Errors
+/// [`AddError::Held`]: the first that another has.
+pub fn are_free(socket: &mut Socket, owner: &AttachmentId, ports: &[HostPort]) -> Result<(), AddError> {
+    let mut places = Vec::new();
+    for port in ports {
+        let of_all = HostPort { at: None, ..*port }.element(owner);
+        let conditional = SetElement { set: conditional(port.to.is_ipv4()).to_owned(), ..of_all.clone() };
+        let of_one = port.at.map(|_| port.element(owner));
+        places.extend([of_all, conditional].into_iter().chain(of_one).map(|place| (port, place)));
+    }
+    let elements: Vec<SetElement> = places.iter().map(|(_, place)| place.clone()).collect();
+    let mut there: Vec<(&HostPort, Element)> = Vec::new();
+    for ((port, _), found) in places.iter().zip(socket.find(&elements)?) {
+        there.extend(found.map(|found| (*port, found)));
+    }
+    for v4 in [true, false] {
+        let of_all: Vec<&HostPort> = ports.iter().filter(|port| port.at.is_none() && port.to.is_ipv4() == v4).collect();
+        if of_all.is_empty() {
+            continue;
+        }
+        for found in socket.elements(Family::Inet, TABLE, if v4 { "hostports4_at" } else { "hostports6_at" })? {
+            let same = of_all.iter().find(|port| found.key.ends_with(&port.key()));
+            there.extend(same.map(|port| (*port, found)));
+        }
+    }
+    for (port, found) in there {
+        let key = found.comment.as_deref().and_then(OwnerKey::parse);
+        let is_own = key.as_ref().is_some_and(|key| key.is_of_container(&owner.container));
+        if !is_own && leads_to(&found) != Some(octets(port.to.ip()).as_slice()) {
+            return Err(AddError::Held { what: port.to_string(), owner: holder_of(&found) });
+        }
+    }
+    Ok(())
+}
+
+/// The address that a port leads to.
+pub(crate) fn leads_to(element: &Element) -> Option<&[u8]> {
+    match &element.data {
+        Some(Data::Value(value)) => value.split_last_chunk::<4>().map(|(address, _)| address),
+        _ => None,
+    }
+}
+
 /// The element that says which connections reach this address, given with its network's prefix length, with the host's.
 #[must_use]
 pub fn sources(owner: &AttachmentId, address: IpNet, rewrite: Rewrite) -> SetElement {
@@ -211,11 +261,16 @@ impl HostPort {
             (false, Some(_)) => "hostports6_at",
         };
         let mut key = self.at.map(octets).unwrap_or_default();
-        key.extend([self.protocol.number(), 0, 0, 0]);
-        key.extend(padded(self.port));
+        key.extend(self.key());
         let mut to = octets(self.to.ip());
         to.extend(padded(self.to.port()));
         element(owner, map, key, Data::Value(to))
+    }
+
+    /// Protocol and port, as they stand in the keys of maps, behind an address where there is one.
+    fn key(&self) -> [u8; 8] {
+        let [high, low] = self.port.to_be_bytes();
+        [self.protocol.number(), 0, 0, 0, high, low, 0, 0]
     }
 
     /// The port that an element publishes; `None` for any other element.
@@ -229,6 +284,13 @@ impl HostPort {
         let [protocol, ..] = *protocol;
         let (protocol, port) = (Protocol::named(protocol)?, unpadded(*port));
         Some(HostPort { protocol, at, port, to: SocketAddr::new(address(to)?, unpadded(*to_port)) })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host port {}/{}", self.port, self.protocol.name())?;
+        self.at.map_or(Ok(()), |at| write!(f, " of {at}"))
     }
 }
 

@@ -15,8 +15,9 @@
 
 use std::collections::BTreeSet;
 
-use linux::nft::{Data, Element, Family, Mode, ReadError, SetElement, Socket, Step, Table, TransactionError};
+use linux::nft::{Element, Family, Mode, ReadError, SetElement, Socket, Step, Table, TransactionError};
 
+use crate::hostports::leads_to;
 use crate::look::{elements_of, what};
 use crate::part::{Part, parts, targets};
 use crate::{OwnerKey, TABLE};
@@ -260,12 +261,11 @@ fn holder(wanted: &SetElement, found: &Element) -> Option<String> {
     if !held || found.comment == wanted.element.comment {
         return None;
     }
-    // An address and behind it a port, padded to four bytes.
-    let address = |e: &Element| match &e.data {
-        Some(Data::Value(value)) => value.split_last_chunk::<4>().map(|(address, _)| address.to_vec()),
-        _ => None,
-    };
+    (leads_to(found) != leads_to(&wanted.element)).then(|| holder_of(found))
+}
+
+/// Whose an element is, in words.
+pub(crate) fn holder_of(found: &Element) -> String {
     let owner = found.comment.as_deref().and_then(OwnerKey::parse);
-    let owner = owner.map_or_else(|| "of an unknown owner".to_owned(), |key| key.to_string());
-    (address(found) != address(&wanted.element)).then_some(owner)
+    owner.map_or_else(|| "of an unknown owner".to_owned(), |key| key.to_string())
 }

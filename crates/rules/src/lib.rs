@@ -40,7 +40,7 @@ mod spoof;
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
-pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
+pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, guard_loopback, install_and_add, repair};
 pub use look::{CheckError, all, check, of_container, owned_by, stale};

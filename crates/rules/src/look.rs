@@ -153,10 +153,7 @@ fn map_of(name: &str) -> Option<&'static Map> {
 /// What an element is about, in the words of who configures it: `host port 8080/tcp`.
 pub(crate) fn what(element: &SetElement) -> String {
     match Meaning::of(element) {
-        Some(Meaning::HostPort(port)) => match port.at {
-            Some(at) => format!("host port {}/{} of {at}", port.port, port.protocol.name()),
-            None => format!("host port {}/{}", port.port, port.protocol.name()),
-        },
+        Some(Meaning::HostPort(port)) => port.to_string(),
         Some(Meaning::Rewrite { address, .. }) => format!("connections of {address} to host ports"),
         Some(Meaning::Masquerade { address, .. }) => format!("masquerading of {address}"),
         Some(Meaning::Forwarded { address } | Meaning::Told { address, .. }) => format!("forwarding of {address}"),

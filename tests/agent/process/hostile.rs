@@ -91,10 +91,16 @@ fn definitions_that_reach_for_the_host() {
     let manifests = "/run/etc/kubernetes/manifests";
     let flannel = json!({"type": "flannel", "subnetFile": "/run/subnet.env", "dataDir": manifests, "delegate": pod});
     let config = |plugin: &serde_json::Value| {
-        let mut config = plugin.clone();
-        (config["cniVersion"], config["name"]) = (json!("1.0.0"), json!("x"));
+        let mut config = json!({"cniVersion": "1.0.0", "name": "x"});
+        config.as_object_mut().unwrap().extend(plugin.as_object().unwrap().clone());
         config.to_string()
     };
+    let leases = |name: &str, keys: serde_json::Value| {
+        let mut ipam = json!({"type": "host-local", "subnet": "10.9.9.0/24"});
+        ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json!({"name": name, "type": "macvlan", "master": "up0", "ipam": ipam})
+    };
+    let of_others = "/var/lib/cni/networks/mac1";
     for (name, plugin, says) in [
         ("flannel", flannel.clone(), manifests),
         ("nested", json!({"type": "netloom", "cniDir": "/run/x1", "delegates": [flannel]}), "is Netloom itself"),
@@ -106,6 +112,12 @@ fn definitions_that_reach_for_the_host() {
             "/proc/kmsg",
         ),
         ("socket", json!({"type": "bridge", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/mine.sock"}}), "/run/mine.sock"),
+        // A directory in the place of another network's lock, of its last address, or of an address.
+        ("leases-lock", leases("lock", json!({"dataDir": of_others})), of_others),
+        ("leases-last", leases("last_reserved_ip.0", json!({"dataDir": of_others})), of_others),
+        ("leases-address", leases("10.1.0.9", json!({"dataDir": of_others})), of_others),
+        ("leases-name", leases("10.1.0.9", json!({})), "\"/var/lib/cni/networks/10.1.0.9\" (name)"),
+        ("leases-below", leases("10.244.0.9", json!({"dataDir": "/var/lib/cni/networks/pods"})), "/var/lib/cni/networks/pods"),
     ] {
         node.define(name, &config(&plugin));
         let outcome = refused(&node, name, name);
@@ -113,6 +125,7 @@ fn definitions_that_reach_for_the_host() {
         assert!(outcome.message().contains(says), "{name}: {}", outcome.message());
         assert_eq!(node.host.list(manifests), [".keep"], "{name}");
     }
+    assert!(node.host.list(of_others).iter().all(|name| ["lock", "last_reserved_ip.0"].contains(&name.as_str())));
     others_go_on(&node, "definitions that reach for the host");
     node.expect(&before, "definitions that reach for the host");
 }
@@ -190,12 +203,24 @@ fn what_is_the_nodes_own() {
             network(json!({"type": "bridge", "bridge": "br0", "mtu": 1279})),
             "changes the MTU of br0, the bridge of the node's default",
         ),
+        ("promisc", on_bridge("br0", "promiscMode"), "changes the promiscuous mode of br0, the bridge of the node's default network"),
+        ("learning", on_bridge("podnet", "macspoofchk"), "changes the learning of addresses of br0, the bridge of the node's"),
+        (
+            "admin",
+            network(json!({"type": "firewall", "iptablesAdminChainName": "ufw-skip"})),
+            "names \"ufw-skip\" (plugins[0].iptablesAdminChainName) in the node's firewall",
+        ),
+        ("bit", network(json!({"type": "portmap", "backend": "iptables", "markMasqBit": 14})), "names \"14\" (plugins[0].markMasqBit)"),
+        (
+            "mark",
+            network(json!({"type": "portmap", "externalSetMarkChain": "KUBE-MARK-MASQ"})),
+            "names \"KUBE-MARK-MASQ\" (plugins[0].externalSetMarkChain) in the node's firewall",
+        ),
         ("mac-dashes", network(json!({"type": "host-device", "hwaddr": mac.replace(':', "-")})), "takes up0, the node's uplink"),
         ("mac-dots", network(json!({"type": "host-device", "hwaddr": dotted(&mac)})), "takes up0, the node's uplink"),
         ("gateway-first", on_bridge("br0", "isGateway"), "gives br0, the bridge of the node's default network, a gateway's address"),
         ("gateway-altname", on_bridge("podnet", "isDefaultGateway"), "gives br0, the bridge of the node's default network"),
         ("leases-name", called("pods", host_local(json!({}))), pods_dir),
-        ("leases-below", called("10.244.0.9", host_local(json!({"dataDir": pods_dir}))), pods_dir),
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from the node"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),
@@ -259,6 +284,50 @@ fn what_is_the_nodes_own() {
         assert_eq!(told() > 0, events > 0, "{:?}", pod.events());
     }
     node.expect(&before, "what is the node's own");
+}
+
+/// A host port that a pod of another namespace has, asked for at one address, with conditions, and by rules of iptables.
+#[test]
+fn a_port_of_another_namespace() {
+    let node = Node::start("evil", "");
+    node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
+    node.api.namespace("victim");
+    let ports = |name: &str, subnet: &str, keys: serde_json::Value| {
+        let mut portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        portmap.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let bridge = json!({"type": "bridge", "bridge": format!("br-{name}"), "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": subnet}});
+        json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap]}).to_string()
+    };
+    node.api.definition("victim", "web", &ports("web", "10.9.1.0/24", json!({})));
+    let selected = |name: &str, ip: Option<&str>| {
+        let mut mapping = json!({"hostPort": 18080, "containerPort": 8443, "protocol": "tcp"});
+        if let Some(ip) = ip {
+            mapping["hostIP"] = json!(ip);
+        }
+        json!([{"name": name, "portMappings": [mapping]}]).to_string()
+    };
+    let metadata = json!({"name": "web", "namespace": "victim", "annotations": {"k8s.v1.cni.cncf.io/networks": selected("web", None)}});
+    let victim = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+    victim.must("ADD");
+    for (name, subnet, keys, ip) in [
+        ("one", "10.9.2.0/24", json!({}), Some("192.0.2.10")),
+        ("some", "10.9.3.0/24", json!({"conditionsV4": ["ip", "daddr", "192.0.2.10"]}), None),
+        ("rules", "10.9.4.0/24", json!({"backend": "iptables"}), None),
+        ("words", "10.9.5.0/24", json!({"conditionsV4": ["!", "-s", "198.51.100.1"]}), Some("192.0.2.10")),
+    ] {
+        node.define(name, &ports(name, subnet, keys));
+        let outcome = refused(&node, &selected(name, ip), name);
+        assert_eq!(outcome.error()["code"], json!(11), "{name}: {outcome:?}");
+        let says = format!("is used by attachment web/{}/net1", victim.sandbox());
+        assert!(outcome.message().contains("host port 18080/tcp") && outcome.message().contains(&says), "{name}: {}", outcome.message());
+        victim.must("CHECK");
+        assert!(!node.host.sh("", "iptables -t nat -S").contains("18080"), "{name}");
+    }
+    victim.must("DEL");
+    let pod = node.pod("heir", &selected("one", Some("192.0.2.10")));
+    pod.must("ADD");
+    pod.must("DEL");
 }
 
 /// Nothing, or only half of a call, from a hundred at a time.

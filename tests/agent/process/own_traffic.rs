@@ -293,7 +293,7 @@ fn rules_by_the_address_of_another_pod() {
     let inner = |ipam: &Value| json!({"type": "bridge", "bridge": "x1", "ipam": ipam});
     let theirs = json!({"type": "theirs"});
     let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
-    let own_range = json!({"type": "host-local", "dataDir": "/var/lib/cni/networks/mine", "subnet": "10.244.0.0/25"});
+    let own_range = json!({"type": "host-local", "subnet": "10.244.0.0/25"});
     for (name, plugins, says) in [
         (
             "masquerades",

@@ -51,18 +51,23 @@ fn only_who_matches_is_led_to_the_container() {
     scene.expect_nothing();
 }
 
-/// A port without conditions is for those that none hold for.
+/// A port with conditions is looked up ahead of the others: whoever came later took from another container what they match.
 #[test]
-fn what_does_not_match_is_another_containers() {
+fn a_port_with_conditions_is_no_other_containers() {
     let scene = warm(&[&not_outside()]);
-    let (some, rest) = (scene.add_with("c1", &json!([tcp(8080, 80)]), &not_outside()), scene.add("c2", &json!([tcp(8080, 80)])));
-    scene.answer("c1", 80);
-    scene.answer("c2", 80);
-    assert_eq!(scene.tcp("elsewhere", HOST4, 8080), format!("c1 {ELSEWHERE4}"));
-    assert_eq!(scene.tcp("outside", HOST4, 8080), format!("c2 {OUTSIDE4}"));
-    scene.del(&some);
-    assert_eq!(scene.tcp("elsewhere", HOST4, 8080), format!("c2 {ELSEWHERE4}"));
-    scene.del(&rest);
+    let at_one = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": HOST4}]);
+    let (all, none) = (json!([tcp(8080, 80)]), json!({}));
+    for ((has, keys), (asks, others)) in
+        [((&all, &none), (&all, &not_outside())), ((&at_one, &none), (&all, &not_outside())), ((&all, &not_outside()), (&all, &none))]
+    {
+        let first = scene.add_with("c1", has, keys);
+        let (outcome, second) = scene.try_add("c2", asks, others);
+        assert_eq!(outcome.error()["code"], 11, "{outcome:?}");
+        assert!(outcome.message().contains("host port 8080/tcp is used by attachment published/c1/eth0"), "{outcome:?}");
+        scene.check(&first).silent();
+        scene.del(&second);
+        scene.del(&first);
+    }
     scene.expect_nothing();
 }
 

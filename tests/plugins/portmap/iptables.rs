@@ -130,9 +130,14 @@ fn what_only_iptables_can_say() {
         let marked = words.scene.add_with("c1", &json!([tcp(8080, 80)]), &json!({"markMasqBit": 5}));
         assert_eq!(words.scene.tcp("c1", HOST4, 8080), format!("c1 {GATEWAY4}"));
         assert!(words.rules().contains("--set-xmark 0x20/0x20"), "{}", words.rules());
+        let beside = words.scene.add_with("c2", &json!([tcp(9090, 80)]), &iptables());
         words.scene.check(&marked).silent();
         words.scene.del(&marked);
-        words.before = words.rules();
+        words.scene.check(&beside).silent();
+        words.scene.del(&beside);
+        // Whatever has such a mark was masqueraded for ever after.
+        assert_eq!(words.rules(), words.before, "{}", kind.name);
+        assert!(!words.before.contains("MASQUERADE"), "{}", words.before);
 
         // Kubernetes' own chain would mark and masquerade.
         for family in ["iptables", "ip6tables"] {
@@ -151,6 +156,61 @@ fn what_only_iptables_can_say() {
         assert!(words.rules().contains("-j KUBE-MARK-MASQ"));
         words.scene.check(&external).silent();
         words.scene.del(&external);
+        words.expect_nothing();
+    });
+}
+
+/// Rules of iptables are asked ahead of elements: whoever came later with them took a port from who had it.
+#[test]
+fn a_port_that_another_has_in_either_way() {
+    both_kinds(|kind| {
+        let words = Words::new(kind);
+        let scene = &words.scene;
+        let at_one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST4});
+        let (nftables, conditional) = (json!({}), json!({"conditionsV4": ["-s", OUTSIDE4]}));
+        let (by_elements, by_rules) = ("host port 8080/tcp", "used by attachment published/c1");
+        let mut cases = vec![
+            (tcp(8080, 80), &nftables, tcp(8080, 81), iptables(), by_elements),
+            (tcp(8080, 80), &nftables, at_one.clone(), iptables(), by_elements),
+            (at_one.clone(), &nftables, tcp(8080, 80), iptables(), by_elements),
+            (tcp(8080, 80), &nftables, tcp(8080, 81), conditional, by_elements),
+        ];
+        let chosen = iptables();
+        cases.push((at_one.clone(), &chosen, tcp(8080, 80), iptables(), by_rules));
+        cases.push((tcp(8080, 80), &chosen, at_one, iptables(), by_rules));
+        // Elsewhere a program would be run for each attachment.
+        if kind.name == NEWER.name {
+            cases.push((tcp(8080, 80), &chosen, tcp(8080, 81), json!({}), by_rules));
+        }
+        for (has, its_keys, asks, keys, says) in cases {
+            let first = scene.add_with("c1", &json!([has]), its_keys);
+            let (rules, table) = (words.rules(), scene.host.sh("", "nft list table inet netloom"));
+            let (outcome, second) = scene.try_add("c2", &json!([tcp(9090, 90), asks]), &keys);
+            assert_eq!(outcome.error()["code"], 11, "{has} {its_keys}, {asks} {keys}: {outcome:?}");
+            assert!(outcome.message().contains(says) && outcome.message().contains("published/c1"), "{outcome:?}");
+            assert_eq!(
+                (words.rules(), scene.host.sh("", "nft list table inet netloom")),
+                (rules, table),
+                "{has} {its_keys}, {asks} {keys}"
+            );
+            scene.check(&first).silent();
+            [&second, &first].iter().for_each(|a| scene.del(a));
+        }
+        // One container's own, and ports at different addresses.
+        let elsewhere = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": GATEWAY4});
+        let at_one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST4});
+        let first = scene.add_with("c1", &json!([at_one, tcp(8081, 80)]), &iptables());
+        let second = scene.add_with("c2", &json!([elsewhere]), &iptables());
+        let mut other = portmap(&json!([tcp(8081, 80)]), &json!({}));
+        other["name"] = json!("other");
+        other["prevResult"] = first.result.clone();
+        scene.cni("c1").add(&other);
+        scene.cni("c1").del(&other, &first.result);
+        [&first, &second].iter().for_each(|a| scene.check(a).silent());
+        scene.del(&first);
+        // It has no port of IPv6, and needs nothing of what went with the other's.
+        scene.check(&second).silent();
+        scene.del(&second);
         words.expect_nothing();
     });
 }
@@ -188,7 +248,10 @@ fn the_reference_plugins_rules_are_ours() {
             for verb in ["CHECK", "DEL"] {
                 words.of(peers_dir(), &attached, verb).silent();
             }
-            assert_eq!(words.rules(), words.before, "the reference's DEL");
+            // It leaves what marks and masquerades.
+            let is_shared = |line: &&str| line.contains("CNI-HOSTPORT-SETMARK") || line.contains("CNI-HOSTPORT-MASQ");
+            let left: String = words.rules().lines().filter(|line| !is_shared(line)).map(|line| line.to_owned() + "\n").collect();
+            assert_eq!(left, words.before, "the reference's DEL");
             assert_eq!(words.of(peers_dir(), &attached, "ADD").code, 0);
             assert_eq!(words.rules(), ours, "{keys}");
             for verb in ["CHECK", "DEL"] {
@@ -345,6 +408,12 @@ fn what_iptables_refuses_is_undone_and_named() {
             // The program would run what it is told to, end as if all were done, or pass the rule over.
             (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is not an iptables match"),
             (json!({"conditionsV4": ["-s", OUTSIDE4, "--mo", "/bin/true"]}), 7, "\"--mo\" is not an iptables match"),
+            (json!({"conditionsV4": ["--h"]}), 7, "\"--h\" is not an iptables match"),
+            (json!({"conditionsV4": ["-m", "tcp", "--m=/bin/true"]}), 7, "\"--m=/bin/true\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--j", "ACCEPT"]}), 7, "\"--j\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--g=FORWARD"]}), 7, "\"--g=FORWARD\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--t", "filter"]}), 7, "\"--t\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--"]}), 7, "\"--\" is not an iptables match"),
             (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is not an iptables match"),
             (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is not an iptables match"),
             (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is not an iptables match"),

@@ -75,25 +75,24 @@ fn without_snat_sources_stay() {
     scene.expect_nothing();
 }
 
-/// A port at one address wins over the same port at all; a `hostIP` that is all addresses is none.
+/// A port at one address wins over the same container's at all; a `hostIP` that is all addresses is none.
 #[test]
 fn a_port_at_one_address() {
     let scene = Scene::new();
     let at = |ip: &str, port: u16| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp", "hostIP": ip});
     let mapped = format!("::ffff:{HOST4}");
     let mut ports = vec![at(HOST4, 8080), at("127.0.0.1", 8081), at("::", 8082), at("0.0.0.0", 8083), at(HOST6, 8080)];
-    ports.push(at(&mapped, 8084));
-    let one = scene.add("c1", &json!(ports));
-    let two = scene.add("c2", &json!([tcp(8080, 80)]));
+    ports.extend([at(&mapped, 8084), tcp(8080, 81)]);
+    let attached = scene.add("c1", &json!(ports));
     scene.answer("c1", 80);
-    scene.answer("c2", 80);
+    scene.host.answer_at("c1", "all", "::", 81);
     let who = |from: &str, address: &str, port: u16| scene.tcp(from, address, port).split(' ').next().unwrap().to_owned();
     assert_eq!(who("outside", HOST4, 8080), "c1");
     assert_eq!(who("outside", HOST6, 8080), "c1");
-    assert_eq!(who("outside", GATEWAY4, 8080), "c2");
-    assert_eq!(who("outside", GATEWAY6, 8080), "c2");
+    assert_eq!(who("outside", GATEWAY4, 8080), "all");
+    assert_eq!(who("outside", GATEWAY6, 8080), "all");
     assert_eq!(who("", HOST4, 8080), "c1");
-    assert_eq!(who("", "127.0.0.1", 8080), "c2");
+    assert_eq!(who("", "127.0.0.1", 8080), "all");
     assert_eq!(who("", "127.0.0.1", 8081), "c1");
     assert_eq!(who("outside", HOST6, 8082), "c1");
     assert_eq!(who("outside", HOST4, 8083), "c1");
@@ -102,7 +101,7 @@ fn a_port_at_one_address() {
     for (from, address, port) in [("outside", HOST4, 8081), ("", HOST4, 8081), ("outside", HOST4, 8082), ("outside", HOST6, 8083)] {
         assert_eq!(who(from, address, port), "Connection", "{from:?} {address} {port}");
     }
-    [&one, &two].iter().for_each(|a| scene.del(a));
+    scene.del(&attached);
     scene.expect_nothing();
 }
 

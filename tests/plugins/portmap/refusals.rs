@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::portmap::scene::{HOST4, Scene, bridge, tcp};
+use crate::portmap::scene::{GATEWAY4, HOST4, HOST6, Scene, bridge, tcp, udp};
 
 #[test]
 fn bad_mappings_and_keys_are_named() {
@@ -97,5 +97,46 @@ fn a_port_that_another_has() {
     scene.answer("c2", 80);
     assert!(scene.tcp("outside", HOST4, 8080).starts_with("c2 "));
     scene.del(&second);
+    scene.expect_nothing();
+}
+
+/// A port of one address is looked up ahead of the same port of all: whoever came later took it from who had it. Two containers have the
+/// same port at different addresses, one container at one and at all, and each protocol is a port of its own.
+#[test]
+fn a_port_that_another_has_at_one_address_or_at_all() {
+    let scene = Scene::new();
+    let at = |ip: &str| json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": ip});
+    scene.answer("c1", 80);
+    scene.answer("c1", 81);
+    for (has, asks, says) in [
+        (tcp(8080, 80), at(HOST4), "host port 8080/tcp of 192.0.2.1 is used by attachment published/c1/eth0"),
+        (tcp(8080, 80), at(HOST6), "host port 8080/tcp of 2001:db8::1 is used by attachment published/c1/eth0"),
+        (at(HOST4), tcp(8080, 80), "host port 8080/tcp is used by attachment published/c1/eth0"),
+        (at(HOST6), tcp(8080, 80), "host port 8080/tcp is used by attachment published/c1/eth0"),
+        (at("0.0.0.0"), at(HOST4), "host port 8080/tcp of 192.0.2.1 is used by attachment published/c1/eth0"),
+    ] {
+        let first = scene.add("c1", &json!([has]));
+        let before = scene.host.sh("", "nft list table inet netloom");
+        let (outcome, second) = scene.try_add("c2", &json!([tcp(9090, 90), asks]), &json!({}));
+        assert_eq!(outcome.error()["code"], 11, "{has} {asks}: {outcome:?}");
+        assert!(outcome.message().contains(says), "{has} {asks}: {outcome:?}");
+        assert_eq!(scene.host.sh("", "nft list table inet netloom"), before, "{has} {asks}");
+        scene.check(&first).silent();
+        scene.del(&second);
+        scene.check(&first).silent();
+        scene.del(&first);
+    }
+    let first = scene.add(
+        "c1",
+        &json!([at(HOST4), at("127.0.0.1"), tcp(8081, 80), {"hostPort": 8081, "containerPort": 81,
+        "protocol": "tcp", "hostIP": HOST4}]),
+    );
+    let second = scene.add("c2", &json!([at(GATEWAY4), at(HOST6), udp(8080, 80)]));
+    scene.answer("c2", 81);
+    for (address, port, who) in [(HOST4, 8080, "c1 "), (GATEWAY4, 8080, "c2 "), (HOST6, 8080, "c2 "), (HOST4, 8081, "c1 ")] {
+        assert!(scene.tcp("outside", address, port).starts_with(who), "{address} {port}");
+    }
+    [&first, &second].iter().for_each(|a| scene.check(a).silent());
+    [&first, &second].iter().for_each(|a| scene.del(a));
     scene.expect_nothing();
 }

@@ -167,10 +167,11 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let given = |link| format!("definition {definition} gives {link}, a gateway's address ({}, isGateway)", one.place);
         all.extend(link(&one.what).map(given));
     }
-    for one in &uses.resized {
-        let changed = |link| format!("definition {definition} changes the MTU of {link} ({}, mtu)", one.place);
+    for (one, (key, what)) in &uses.changed {
+        let changed = |link| format!("definition {definition} changes {what} of {link} ({}, {key})", one.place);
         all.extend(link(&one.what).map(changed));
     }
+    all.extend(uses.firewall.iter().map(|one| format!("definition {definition} names {one} in the node's firewall")));
     for one in &uses.leases {
         let kept =
             |whose| format!(r#"definition {definition} stores its addresses in {one}, like {whose}; choose another "name" or "dataDir""#);

@@ -272,6 +272,8 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"flannel","subnetFile":"/etc/shadow"}"#,
         r#"{"type":"flannel","delegate":{"type":"tuning","dataDir":"/run/cni/tuning/../../etc"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/others"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/others"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"host-local","ipam":{"resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}"#,
@@ -290,13 +292,37 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
     for fine in [
         r#"{"type":"flannel"},{"type":"tuning","dataDir":"/run/cni/tuning"}"#,
         r#"{"type":"flannel","ipam":{"type":"pool","dataDir":"/var/lib/netloom/ipam"}}"#,
-        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/mine"}}"#,
-        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/mine","resolvConf":"/etc/resolv.conf"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","resolvConf":"/etc/resolv.conf"}}"#,
+        r#"{"type":"flannel","dataDir":"/var/lib/cni/flannel/mine"},{"type":"tuning","dataDir":"/run/cni/tuning/mine"}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
         r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
         r#"{"type":"bridge","dataDir":"/etc"}"#,
     ] {
         assert_eq!(without_a_rule(fine), [""; 0], "{fine}");
+    }
+}
+
+/// A directory of that name among another network's leases stopped all its ADDs.
+#[test]
+fn no_network_is_called_as_a_file_of_leases() {
+    let refused = |name: &str, ipam: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"bridge","ipam":{ipam}}}"#);
+        let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), NetworkList::parse(text.as_bytes(), None).unwrap());
+        let uses = Uses::of(&list, plugins::BUILTINS);
+        let (pod_namespace, definition, uses) = ("a", &definition, &uses);
+        let case = Case { pod_namespace, definition, is_selected: true, uses, device: None, is_on_disk: false };
+        assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()));
+        Policy::OPEN.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect::<Vec<_>>()
+    };
+    for name in ["lock", "last_reserved_ip.0", "10.60.0.2"] {
+        let got = refused(name, r#"{"type":"host-local"}"#);
+        let says = format!(r#"definition a/n names the host's path "/var/lib/cni/networks/{name}" (name): only files on the node"#);
+        assert!(got.len() == 1 && got[0].starts_with(&says), "{got:?}");
+        assert_eq!(refused(name, r#"{"type":"pool"}"#), [""; 0], "{name}");
+    }
+    for name in ["locks", "last_reserved_ip", "10.60.0", "team"] {
+        assert_eq!(refused(name, r#"{"type":"host-local"}"#), [""; 0], "{name}");
     }
 }
 
@@ -323,22 +349,37 @@ fn a_rule_allows_paths_and_what_is_below_them_once_links_are_followed() {
     }
 }
 
-/// Whoever adds a key says whether it is a path: one that looks like one, and is not said to be one, is found here.
+/// Whoever adds a key says whether it is a path, or a chain or a mark of the firewall: one that looks like one, and is not said to be
+/// one, is found here.
 #[test]
-fn every_key_of_every_plugin_says_whether_it_names_a_path() {
+fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
     let looks = |key: &plugin::Key| {
         let name = key.name.to_ascii_lowercase();
         key.kind == "path"
             || key.default.starts_with('/')
             || ["path", "dir", "file", "socket", "conf"].iter().any(|word| name.ends_with(word))
     };
+    let of_firewall = |key: &plugin::Key| ["chain", "mark"].iter().any(|word| key.name.to_ascii_lowercase().contains(word));
     // The device of the kernel's tree, which `devices` is about.
     let device = |key: &plugin::Key| key.name == "kernelpath";
-    let mut paths = Vec::new();
+    let (mut paths, mut firewall) = (Vec::new(), Vec::new());
     for about in plugins::BUILTINS.iter().map(|plugin| plugin.about()) {
         for key in about.keys.iter().filter(|key| !device(key)) {
-            assert_eq!(looks(key), key.names != plugin::Names::NoPath, "{}: {}", about.name, key.name);
-            if key.names != plugin::Names::NoPath {
+            let is_path = matches!(key.names, plugin::Names::Path { .. } | plugin::Names::Directory);
+            assert_eq!(looks(key), is_path, "{}: {}", about.name, key.name);
+            assert_eq!(of_firewall(key), key.names == plugin::Names::Firewall, "{}: {}", about.name, key.name);
+            if key.names == plugin::Names::Firewall {
+                firewall.push(format!("{} {}", about.name, key.name));
+                let object = |value: &str| format!(r#"{{"type":"{}","{}":{value}}}"#, about.name, key.name.to_ascii_uppercase());
+                let nested = |value: &str| format!(r#"{{"type":"theirs","delegates":[{}]}}"#, object(value));
+                for plugins in [object(r#""FORWARD""#), object("5"), nested(r#""none""#)] {
+                    let got = taken(&plugins);
+                    assert!(got.len() == 1 && got[0].contains(&format!(".{}) in the node's firewall", key.name)), "{plugins}: {got:?}");
+                }
+                let default = if key.kind == "int" { key.default.to_owned() } else { format!("{:?}", key.default.replace("none", "")) };
+                assert_eq!(taken(&object(&default)), [""; 0], "{default}");
+            }
+            if is_path {
                 paths.push(format!("{} {}", about.name, key.name));
                 // And it is looked at, wherever the plugin may stand.
                 let (object, own) = match key.name.strip_prefix("ipam.") {
@@ -369,6 +410,8 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
             "whereabouts ipam.configuration_path",
         ]
     );
+    firewall.sort();
+    assert_eq!(firewall, ["firewall iptablesAdminChainName", "portmap externalSetMarkChain", "portmap markMasqBit"]);
 }
 
 /// A node with the uplink `eth0`, Services of 10.96.0.0/12, and the default network `cbr0` on `cni0`, from the definition `infra/cbr0`.
@@ -473,6 +516,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
             "takes cni0, the bridge of the node's default network, away from the node",
         ),
         (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
+        (r#"{"type":"bridge","mtu":1279}"#, "changes the MTU of cni0, the bridge of the node's default network (plugins[0].bridge, mtu)"),
+        (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
+        (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
         (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
@@ -514,13 +560,31 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
         r#"{"type":"flannel","delegate":{"isGateway":false}}"#,
         r#"{"type":"bridge","bridge":"eth0"}"#,
-        r#"{"type":"bridge","bridge":"br1","forceAddress":true}"#,
+        r#"{"type":"bridge","bridge":"br1","forceAddress":true,"promiscMode":true,"macspoofchk":true,"mtu":1400}"#,
+        r#"{"type":"bridge","mtu":0,"promiscMode":false,"macspoofchk":null}"#,
         r#"{"type":"host-device","device":"eth1"}"#,
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
         r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
+    }
+}
+
+/// Whoever adds a key to `bridge` says whether it changes the bridge itself, which others are at.
+#[test]
+fn every_key_of_bridge_says_whether_it_changes_the_bridge() {
+    let about = plugins::BUILTINS.iter().map(|plugin| plugin.about()).find(|about| about.name == "bridge").unwrap();
+    let of_pair = ["bridge", "ipMasq", "ipMasqBackend", "hairpinMode", "portIsolation", "vlan", "vlanTrunk", "preserveDefaultVlan"];
+    let of_container = ["enabledad", "disableContainerInterface", "mac", "macFromIP", "ipam"];
+    for key in about.keys {
+        let value = match key.kind {
+            "bool" => "true",
+            "bytes" | "number" => "1300",
+            _ => r#""cni0""#,
+        };
+        let got = taken(&format!(r#"{{"type":"bridge","{}":{value}}}"#, key.name));
+        assert_eq!(got.is_empty(), of_pair.contains(&key.name) || of_container.contains(&key.name), "{}: {got:?}", key.name);
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Uses {
     pub(crate) opaque: Vec<Use>,
     /// Paths of the host that are not the usual ones.
     pub(crate) paths: Vec<Use>,
+    /// Chains and marks of the host's firewall that are not the usual ones.
+    pub(crate) firewall: Vec<Use>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -46,8 +48,8 @@ pub struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
-    /// Bridges that get a port of another MTU: the kernel gives a bridge the smallest one of its ports.
-    pub(crate) resized: Vec<Use>,
+    /// Bridges of which something else changes, with one of [`CHANGES`].
+    pub(crate) changed: Vec<(Use, Changed)>,
     /// Directories in which the addresses of pods are kept.
     pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
@@ -120,6 +122,12 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
 
+/// A key of `bridge`, and what of the bridge itself it changes.
+pub(crate) type Changed = (&'static str, &'static str);
+
+/// Beside its address. The kernel gives a bridge the smallest MTU of its ports; the others stay set after DEL.
+const CHANGES: &[Changed] = &[("mtu", "the MTU"), ("promiscMode", "the promiscuous mode"), ("macspoofchk", "the learning of addresses")];
+
 /// The plugin for addresses that flannel takes where it is told no other.
 const HOST_LOCAL: &str = "host-local";
 
@@ -165,6 +173,10 @@ impl Uses {
         for one in &mut uses.leases {
             one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
         }
+        if is_lease_file(list.name.as_str()) {
+            // In a directory that another network has its leases in, it would be in the way of them.
+            uses.paths.extend(uses.leases.iter().map(|one| Use { what: one.what.clone(), place: "name".to_owned() }));
+        }
         uses
     }
 
@@ -184,7 +196,7 @@ impl Uses {
                 self.itself.push(one());
             }
             let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
-            keys.for_each(|key| self.path(key, raw, place));
+            keys.for_each(|key| self.named(key, raw, place));
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
@@ -240,8 +252,13 @@ impl Uses {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
-                if all(raw, "mtu").any(|(_, mtu)| !matches!(mtu, Value::Number(number) if number.as_u64() == Some(0))) {
-                    self.resized.extend(devices.iter().cloned());
+                let is_set = |value: &Value| match value {
+                    Value::Bool(on) => *on,
+                    Value::Number(number) => number.as_u64() != Some(0),
+                    _ => true,
+                };
+                for changed in CHANGES.iter().filter(|(key, _)| all(raw, key).any(|(_, value)| is_set(value))) {
+                    self.changed.extend(devices.iter().map(|device| (device.clone(), *changed)));
                 }
                 if is("forceAddress") {
                     self.readdressed.extend(devices);
@@ -295,12 +312,14 @@ impl Uses {
         }
     }
 
-    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself; no other
-    /// plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
-    fn path(&mut self, key: &Key, raw: &Keys, place: &str) {
-        if key.names == Names::NoPath {
-            return;
-        }
+    /// The values of a key that names something of the host. A plugin for addresses reads its keys below `ipam`, wherever it stands
+    /// itself; no other plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
+    fn named(&mut self, key: &Key, raw: &Keys, place: &str) {
+        let list = match key.names {
+            Names::Nothing => return,
+            Names::Firewall => &mut self.firewall,
+            Names::Path { .. } | Names::Directory => &mut self.paths,
+        };
         let (name, below) = match key.name.strip_prefix("ipam.") {
             Some(name) => (name, together(raw, "ipam")),
             None => (key.name, Keys::default()),
@@ -309,7 +328,7 @@ impl Uses {
             for (_, value) in all(object, name) {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
                 if !key.is_usual(&what) {
-                    self.paths.push(Use { what, place: format!("{place}.{name}") });
+                    list.push(Use { what, place: format!("{place}.{name}") });
                 }
             }
         }
@@ -372,6 +391,11 @@ impl Uses {
 pub(super) fn is_inside(raw: &Keys) -> bool {
     let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
     inside == [&Value::Bool(true)]
+}
+
+/// Whether a network's directory of leases has a file of this name, as the reference plugin has.
+fn is_lease_file(name: &str) -> bool {
+    name == "lock" || name.starts_with("last_reserved_ip.") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The values of some keys of every object in a list, at any depth of lists.

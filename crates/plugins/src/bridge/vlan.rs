@@ -14,7 +14,7 @@ use linux::{Batch, Errno, Link, LinkSpec, Netlink, Request};
 use plugin::Host;
 
 use super::conf::Conf;
-use crate::{address, identity, internal, verify};
+use crate::{address, identity, internal, mac, verify};
 
 /// What a configuration says of VLANs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn make(netlink: &mut Netlink, conf: &Conf, bridge: &Link, name: &IfName) -> Res
     // The same for the same bridge and VLAN, and none of an attachment's.
     let port = IfName::parse(&format!("gw{:011x}", identity::of(&[name.as_str(), "gateway"]) >> 20)).map_err(internal)?;
     let peer = Peer { mtu: Some(bridge.mtu), ..Peer::new(name.clone()) };
-    let spec = LinkSpec { mtu: Some(bridge.mtu), master: Some(bridge.index), ..LinkSpec::new(port, Kind::Veth(peer)) };
+    let spec = LinkSpec { mtu: Some(bridge.mtu), mac: mac::of_port(), master: Some(bridge.index), ..LinkSpec::new(port, Kind::Veth(peer)) };
     match netlink.send_one(link::create(&spec)) {
         Err(e) if e.errno() != Errno::EEXIST => return Err(internal(e)),
         _ => {}

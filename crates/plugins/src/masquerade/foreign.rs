@@ -28,7 +28,7 @@ pub(super) fn remove(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>) -> Res
         let chain = chain(id);
         if foreign::has_chain(family, &chain, x.host).map_err(internal)? || thoroughly && foreign::is_legacy(family, x.host)? {
             x.teardown.at(Stage::Devices, "remove the masquerading chain of another implementation", move |host| {
-                foreign::remove_chains(family, &[chain], host).map(drop)
+                foreign::remove_chains(family, &[chain], |_, _| {}, host).map(drop)
             });
         }
     }

@@ -46,7 +46,7 @@ pub(super) struct Own {
 /// All that one address of an attachment needs.
 pub(super) struct Wanted {
     chain: String,
-    /// Chains that others use as well, and what they need: nothing is taken away from them.
+    /// Chains that others use as well, and what they need: nothing is taken away from them while somebody uses them.
     shared: Vec<(&'static str, Rule, Place)>,
     entries: Vec<Rule>,
     /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`, or a name of many addresses.
@@ -73,11 +73,50 @@ fn port_of(rule: &Rule) -> Option<HostPort> {
     Some(HostPort { protocol, at: at.map(|net| net.addr()), port: rule.after("--dport")?.parse().ok()?, to })
 }
 
+/// One of these ports that another container's chain publishes, where one of the two would take it from the other, and whose it is: of
+/// the same address, or of all where one of the two is of all, whatever its conditions. One that had the same address cannot be there
+/// any more.
+pub(super) fn taken(saved: &Saved, id: &AttachmentId, ports: &[HostPort]) -> Option<(HostPort, String)> {
+    let own = Own::of(id).ports;
+    let numbers: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
+    for entry in saved.rules(TOP) {
+        // Most have other ports.
+        let text = entry.to_string();
+        if !numbers.iter().any(|number| text.contains(number)) {
+            continue;
+        }
+        let Some(chain) = entry.target().filter(|chain| *chain != own) else { continue };
+        let owner = comment(entry).as_deref().and_then(owner).map(|(network, container)| (network.to_owned(), container.to_owned()));
+        if owner.as_ref().is_some_and(|(_, container)| container == id.container.as_str()) {
+            continue;
+        }
+        let is_same = |one: &HostPort, other: &HostPort| {
+            let at_one = one.at.is_none() || other.at.is_none() || one.at == other.at;
+            at_one && (one.protocol, one.port) == (other.protocol, other.port) && one.to.ip() != other.to.ip()
+        };
+        let same = saved.rules(&chain).filter_map(port_of).find_map(|other| ports.iter().find(|port| is_same(port, &other)));
+        if let Some(port) = same {
+            let owner = owner.map_or_else(|| "of an unknown owner".to_owned(), |(network, container)| format!("{network}/{container}"));
+            return Some((*port, owner));
+        }
+    }
+    None
+}
+
+/// The first comment of a rule. Conditions, which come behind, may have comments of their own.
+fn comment(rule: &Rule) -> Option<String> {
+    rule.words().into_iter().skip_while(|word| word != "--comment").nth(1)
+}
+
+/// Network and container that such a comment names.
+fn owner(comment: &str) -> Option<(&str, &str)> {
+    let (network, container) = comment.strip_prefix("dnat name: \"")?.split_once("\" id: \"")?;
+    Some((network, container.strip_suffix('"')?))
+}
+
 /// The chains of a network's attachments, of which the comments tell: those that are not among these.
 pub(super) fn stale(saved: &Saved, network: &NetworkName, valid: &[Own]) -> Vec<Own> {
     let begin = format!("dnat name: \"{network}\" id: \"");
-    // Conditions, which come behind, may have comments of their own.
-    let comment = |rule: &Rule| rule.words().into_iter().skip_while(|word| word != "--comment").nth(1);
     let of_network = |rule: &&Rule| comment(rule).is_some_and(|comment| comment.starts_with(&begin));
     let chains = saved.rules(TOP).filter(of_network).filter_map(Rule::target);
     let own = chains.filter_map(|ports| Some(Own { old: ports.strip_prefix("CNI-DN-").map(|hash| format!("CNI-SN-{hash}"))?, ports }));
@@ -109,10 +148,12 @@ impl Wanted {
         };
         let family = Family::of(address.addr());
         let of_family = conf.mappings.iter().filter(|m| m.is_of(family));
-        let rules = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
+        let rules: Vec<Rule> = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
+        // Where none of its rules lead to them, they go with those of others.
+        let rewrite = conf.rewrite.filter(|_| !rules.is_empty());
         let conditions = words.conditions(family);
         let entries = entries(&conf.mappings, id, conditions, &chain);
-        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
+        Wanted { shared: shared(rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
     }
 
     /// What makes it of what is there. What an ADD before left of it goes.
@@ -160,6 +201,21 @@ impl Wanted {
             return Some((&self.chain, rules));
         }
         (entries < wanted || entries > wanted && !self.conditional).then_some((TOP, entries))
+    }
+}
+
+/// What marks and masquerades connections goes with the last chain that leads there: it holds for whatever has the mark, another
+/// program's packets too. `gone`: the chains that go.
+pub(super) fn without_users(saved: &Saved, gone: &[String], changes: &mut Changes) {
+    let is_gone = |chain: &str| gone.iter().any(|own| own == chain);
+    if saved.leading_to(SET_MARK).any(|(of, _)| !is_gone(of)) {
+        return;
+    }
+    for chain in [SET_MARK, MASQUERADE].into_iter().filter(|chain| saved.has_chain(chain)) {
+        for (of, rule) in saved.leading_to(chain).filter(|(of, _)| !is_gone(of)) {
+            changes.delete(of, rule);
+        }
+        changes.remove_chain(chain);
     }
 }
 

@@ -235,12 +235,12 @@ fn said((key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError
 }
 
 /// Whether a word is an option of the program `iptables` instead of a match: `--modprobe` runs whatever it names, `-h` ends the
-/// program as if all were done, `-4` passes a rule over. Letters are told together, and long names by their beginnings
-/// (`getopt_long`).
+/// program as if all were done, `-4` passes a rule over. Letters are told together, and long names by their beginnings, of one letter
+/// too (`getopt_long`); `--` alone ends the options, and with them the rule's target.
 fn is_for_program(word: &str) -> bool {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split_once('=').map_or(long, |(name, _)| name);
-        return OF_PROGRAM.iter().any(|of_program| name.len() > 1 && of_program.starts_with(name));
+        return OF_PROGRAM.iter().any(|of_program| of_program.starts_with(name));
     }
     match word.strip_prefix('-').and_then(|letters| letters.chars().next()) {
         None => false,

@@ -1,12 +1,14 @@
 //! The iptables backend: one `iptables-save` and one `iptables-restore` for each family, whatever the number of ports.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
 use ipnet::IpNet;
-use linux::Family;
+use linux::{Family, nft};
 use plugin::{Call, Cx, Host, Restore, Stage};
-use rules::iptables::Iptables;
+use rules::iptables::{Changes, Iptables, Saved};
+use rules::{AddError, HostPort};
 
 use super::chains::{self, Own, TOP, Wanted};
 use super::conf::{Conf, Words};
@@ -23,17 +25,61 @@ pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult,
     if addresses.is_empty() || conf.mappings.is_empty() {
         return Ok(());
     }
+    for address in &addresses {
+        has_no_element(call.id, &conf.ports(*address), x.host)?;
+    }
     linux::crash_point!("portmap-words-unwritten");
     remove(call.id, x);
     for address in addresses {
-        let wanted = Wanted::of(conf, words, call.id, address);
+        let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
         let iptables = Iptables::new(Family::of(address.addr()), x.deadline);
-        iptables.change(NAT, |saved| wanted.changes(saved)).map_err(refused)?;
+        let taken = Cell::new(None);
+        let changes = |saved: &Saved| {
+            let found = chains::taken(saved, call.id, &ports);
+            let changes = if found.is_some() { Changes::of(NAT) } else { wanted.changes(saved) };
+            taken.set(found);
+            changes
+        };
+        iptables.change(NAT, changes).map_err(refused)?;
+        held(taken.take())?;
         linux::crash_point!("portmap-words-written");
-        tracked::forget_before_us(&conf.ports(address), x.host)?;
+        // These rules are asked first. Who has published one of the ports meanwhile, in its own way, keeps it.
+        has_no_element(call.id, &ports, x.host)?;
+        tracked::forget_before_us(&ports, x.host)?;
         linux::crash_point!("portmap-words-forgotten");
     }
     Ok(())
+}
+
+/// Whether no other container has one of these ports by rules of iptables, which are asked ahead of elements. The older kind is not
+/// looked at: that would run a program for each attachment. Nor are rules that cannot be shown.
+pub(super) fn are_free(id: &AttachmentId, ports: &[HostPort], x: &mut Cx<'_>) -> Result<(), CniError> {
+    for (family, table) in [(Family::V4, nft::Family::Ip), (Family::V6, nft::Family::Ip6)] {
+        let ports: Vec<HostPort> = ports.iter().copied().filter(|port| Family::of(port.to.ip()) == family).collect();
+        if ports.is_empty() || x.host.nft()?.count_rules(table, NAT, TOP).map_err(internal)? == 0 {
+            continue;
+        }
+        if let Ok(saved) = Iptables::new(family, x.deadline).saved(NAT) {
+            held(chains::taken(&saved, id, &ports))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether no other container has one of these ports by an element. A kernel with iptables alone has none.
+fn has_no_element(id: &AttachmentId, ports: &[HostPort], host: &mut Host) -> Result<(), CniError> {
+    let Ok(nft) = host.nft() else { return Ok(()) };
+    if !nft.has_table(nft::Family::Inet, rules::TABLE).map_err(internal)? {
+        return Ok(());
+    }
+    rules::are_free(nft, id, ports).map_err(super::refused)
+}
+
+fn held(taken: Option<(HostPort, String)>) -> Result<(), CniError> {
+    match taken {
+        None => Ok(()),
+        Some((port, owner)) => Err(super::refused(AddError::Held { what: port.to_string(), owner })),
+    }
 }
 
 /// Whether every rule is there, and none besides.
@@ -114,7 +160,9 @@ pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>
 }
 
 fn remove_now(family: Family, own: &Own, host: &mut Host) -> Result<(), CniError> {
-    let Some(saved) = remove_chains(family, &[own.ports.clone(), own.old.clone()], host)? else { return Ok(()) };
+    let gone = [own.ports.clone(), own.old.clone()];
+    let more = |saved: &Saved, changes: &mut Changes| chains::without_users(saved, &gone, changes);
+    let Some(saved) = remove_chains(family, &gone, more, host)? else { return Ok(()) };
     tracked::forget(&tracked::to_us(&chains::published(&saved, own)), host)
 }
 
