@@ -151,8 +151,13 @@ fn more_callers_than_there_are_descriptors_for() {
     let names: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
     names.iter().for_each(|name| world.station_at(name, None));
     let config = world.only("net").to_string();
-    let mut waiting: Vec<_> = names[..5].iter().map(|name| world.cni(name).start("ADD", "dhcp", &config)).collect();
-    world.until_told("dhcp", "acquiring lease", 5);
+    // One after the other: a connection counts until the daemon has seen its end.
+    let start = |(n, name): (usize, &String)| {
+        let call = world.cni(name).start("ADD", "dhcp", &config);
+        world.until_told("dhcp", "acquiring lease", n + 1);
+        call
+    };
+    let mut waiting: Vec<_> = names[..5].iter().enumerate().map(start).collect();
     let refused = world.cni("c5").call("ADD", "dhcp", &config);
     waiting.iter_mut().for_each(|call| call.kill().unwrap());
     assert_eq!(refused.error()["code"], 11, "{refused:?}");
