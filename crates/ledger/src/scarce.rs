@@ -5,7 +5,11 @@
 //!     less what is on its way back already
 //!     from nodes that have more than they want             those with most above it first
 //!     then from those whose blocks are kept in store       those with the fewest addresses in use first
+//!     then from those with such blocks of another pool     where ranges of a network overlap
 //! ```
+//!
+//! Which of its blocks a node of another pool gives back nobody can say: it is asked for all that it does not need, and others are asked
+//! besides.
 //!
 //! Who tells that something is in use in each of its blocks can give none, and is not asked, nor stays asked: others get the question.
 //! What nodes have told may be old: who was asked and has returned nothing yet stays asked until it has told, and others are asked besides, in one
@@ -16,13 +20,14 @@
 //! `minAllocate`, stays. Nothing is remembered: when nobody waits any more nobody is asked.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use api::CellState;
-use pool::Family;
+use api::{Cell, CellState};
+use pool::{Family, Run};
 
+use crate::Pool;
 use crate::demand::{Half, Held, block_size, wanted};
-use crate::index::Index;
+use crate::index::{Index, cells};
 
 /// So many nodes are asked at a time for blocks of a pool and family.
 const MOST: usize = 64;
@@ -31,6 +36,7 @@ const MOST: usize = 64;
 struct Giver<'a> {
     node: &'a str,
     uid: &'a str,
+    pool: &'a str,
     has: u64,
     /// So many blocks more than it wants.
     above: u64,
@@ -61,27 +67,51 @@ impl<'a> Index<'a> {
             return asked;
         }
         let mut givers = self.givers(name, family, held);
-        givers.sort_by_key(|giver| (giver.keeps.is_none(), Reverse(giver.above), giver.in_use, giver.node));
+        let overlapping = self.overlapping((name, family));
+        for other in self.pools.keys().copied().filter(|other| overlapping.iter().any(|(_, pool)| pool == other)) {
+            let of_other = self.givers(other, family, held).into_iter();
+            givers.extend(of_other.filter(|giver| overlapping.contains(&(giver.uid, giver.pool))));
+        }
+        let is_others = |giver: &Giver<'_>| giver.pool != name;
+        givers.sort_by_key(|giver| (giver.keeps.is_none(), is_others(giver), Reverse(giver.above), giver.in_use, giver.node));
         for giver in givers.into_iter().take(MOST) {
             let keep = match giver.keeps {
                 Some(keep) => keep.min(giver.has.saturating_sub(1)),
                 None if left == 0 => break,
+                None if is_others(&giver) => giver.has - giver.spare,
                 None => {
                     let share = giver.spare.min(left);
                     left -= share;
                     giver.has - share
                 }
             };
-            asked.insert((giver.uid, name, family), keep);
+            asked.insert((giver.uid, giver.pool, family), keep);
         }
         asked
     }
 
     /// How many blocks of a pool and family are on their way back.
     fn coming(&self, name: &str, family: Family) -> u64 {
-        let nets = self.nets.iter().filter(|((_, of), _)| *of == family).map(|(_, net)| net);
-        let cells = nets.flat_map(|net| net.shards.values()).filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values());
-        cells.filter(|cell| cell.state == CellState::Returning && cell.pool == name).count() as u64
+        self.of_network(name, family).filter(|(cell, _)| cell.state == CellState::Returning).count() as u64
+    }
+
+    /// The nodes, by UID, that have blocks of other pools among the addresses of this one, and those pools.
+    fn overlapping(&self, (name, family): Half<'_>) -> HashSet<(&str, &str)> {
+        let of_others = self.of_network(name, family).filter(|(cell, is_own)| cell.state == CellState::Granted && !is_own);
+        of_others.map(|(cell, _)| (cell.node_uid.as_str(), cell.pool.as_str())).collect()
+    }
+
+    /// The cells that a pool has, and those of other pools that have its addresses; whether each is its own.
+    fn of_network(&self, name: &str, family: Family) -> impl Iterator<Item = (&Cell, bool)> {
+        let pool = self.pools.get(name).and_then(|pool| pool.as_ref().ok());
+        let usable: Vec<Run> = pool.map(Pool::all_usable).unwrap_or_default();
+        let net = pool.and_then(|pool| self.nets.get(&(pool.spec.network.clone(), family)));
+        let cells = net.into_iter().flat_map(|net| net.shards.values()).filter_map(|draft| draft.spec()).flat_map(cells);
+        cells.filter_map(move |(place, cell)| {
+            let is_own = cell.pool == name;
+            let is_there = || usable.iter().any(|run| run.common(&place.run()).is_some());
+            (is_own || is_there()).then_some((cell, is_own))
+        })
     }
 
     fn givers(&self, name: &'a str, family: Family, held: &Held<'_>) -> Vec<Giver<'a>> {
@@ -104,7 +134,7 @@ impl<'a> Index<'a> {
             let needs = in_use.max(pool.spec.scaling.min_allocate).div_ceil(size).max(demand.blocks(is_ipv4));
             let spare = has.checked_sub(needs).filter(|spare| *spare > 0)?;
             let above = has.saturating_sub(wanted(demand, family, pool).0);
-            Some(Giver { node, uid: &known.uid, has, above, spare, in_use, keeps: terms.and_then(|terms| terms.keep) })
+            Some(Giver { node, uid: &known.uid, pool: name, has, above, spare, in_use, keeps: terms.and_then(|terms| terms.keep) })
         };
         world.node_pools.iter().filter_map(giver).collect()
     }

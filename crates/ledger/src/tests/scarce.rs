@@ -101,6 +101,38 @@ fn what_is_in_use_and_what_a_node_has_at_least_stays() {
     assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, None));
 }
 
+/// Two ranges of a network overlap, and a node has a stock of the other one: pods that wait get its addresses as well.
+#[test]
+fn a_node_with_a_stock_of_an_overlapping_range_is_asked_for_all_of_it() {
+    let range = |cidr: &str| {
+        let ipv4 = format!(r#"{{"entries": [{{"cidr": "{cidr}"}}], "blockPrefix": 30}}"#);
+        format!(r#"{{"network": "net", "ipv4": {ipv4}, "scaling": {{"preAllocate": 0}}}}"#)
+    };
+    let mut world = world(&[("p", &range("10.0.0.0/28")), ("q", &range("10.0.0.8/30"))], &["a", "b", "w"]);
+    settle(&mut world);
+    // The third block of four is of both ranges.
+    tells(&mut world, "a", 12, 1);
+    settle(&mut world);
+    tells(&mut world, "b", 4, 0);
+    settle(&mut world);
+    assert_eq!((has(&world, "a").len(), has(&world, "b").len()), (3, 1));
+    waits_of(&mut world, "q");
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (Some(1), None));
+    // Who is asked keeps no stock.
+    tells(&mut world, "a", 4, 1);
+    gives_back(&mut world, "a", 1);
+    settle(&mut world);
+    assert!(has(&world, "w")[0].starts_with("q 10.0.0.8/30 "), "{:?}", has(&world, "w"));
+    assert_eq!(keeps(&world, "a"), None);
+}
+
+/// Pods of the node `w` wait for a block of a pool.
+fn waits_of(world: &mut World, pool: &str) {
+    let demand = Demand { pool: pool.into(), v4: 4, waiting: true, ..Demand::default() };
+    world.node_pools.get_mut("w").unwrap().status.demand = vec![demand];
+}
+
 #[test]
 fn nobody_is_asked_where_nobody_waits() {
     let mut world = scene("{}", &[("a", 2), ("b", 2)]);
