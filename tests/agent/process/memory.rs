@@ -149,10 +149,7 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     node.define("nested", &config(&format!(r#","ipam":{}"#, nested(""))));
     node.define("spelled", &config(&format!(r#","ipam":{}"#, nested(types))));
     node.define("flat", &config(&format!(r#","x":{}"#, zeros(62_000))));
-    // Each mapping might mean each of its ports with each of its protocols.
-    let mapping = format!("{}{}", r#""hostPort":1,"#.repeat(900), r#""protocol":"x","#.repeat(900));
-    node.define("combined", &config(&format!(r#","runtimeConfig":{{"portMappings":[{{{mapping}"x":0}}]}}"#)));
-    node.define("most", &config(&format!(r#","x":{},"y":"{}"#, zeros(1950), "y".repeat(56 << 10))));
+    node.define("most", &config(&format!(r#","x":{},"y":"{}""#, zeros(1950), "y".repeat(56 << 10))));
     for n in 0..PODS {
         node.define(&format!("long-{n}"), &config(&format!(r#","x":"{}""#, "x".repeat(120 << 10))));
     }
@@ -169,7 +166,7 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     let every_long: Vec<String> = (0..PODS).map(|n| format!("long-{n}")).collect();
     let zeros_for_plugins = format!(r#"[{{"name":"most","cni-args":{{"x":{}}}}}]"#, zeros(100_000));
     let sixteen = |name: &str| [name; 16].join(",");
-    let definitions = ["nested", "spelled", "flat", "combined", "most"].map(sixteen);
+    let definitions = ["nested", "spelled", "flat", "most"].map(sixteen);
     let selections: Vec<String> = definitions.into_iter().chain([every_long.join(","), zeros_for_plugins]).collect();
     let refused: Vec<_> = (0..14).map(|n| node.pod(&format!("refused{n}"), &selections[n % selections.len()])).collect();
     std::thread::scope(|scope| {
