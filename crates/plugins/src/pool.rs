@@ -32,7 +32,7 @@ static ABOUT: About = About {
             "ipam.network",
             "string",
             "any",
-            "without ipam.pool: the network whose pools may select the pod, and the pool where none does",
+            "if ipam.pool is not set: the network whose pools may select the pod; if none does, the pool of that name",
         ),
         Key::path("ipam.pools", "/etc/netloom/pools", &[], "directory of the pool files, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
