@@ -32,6 +32,8 @@ pub(crate) struct ThisNode<'a> {
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
     addresses: OnceCell<Result<Vec<linux::Address>, String>>,
+    own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
+    pub(crate) nameservers: OnceCell<Result<Vec<IpAddr>, String>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -120,9 +122,18 @@ impl<'a> ThisNode<'a> {
     /// have these addresses.
     pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
-        let (links, needed) = (OnceCell::new(), OnceCell::new());
-        let (routes, addresses) = (OnceCell::new(), OnceCell::new());
-        ThisNode { host: RefCell::new(host), links, needed, routes, addresses, given, services, servers }
+        ThisNode {
+            host: RefCell::new(host),
+            links: OnceCell::new(),
+            needed: OnceCell::new(),
+            routes: OnceCell::new(),
+            addresses: OnceCell::new(),
+            own_links: OnceCell::new(),
+            nameservers: OnceCell::new(),
+            given,
+            services,
+            servers,
+        }
     }
 
     /// The node's links; else why they cannot be read.
@@ -186,15 +197,18 @@ impl<'a> ThisNode<'a> {
 
     /// The links whose networks are the node's own, by index and in words: the uplinks, and what is none of pods; else why they cannot
     /// be read.
-    pub(crate) fn own_links(&self) -> Result<Vec<(u32, String)>, &str> {
-        let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
-        let of = |link: &Link| match needed.get(&link.index) {
-            Some(Need::Uplink) => Some((link.index, format!("{}, {}", link.name, Need::Uplink))),
-            _ if of_pods.contains(&link.index) => None,
-            Some(need) => Some((link.index, format!("{}, {need}", link.name))),
-            None => Some((link.index, link.name.clone())),
+    pub(crate) fn own_links(&self) -> Result<&[(u32, String)], &str> {
+        let look = || {
+            let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
+            let of = |link: &Link| match needed.get(&link.index) {
+                Some(Need::Uplink) => Some((link.index, format!("{}, {}", link.name, Need::Uplink))),
+                _ if of_pods.contains(&link.index) => None,
+                Some(need) => Some((link.index, format!("{}, {need}", link.name))),
+                None => Some((link.index, link.name.clone())),
+            };
+            Ok(links.iter().filter_map(of).collect())
         };
-        Ok(links.iter().filter_map(of).collect())
+        self.own_links.get_or_init(look).as_deref().map_err(String::as_str)
     }
 
     /// What networks hand out that pods have without asking, unless its bridge is this one, with the network in words.

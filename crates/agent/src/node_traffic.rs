@@ -47,7 +47,7 @@ const PRIVATE: &[IpNet] = &[
     v6(0x2001, 0xdb8, 32),
 ];
 
-/// Where the node is told who answers its questions for names. systemd-resolved keeps a file of its own, and stands in the other itself.
+/// Files that name the node's DNS servers. systemd-resolved writes them into a file of its own, and names itself in the other one.
 const NAMESERVERS: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
 /// Whether all of these addresses are of one private network.
@@ -99,7 +99,7 @@ impl ThisNode<'_> {
         if !is_private(run) {
             return Some("which redirects traffic for addresses outside of private ranges, such as 10.0.0.0/8 and fd00::/8".to_owned());
         }
-        match nameservers() {
+        match self.nameservers.get_or_init(nameservers) {
             Ok(servers) => {
                 if let Some(server) = servers.iter().find(|server| run.contains(**server)) {
                     return Some(format!("which redirects traffic for the node's DNS server ({server})"));
@@ -170,7 +170,7 @@ impl ThisNode<'_> {
     /// The networks of the node's own links, and those of the default network's bridge unless it is this one; else why they cannot be
     /// read.
     fn attached(&self, bridge: Option<&str>) -> Result<Vec<Attached>, String> {
-        let mut links = self.own_links()?;
+        let mut links = self.own_links()?.to_vec();
         let bridges = self.default_bridges(bridge)?;
         links.extend(bridges.into_iter().filter(|(bridge, _)| links.iter().all(|(uplink, _)| uplink != bridge)).collect::<Vec<_>>());
         self.networks_of(&links)

@@ -100,14 +100,14 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
     if link.is("ifb") {
         return Some("which shapes the traffic of another link".to_owned());
     }
-    let leads_away = || link.link_netnsid.is_some() || link.group != 0 || routes.iter().any(|route| leads_to_one(route, link.index));
+    let leads_away = || link.link_netnsid.is_some() || link.group != 0 || lead_to_one(routes).any(|oif| oif == link.index);
     (link.is("netkit") || link.is("veth") && leads_away()).then(|| "which leads to a pod".to_owned())
 }
 
-/// Whether a route leads over a link to a single address that is behind it.
-fn leads_to_one(route: &Route, link: u32) -> bool {
-    let is_host = route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
-    is_host && route.oif == Some(link) && route.gateway.is_none()
+/// The links over which routes lead to a single address that is behind them.
+fn lead_to_one(routes: &[Route]) -> impl Iterator<Item = u32> {
+    let is_host = |route: &&Route| route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
+    routes.iter().filter(is_host).filter(|route| route.gateway.is_none()).filter_map(|route| route.oif)
 }
 
 /// The links whose networks are those of pods: bridges, the host's ends of pods' pairs, and the gateways in the VLANs of a bridge, which
@@ -115,7 +115,8 @@ fn leads_to_one(route: &Route, link: u32) -> bool {
 pub(super) fn of_pods(links: &[Link], routes: &[Route]) -> BTreeSet<u32> {
     let ports: BTreeSet<u32> = links.iter().filter(|link| link.master.is_some()).map(|link| link.index).collect();
     let is_port = |link: &Link| link.link_netnsid.is_none() && link.parent.is_some_and(|other| ports.contains(&other));
-    let leads = |link: &Link| link.group != 0 || is_port(link) || routes.iter().any(|route| leads_to_one(route, link.index));
+    let routed: BTreeSet<u32> = lead_to_one(routes).collect();
+    let leads = |link: &Link| link.group != 0 || is_port(link) || routed.contains(&link.index);
     let of_pods = links.iter().filter(|link| link.is("bridge") || link.is("netkit") || link.is("veth") && leads(link));
     of_pods.map(|link| link.index).collect()
 }
