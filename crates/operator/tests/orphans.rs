@@ -37,6 +37,12 @@ fn is_asked(store: &Store) -> bool {
     named(store, "NodeIPPool", "a").is_some_and(|object| object["spec"]["reclaimAfterSeconds"] == GRACE.as_secs())
 }
 
+/// The Node `a` is deleted, and its agent is asked whether it lives.
+async fn loses_its_node(store: &Store) {
+    assert!(store.remove("v1", "Node", "", "a").unwrap());
+    until("that it is asked", || is_asked(store)).await;
+}
+
 /// The agent of the node `a` says that it lives: what it says is another thing each time.
 async fn speaks(store: &Store, second: u64) {
     let at = format!("2026-01-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
@@ -51,8 +57,7 @@ fn what_a_node_has_is_its_own_as_long_as_its_agent_says_that_it_lives() {
         let (store, truth) = (store(), Truth::default());
         let _operator = operator(store.client());
         let [_a, b] = two(&store, &truth).await;
-        assert!(store.remove("v1", "Node", "", "a").unwrap());
-        until("that it is asked", || is_asked(&store)).await;
+        loses_its_node(&store).await;
         for second in 0..60 {
             speaks(&store, second).await;
             // Sleeps: an agent says it so often.
@@ -79,8 +84,7 @@ fn nobody_is_silent_while_the_operator_cannot_hear() {
         let fate = move |_: &str, _: &str| if is_away.load(Ordering::Relaxed) { Fate::Lost } else { Fate::Arrives };
         let _operator = operator(way(&store, fate));
         let [_a, b] = two(&store, &truth).await;
-        assert!(store.remove("v1", "Node", "", "a").unwrap());
-        until("that it is asked", || is_asked(&store)).await;
+        loses_its_node(&store).await;
         speaks(&store, 0).await;
         away.store(true, Ordering::Relaxed);
         store.end_watches();
@@ -114,8 +118,7 @@ fn who_has_said_something_that_no_watch_brings_is_heard() {
         };
         let _operator = operator(way(&store, fate));
         let [_a, b] = two(&store, &truth).await;
-        assert!(store.remove("v1", "Node", "", "a").unwrap());
-        until("that it is asked", || is_asked(&store)).await;
+        loses_its_node(&store).await;
         deaf.store(true, Ordering::Relaxed);
         store.end_watches();
         for second in 0..30 {
@@ -131,6 +134,39 @@ fn who_has_said_something_that_no_watch_brings_is_heard() {
     });
 }
 
+/// The question does not arrive, so the agent is not silent: when the Node is there again and its old object goes, the grace time begins.
+#[test]
+fn who_was_not_asked_was_not_silent() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        let is_away = Arc::new(AtomicBool::new(false));
+        let away = Arc::clone(&is_away);
+        let fate =
+            move |method: &str, path: &str| match method == "PATCH" && path.contains("/nodeippools/a") && away.load(Ordering::Relaxed) {
+                true => Fate::Lost,
+                false => Fate::Arrives,
+            };
+        let _operator = operator(way(&store, fate));
+        let [_a, b] = two(&store, &truth).await;
+        is_away.store(true, Ordering::Relaxed);
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        // Sleeps: the grace time passes, and more.
+        sleep(GRACE * 3).await;
+        assert!(named(&store, "NodeIPPool", "a").is_some() && !is_asked(&store));
+        let old = named(&store, "NodeIPPool", "a").unwrap()["metadata"]["uid"].clone();
+        truth.off("a");
+        is_away.store(false, Ordering::Relaxed);
+        // Another machine of that name.
+        let [_anew] = agents(&store, ["a"], &["p"], &truth);
+        until("that its old object is gone", || named(&store, "NodeIPPool", "a").is_none_or(|now| now["metadata"]["uid"] != old)).await;
+        let begun = Instant::now();
+        until("the block of the other one", || blocks(&store, "b").len() == 1).await;
+        assert!(begun.elapsed() >= GRACE / 2, "{:?}", begun.elapsed());
+        check(&store);
+        b.fine();
+    });
+}
+
 /// Somebody deletes the object of a node whose agent was heard a moment ago: it has as long as it would have had.
 #[test]
 fn what_was_heard_outlives_the_object() {
@@ -138,8 +174,7 @@ fn what_was_heard_outlives_the_object() {
         let (store, truth) = (store(), Truth::default());
         let _operator = operator(store.client());
         let [_a, b] = two(&store, &truth).await;
-        assert!(store.remove("v1", "Node", "", "a").unwrap());
-        until("that it is asked", || is_asked(&store)).await;
+        loses_its_node(&store).await;
         for second in 0..6 {
             // Sleeps: an agent says it so often.
             sleep(GRACE / 4).await;
