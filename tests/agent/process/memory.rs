@@ -47,6 +47,20 @@ fn every(api: &Api, count: usize, request: impl Fn(usize) -> (&'static str, Stri
     });
 }
 
+/// Starts an agent under a limit, and waits until it is ready.
+fn start(node: &Node, limit: &MemoryLimit) {
+    node.launch();
+    limit.holds_for(node.pid());
+    node.until("the agent is ready", || node.status()["ready"] == json!(true));
+}
+
+/// The agent lives; what it has taken so far is printed.
+fn lives_within(node: &Node, limit: &MemoryLimit, when: &str) {
+    let peak = limit.peak().map_or_else(|| "not counted".to_owned(), |peak| format!("{} KiB", peak >> 10));
+    assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
+    println!("{when}: VmHWM {} KiB, group {peak}", node.peak());
+}
+
 #[test]
 #[ignore = "computes for a minute: cargo xtask test limits"]
 fn the_shipped_limit_is_enough_whatever_others_make() {
@@ -56,17 +70,8 @@ fn the_shipped_limit_is_enough_whatever_others_make() {
     // Those of a namespace whose author means it badly: 24 MB that can be used, and 60 MB that cannot.
     every(&api, USABLE, |n| ("POST", DEFINITIONS.to_owned(), large(n, 120 << 10)));
     every(&api, 60, |n| ("POST", DEFINITIONS.to_owned(), large(1000 + n, 1000 << 10)));
-    let within = |when: &str| {
-        let peak = limit.peak().map_or_else(|| "not counted".to_owned(), |peak| format!("{} KiB", peak >> 10));
-        println!("{when}: VmHWM {} KiB, group {peak}", node.peak());
-        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
-    };
-    let start = || {
-        node.launch();
-        limit.holds_for(node.pid());
-        node.until("the agent is ready", || node.status()["ready"] == json!(true));
-    };
-    start();
+    let within = |when: &str| lives_within(&node, &limit, when);
+    start(&node, &limit);
     within("definitions that were there");
     // What is used is attached, be it one of those that are too many to be kept, or not.
     for (name, networks) in [("usual", "mac1,mac2"), ("large", "large-199,large-3"), ("usual-again", "mac3")] {
@@ -92,7 +97,7 @@ fn the_shipped_limit_is_enough_whatever_others_make() {
     };
     every(&api, 110, |n| ("POST", "/api/v1/namespaces/memory/pods".to_owned(), pod(n)));
     node.kill9();
-    start();
+    start(&node, &limit);
     within("pods with all that annotations may have");
     // Who may connect: to the probes' address anybody on the node.
     let probed = node.host.within("", || {
@@ -153,16 +158,8 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     for n in 0..PODS {
         node.define(&format!("long-{n}"), &config(&format!(r#","x":"{}""#, "x".repeat(120 << 10))));
     }
-    let within = |when: &str| {
-        println!("{when}: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
-        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
-    };
-    let start = || {
-        node.launch();
-        limit.holds_for(node.pid());
-        node.until("the agent is ready", || node.status()["ready"] == json!(true));
-    };
-    start();
+    let within = |when: &str| lives_within(node, &limit, when);
+    start(node, &limit);
     let every_long: Vec<String> = (0..PODS).map(|n| format!("long-{n}")).collect();
     let zeros_for_plugins = format!(r#"[{{"name":"most","cni-args":{{"x":{}}}}}]"#, zeros(100_000));
     let sixteen = |name: &str| [name; 16].join(",");
@@ -203,7 +200,7 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     let compared = || node.log().matches(" reconcile ").count();
     node.kill9();
     let before = compared();
-    start();
+    start(node, &limit);
     node.until("all are compared, twice", || compared() >= before + 2);
     within("records of pods with the largest networks");
     std::thread::scope(|scope| pods.iter().for_each(|pod| drop(scope.spawn(move || pod.must("DEL")))));
@@ -237,8 +234,7 @@ fn an_agent_starts_with_records_that_are_too_large_together() {
     node.launch();
     limit.holds_for(node.pid());
     node.until("all are compared, three times", || !node.lives() || compared() >= before + 3);
-    assert!(node.lives(), "the kernel has ended the agent; its log ends:\n{}", node.tail());
-    println!("records: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
+    lives_within(&node, &limit, "records that are too large together");
     assert_eq!(node.status()["sandboxes"], json!(pods.len()));
     pods.iter().for_each(|pod| drop(pod.must("DEL")));
     drop(pods);
@@ -263,13 +259,8 @@ fn pods_that_name_the_node_do_not_fill_the_agent() {
     every(&api, PODS, |n| ("POST", path.to_owned(), pod(n, "mac1")));
     let over = json!({"status": {"phase": "Failed"}});
     every(&api, PODS - 100, |n| ("PATCH", format!("{path}/pod{n}/status"), over.clone()));
-    let within = |when: &str| {
-        println!("{when}: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
-        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
-    };
-    node.launch();
-    limit.holds_for(node.pid());
-    node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    let within = |when: &str| lives_within(&node, &limit, when);
+    start(&node, &limit);
     within("pods that were there");
     every(&api, PODS, |n| ("PATCH", format!("{path}/pod{n}"), json!({"metadata": {"labels": {"round": "1"}}})));
     within("pods that are changed");

@@ -1,11 +1,22 @@
 //! Definitions that give the host a route or an address which takes the node's own traffic. Each was possible once.
 
 use netloom_tests::wired::table;
-use netloom_tests::{Api, Node, SETTINGS};
+use netloom_tests::{Api, Node, Pod, SETTINGS};
 use serde_json::{Value, json};
 
 fn network(plugins: &[Value]) -> String {
     json!({"cniVersion": "1.0.0", "name": "x", "plugins": plugins}).to_string()
+}
+
+/// An ADD with the plugins of `/run/bin` besides fails with code 7, and the log says why.
+fn is_refused(node: &Node, pod: &Pod<'_>, says: &str) {
+    let path = format!("/run/bin:{}", node.bin.display());
+    let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+    let begins = format!("verb=ADD pod={}/{} ", node.name, pod.name);
+    let line = || node.log().lines().find(|line| line.contains(&begins)).map(str::to_owned);
+    node.until("the log tells of the call", || line().is_some());
+    let text = line().unwrap();
+    assert!(!added.status.success() && text.contains("code=7") && text.contains(says), "{}: {text}", pod.name);
 }
 
 /// A node at 192.168.1.20/24, whose API server says that it is at 198.51.100.10.
@@ -117,12 +128,7 @@ fn an_address_of_another_pod_on_its_own_bridge() {
     ] {
         node.define(name, &network(&[plugin]));
         let pod = node.pod(name, networks);
-        let path = format!("/run/bin:{}", node.bin.display());
-        let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
-        let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=segment/{name} "))).map(str::to_owned);
-        node.until("the log tells of the call", || line().is_some());
-        let text = line().unwrap();
-        assert!(!added.status.success() && text.contains("code=7") && text.contains(says), "{name}: {text}");
+        is_refused(&node, &pod, says);
         pod.must("DEL");
     }
     // Addresses of its own on the same bridge are nobody else's.
@@ -313,12 +319,7 @@ fn rules_by_the_address_of_another_pod() {
     ] {
         node.define(name, &network(&plugins));
         let pod = node.pod(name, name);
-        let path = format!("/run/bin:{}", node.bin.display());
-        let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
-        let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=ruled/{name} "))).map(str::to_owned);
-        node.until("the log tells of the call", || line().is_some());
-        let text = line().unwrap();
-        assert!(!added.status.success() && text.contains("code=7") && text.contains(says), "{name}: {text}");
+        is_refused(&node, &pod, says);
         pod.must("DEL");
         let left = table(&node.host);
         let of_the_victim = |rules: &[String]| rules.iter().filter(|rule| rule.contains("10.244.0.2 ")).cloned().collect::<Vec<_>>();
