@@ -24,7 +24,7 @@ pub(crate) struct Taken<'r> {
 // === impl Room ===
 
 impl Room {
-    /// Room for a pod that takes so many bytes.
+    /// Reserves this many bytes for a pod, until what it returns is dropped.
     ///
     /// # Errors
     /// Code 11 if others have it.

@@ -29,7 +29,7 @@ pub struct NodeIpPoolSpec {
     pub ips: Vec<GrantedIp>,
     /// The terms of each pool that this node may use, by name: also of those of which it has nothing yet.
     pub pools: BTreeMap<String, GrantedPool>,
-    /// The Node was deleted: the agent assigns nothing, and what is here is free when the agent has written no status for so many seconds.
+    /// The Node was deleted: the agent assigns nothing, and what is here is free when the agent has written no status for this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim_after_seconds: Option<u64>,
 }

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// That more is needed is told when it has been so for this time: pods come together, and their networks one after the other.
 const GATHER: Duration = Duration::from_millis(10);
-/// How long an answer to a stock that was asked for may take, until it is told how many wait for it.
+/// How long the operator may take to answer a request for a stock, before the agent writes how many pods wait for it.
 const ANSWER: Duration = Duration::from_secs(1);
 /// That less is needed than before, or that what was granted is taken in, is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
@@ -235,7 +235,7 @@ impl Follow {
             "Node {node} {NODE_GONE}: restart the kubelet of this machine to register the Node again; running pods keep their addresses"
         );
         let before = std::mem::replace(&mut self.gone, gone.then(|| why.clone()));
-        // Before anybody is told: whoever reads of it finds it so.
+        // Before the log and the Event: who reads them finds the store closed.
         self.store.close(self.gone.clone());
         match (before, gone) {
             (None, true) => {

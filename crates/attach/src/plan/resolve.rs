@@ -68,7 +68,7 @@ impl Load {
         Load { bytes: text.len(), values: Size::of(text).values }
     }
 
-    /// With so many copies of another one.
+    /// The sum of this load and `copies` times another one.
     fn with(self, copies: usize, other: Load) -> Self {
         Load { bytes: self.bytes + copies * other.bytes, values: self.values + copies * other.values }
     }
