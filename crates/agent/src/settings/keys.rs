@@ -182,7 +182,7 @@ pub const REPLACED: &[(&str, &str)] = &[
     ("logToStderr", "lines go to standard error always"),
     ("logOptions", "lines go to standard error; the container's runtime or systemd rotates them"),
     ("multusConfigFile", "\"install\" says when the runtime's configuration is written; it is made from the default network"),
-    ("cniConf", "it has no effect"),
+    ("cniConf", "nothing replaces it: the runtime's configuration is written into `cniConfigDir`"),
     ("capabilities", "those of the default network's plugins are declared to the runtime"),
 ];
 
