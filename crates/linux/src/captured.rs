@@ -1,5 +1,5 @@
 //! What `ip`, `bridge` and `tc` (iproute2 6.1.0) send for the same commands, byte for byte, captured with
-//! `strace -e trace=sendmsg -e write=all`; in their namespace br0 has index 5, host0 77 and mv0 9;
+//! `strace -e trace=sendmsg -e write=all`; in their namespace br0 has index 5, vx0 6, vx6 7, host0 77 and mv0 9;
 //! to `tc` br0 has index 2 and ifb7 3. What it sends of tables for old kernels (`rtab`) is not among it.
 
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use cni::{IfName, Mac};
 use ipnet::IpNet;
 
-use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags, PortVlan};
+use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags, PortVlan, Vxlan};
 use crate::tc::{self, Filter, Root, Side, Target};
 use crate::wire::{HEADER, kind_of};
-use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
+use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, fdb, neigh, route, rule};
 
 /// The command, what it sent, what we send.
 fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
@@ -19,6 +19,66 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "ip neigh del 10.0.0.5 dev br0",
             "240000001d000500ee65016b00000000020000000500000080000000080001000a000005",
             neigh::delete(5, "10.0.0.5".parse().unwrap()),
+        ),
+        (
+            "ip neigh replace 10.1.2.0 lladdr 02:5e:00:00:00:02 dev vx0 nud permanent",
+            "300000001c0005051a53076b00000000020000000600000080000000080001000a0102000a000200025e000000020000",
+            neigh::replace(6, "10.1.2.0".parse().unwrap(), &mac("02:5e:00:00:00:02")),
+        ),
+        (
+            "ip neigh replace fd00:1:2:: lladdr 02:5e:00:00:00:02 dev vx0 nud permanent",
+            "3c0000001c0005051a53076b000000000a000000060000008000000014000100fd0000010002000000000000000000000a000200025e000000020000",
+            neigh::replace(6, "fd00:1:2::".parse().unwrap(), &mac("02:5e:00:00:00:02")),
+        ),
+        (
+            "bridge fdb replace 02:5e:00:00:00:02 dev vx0 dst 192.0.2.12 self permanent",
+            "300000001c0005051a53076b000000000700000006000000c00002000a000200025e00000002000008000100c000020c",
+            fdb::replace(6, &mac("02:5e:00:00:00:02"), "192.0.2.12".parse().unwrap()),
+        ),
+        (
+            "bridge fdb replace 02:5e:00:00:00:02 dev vx6 dst 2001:db8::12 self permanent",
+            "3c0000001c0005051a53076b000000000700000007000000c00002000a000200025e0000000200001400010020010db8000000000000000000000012",
+            fdb::replace(7, &mac("02:5e:00:00:00:02"), "2001:db8::12".parse().unwrap()),
+        ),
+        (
+            "bridge fdb del 02:5e:00:00:00:02 dev vx0 self",
+            "280000001d0005001a53076b000000000700000006000000c00002000a000200025e000000020000",
+            fdb::delete(6, &mac("02:5e:00:00:00:02")),
+        ),
+        (
+            "ip route replace 10.1.2.0/24 via 10.1.2.0 dev vx0 proto 110 onlink",
+            "34000000180005051953076b0000000002180000fe6e000104000000080001000a010200080005000a0102000800040006000000",
+            route::replace(&Route { gateway: ip("10.1.2.0"), oif: Some(6), onlink: true, proto: 110, ..Route::to(net("10.1.2.0/24")) }),
+        ),
+        (
+            "ip -6 route replace fd00:1:2::/64 via fd00:1:2:: dev vx0 proto 110 onlink",
+            "4c000000180005051953076b000000000a400000fe6e00010400000014000100fd00000100020000000000000000000014000500fd0000010002000000000000000000000800040006000000",
+            route::replace(&Route { gateway: ip("fd00:1:2::"), oif: Some(6), onlink: true, proto: 110, ..Route::to(net("fd00:1:2::/64")) }),
+        ),
+        (
+            "ip route del unicast 10.1.2.0/24 proto 110",
+            "24000000190005004054076b0000000002180000fe6eff0100000000080001000a010200",
+            route::delete_of_proto(&Route { proto: 110, ..Route::to(net("10.1.2.0/24")) }),
+        ),
+        (
+            "ip link add name vx0 index 6 address 02:5e:00:00:00:01 mtu 1450 type vxlan id 4096 dstport 8472 local 192.0.2.1 nolearning",
+            "70000000100005061953076b00000000000000000600000000000000000000000a000100025e00000001000008000400aa0500000800030076783000340012000900010076786c616e00000024000200080001000010000008000400c0000201050007000000000006000f0021180000",
+            link::create(&LinkSpec {
+                index: Some(6),
+                mtu: Some(1450),
+                mac: Some(mac("02:5e:00:00:00:01")),
+                ..LinkSpec::new(name("vx0"), Kind::Vxlan(vxlan(8472, "192.0.2.1")))
+            }),
+        ),
+        (
+            "ip link add name vx6 index 7 type vxlan id 4096 dstport 8473 local 2001:db8::1 nolearning",
+            "68000000100005061953076b00000000000000000700000000000000000000000800030076783600400012000900010076786c616e0000003000020008000100001000001400110020010db8000000000000000000000001050007000000000006000f0021190000",
+            link::create(&LinkSpec { index: Some(7), ..LinkSpec::new(name("vx6"), Kind::Vxlan(vxlan(8473, "2001:db8::1"))) }),
+        ),
+        (
+            "ip link set dev vx0 type vxlan remote 0.0.0.0 local 192.0.2.9 dev br0 nolearning",
+            "54000000100005004054076b0000000000000000060000000000000000000000340012000900010076786c616e00000024000200080003000500000008000400c000020908000200000000000500070000000000",
+            link::set_vxlan(6, &Vxlan { link: Some(5), ..vxlan(8472, "192.0.2.9") }),
         ),
         (
             "ip rule add from 10.1.0.2 table 100",
@@ -293,6 +353,10 @@ fn net(net: &str) -> IpNet {
 
 fn ip(ip: &str) -> Option<IpAddr> {
     Some(ip.parse().unwrap())
+}
+
+fn vxlan(port: u16, local: &str) -> Vxlan {
+    Vxlan { vni: 4096, port, local: ip(local), remote: None, link: None, learning: false }
 }
 
 fn hop(gateway: &str, weight: u16) -> Hop {

@@ -6,7 +6,7 @@ use crate::netlink::{parse, refusal};
 use crate::packet::Speech;
 use crate::uapi::netlink::NLMSG_ERROR;
 use crate::wire::Messages;
-use crate::{addr, route, rule};
+use crate::{FdbEntry, Neighbour, Notice, Object, addr, fdb, monitor, neigh, route, rule};
 
 /// One datagram of rtnetlink's.
 pub fn rtnetlink(bytes: &[u8]) {
@@ -14,12 +14,24 @@ pub fn rtnetlink(bytes: &[u8]) {
         if message.kind == NLMSG_ERROR {
             let _ = refusal(&message);
         }
+        match monitor::read(&message) {
+            Some(Notice::Present(Object::Neighbour(Neighbour { index, address, mac: Some(mac), .. }))) => {
+                well_formed(&neigh::replace(index, address, &mac));
+                well_formed(&neigh::delete(index, address));
+            }
+            Some(Notice::Present(Object::Fdb(FdbEntry { index, mac, endpoint: Some(endpoint), .. }))) => {
+                well_formed(&fdb::replace(index, &mac, endpoint));
+                well_formed(&fdb::delete(index, &mac));
+            }
+            _ => {}
+        }
         match parse(&message) {
             Some(Reply::Link(link)) => assert!(link.index != 0 && !link.name.is_empty()),
             Some(Reply::Address(address)) => well_formed(&addr::add(address.index, address.net, address.flags)),
             Some(Reply::Route(route)) => {
                 well_formed(&route::add(&route));
-                well_formed(&route::delete(&route));
+                well_formed(&route::replace(&route));
+                well_formed(&route::delete_of_proto(&route));
             }
             Some(Reply::Rule(rule)) => {
                 well_formed(&rule::add(&rule));

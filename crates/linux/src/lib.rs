@@ -12,6 +12,7 @@
 //!               |-- addr
 //!               |-- route
 //!               |-- rule
+//!               |-- neigh, fdb   who is a link's neighbour, and behind which endpoint
 //!               `-- tc    what a link sends, and how fast
 //!
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
@@ -44,6 +45,7 @@ mod captured;
 #[doc(hidden)]
 pub mod crash;
 mod exec;
+pub mod fdb;
 pub mod file;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -51,6 +53,7 @@ pub mod fuzz;
 mod interrupt;
 pub mod link;
 pub mod local;
+mod monitor;
 pub mod neigh;
 mod netlink;
 mod netns;
@@ -75,8 +78,11 @@ pub use addr::{AddrFlags, Address};
 pub use batch::{Batch, BatchError, Failure, Reply, Request};
 pub use boot::{BootId, boot_id};
 pub use exec::{ExecError, exec_in};
+pub use fdb::FdbEntry;
 pub use interrupt::on_interrupt;
 pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
+pub use monitor::{Monitor, Notice, Object};
+pub use neigh::Neighbour;
 pub use netlink::{Netlink, OpenError, ReadError};
 pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError, reachable};
 pub use nix::errno::Errno;

@@ -21,6 +21,7 @@ mod kind;
 mod port;
 mod remove;
 mod vlan;
+mod vxlan;
 
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_bridge, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
@@ -29,6 +30,7 @@ pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, Macvla
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
+pub use vxlan::{Vxlan, set_vxlan};
 
 /// Length of a name with its end (linux/if.h).
 const IFNAMSIZ: usize = 16;
@@ -90,6 +92,8 @@ pub struct Link {
     pub ipvlan: Option<IpvlanMode>,
     /// The routing table of a VRF.
     pub vrf_table: Option<u32>,
+    /// What a vxlan is made with.
+    pub vxlan: Option<Vxlan>,
     /// Who may use a tap.
     pub tun: Option<Tun>,
     /// What a bridge is made with.
@@ -237,6 +241,7 @@ impl Link {
             vlan: None,
             ipvlan: None,
             vrf_table: None,
+            vxlan: None,
             tun: None,
             bridge: None,
             port: None,
@@ -281,6 +286,7 @@ impl Link {
                     Some("vlan") => self.vlan = kind::vlan_id(value),
                     Some("ipvlan") => self.ipvlan = IpvlanMode::parse(value),
                     Some("vrf") => self.vrf_table = kind::vrf_table(value),
+                    Some("vxlan") => self.vxlan = Vxlan::parse(value),
                     Some("tun") => self.tun = Some(Tun::parse(value)),
                     Some("bridge") => self.bridge = Some(Bridge::parse(value)),
                     _ => {}

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use crate::batch::{Reply, Request};
 use crate::netlink::{Netlink, ReadError};
 use crate::uapi::family;
-use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use crate::uapi::rtnetlink::*;
 use crate::wire::{Message, Received, with_octets};
 
@@ -18,6 +18,8 @@ mod wire;
 pub const MAIN: u32 = 254;
 /// Routes that an administrator's program made (`proto boot`), as the reference CNI plugins mark theirs.
 pub const PROTO_BOOT: u8 = 3;
+/// Routes that a router has advertised (`proto ra`, RFC 4861).
+pub const PROTO_RA: u8 = 9;
 
 /// A route.
 ///
@@ -242,12 +244,23 @@ impl Route {
 /// Makes a route (`ip route add`). Errors: `EEXIST`, there is one to the same destination with the same metric in that table;
 /// `ENETUNREACH`, the gateway is not on a network of the link's (add `onlink`); `ENETDOWN`, the link is down.
 pub fn add(route: &Route) -> Request<'static> {
-    wire::request("add", RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route)
+    wire::request("add", RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route, route.proto)
 }
 
-/// Deletes the route that is like this one in everything that is given (`ip route del`). Error: `ESRCH`, there is none.
+/// Makes a route, or puts it in the place of the first one to the same destination with the same metric in that table, in one step
+/// (`ip route replace`). Whose that one is does not matter to the kernel. Errors: as [`add`]'s, but for `EEXIST`.
+pub fn replace(route: &Route) -> Request<'static> {
+    wire::request("replace", RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route, route.proto)
+}
+
+/// Deletes the route that is like this one in everything that is given, whoever made it (`ip route del`). Error: `ESRCH`, there is none.
 pub fn delete(route: &Route) -> Request<'static> {
-    wire::request("del", RTM_DELROUTE, 0, route)
+    wire::request("del", RTM_DELROUTE, 0, route, 0)
+}
+
+/// As [`delete`], only of a route that has the protocol `route.proto` (`ip route del ... proto PROTO`).
+pub fn delete_of_proto(route: &Route) -> Request<'static> {
+    wire::request("del", RTM_DELROUTE, 0, route, route.proto)
 }
 
 impl Netlink {

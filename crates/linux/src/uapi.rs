@@ -7,6 +7,7 @@ pub(crate) mod netlink {
     pub(crate) const NLM_F_ECHO: u16 = 0x08;
     pub(crate) const NLM_F_DUMP_INTR: u16 = 0x10;
     pub(crate) const NLM_F_DUMP: u16 = 0x300;
+    pub(crate) const NLM_F_REPLACE: u16 = 0x100;
     pub(crate) const NLM_F_EXCL: u16 = 0x200;
     pub(crate) const NLM_F_CREATE: u16 = 0x400;
     /// In an answer: only the header of the refused request follows the errno.
@@ -22,7 +23,18 @@ pub(crate) mod netlink {
 /// linux/neighbour.h
 pub(crate) mod neighbour {
     pub(crate) const NDA_DST: u16 = 1;
+    pub(crate) const NDA_LLADDR: u16 = 2;
+    pub(crate) const NDA_PORT: u16 = 6;
+    pub(crate) const NDA_VNI: u16 = 7;
+    pub(crate) const NDA_IFINDEX: u16 = 8;
+    pub(crate) const NDA_SRC_VNI: u16 = 11;
+    pub(crate) const NDA_NH_ID: u16 = 13;
+
+    pub(crate) const NUD_NOARP: u16 = 0x40;
     pub(crate) const NUD_PERMANENT: u16 = 0x80;
+
+    pub(crate) const NTF_SELF: u8 = 0x02;
+    pub(crate) const NTF_OFFLOADED: u8 = 0x20;
 }
 
 /// linux/rtnetlink.h
@@ -37,7 +49,9 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWROUTE: u16 = 24;
     pub(crate) const RTM_DELROUTE: u16 = 25;
     pub(crate) const RTM_GETROUTE: u16 = 26;
+    pub(crate) const RTM_NEWNEIGH: u16 = 28;
     pub(crate) const RTM_DELNEIGH: u16 = 29;
+    pub(crate) const RTM_GETNEIGH: u16 = 30;
     pub(crate) const RTM_NEWRULE: u16 = 32;
     pub(crate) const RTM_DELRULE: u16 = 33;
     pub(crate) const RTM_GETRULE: u16 = 34;
@@ -71,6 +85,13 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTAX_ADVMSS: u16 = 8;
 
     pub(crate) const RTNH_F_ONLINK: u8 = 4;
+
+    pub(crate) const RTNLGRP_LINK: u32 = 1;
+    pub(crate) const RTNLGRP_NEIGH: u32 = 3;
+    pub(crate) const RTNLGRP_IPV4_IFADDR: u32 = 5;
+    pub(crate) const RTNLGRP_IPV4_ROUTE: u32 = 7;
+    pub(crate) const RTNLGRP_IPV6_IFADDR: u32 = 9;
+    pub(crate) const RTNLGRP_IPV6_ROUTE: u32 = 11;
 
     /// linux/net_namespace.h
     pub(crate) const NETNSA_NSID: u16 = 1;
@@ -197,6 +218,15 @@ pub(crate) mod link {
 
     pub(crate) const IFLA_IPVLAN_MODE: u16 = 1;
     pub(crate) const IFLA_IPVLAN_FLAGS: u16 = 2;
+
+    pub(crate) const IFLA_VXLAN_ID: u16 = 1;
+    pub(crate) const IFLA_VXLAN_GROUP: u16 = 2;
+    pub(crate) const IFLA_VXLAN_LINK: u16 = 3;
+    pub(crate) const IFLA_VXLAN_LOCAL: u16 = 4;
+    pub(crate) const IFLA_VXLAN_LEARNING: u16 = 7;
+    pub(crate) const IFLA_VXLAN_PORT: u16 = 15;
+    pub(crate) const IFLA_VXLAN_GROUP6: u16 = 16;
+    pub(crate) const IFLA_VXLAN_LOCAL6: u16 = 17;
 
     pub(crate) const IFLA_TUN_OWNER: u16 = 1;
     pub(crate) const IFLA_TUN_GROUP: u16 = 2;

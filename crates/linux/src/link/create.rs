@@ -7,7 +7,7 @@ use cni::{IfName, Mac};
 
 use nix::errno::Errno;
 
-use super::{Bridge, IpvlanMode, LinkFlags, Macvlan, header};
+use super::{Bridge, IpvlanMode, LinkFlags, Macvlan, Vxlan, header};
 use crate::batch::{BatchError, Request};
 use crate::netlink::Netlink;
 use crate::uapi::family;
@@ -81,6 +81,8 @@ pub enum Kind<'fd> {
         /// Its routing table, not 0.
         table: u32,
     },
+    /// An end of a network of Ethernet frames in UDP (RFC 7348). A namespace has one for each VNI, port and family (`EEXIST`).
+    Vxlan(Vxlan),
 }
 
 /// The other end of a veth pair. It is down: the kernel refuses to make it up (`ENOTCONN`), as there is no first end yet.
@@ -135,6 +137,7 @@ impl Kind<'_> {
             Kind::Dummy => "dummy",
             Kind::Ifb => "ifb",
             Kind::Vrf { .. } => "vrf",
+            Kind::Vxlan(_) => "vxlan",
         }
     }
 
@@ -142,7 +145,7 @@ impl Kind<'_> {
     fn parent(&self) -> Option<u32> {
         match *self {
             Kind::Macvlan { parent, .. } | Kind::Vlan { parent, .. } | Kind::Ipvlan { parent, .. } => Some(parent),
-            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::Vrf { .. } => None,
+            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::Vrf { .. } | Kind::Vxlan(_) => None,
         }
     }
 
@@ -159,6 +162,7 @@ impl Kind<'_> {
                 data.put_u16(IFLA_IPVLAN_FLAGS, 0);
             }
             Kind::Vrf { table } => data.put_u32(IFLA_VRF_TABLE, *table),
+            Kind::Vxlan(vxlan) => vxlan.write(data),
             Kind::Dummy | Kind::Ifb => {}
         }
     }
@@ -250,6 +254,7 @@ fn words(spec: &LinkSpec<'_>) -> String {
         Kind::Vlan { parent, id } => write!(what, " link if{parent} id {id}"),
         Kind::Ipvlan { parent, mode } => write!(what, " link if{parent} mode {mode}"),
         Kind::Vrf { table } => write!(what, " table {table}"),
+        Kind::Vxlan(Vxlan { vni, port, .. }) => write!(what, " id {vni} dstport {port}"),
         Kind::Bridge(_) | Kind::Dummy | Kind::Ifb => Ok(()),
     };
     if let Some(master) = spec.master {

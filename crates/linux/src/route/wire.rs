@@ -20,15 +20,15 @@ pub(super) fn header(family: u8, prefix: u8, proto: u8, scope: u8, kind: u8) -> 
     [family, prefix, 0, 0, 0, proto, scope, kind, 0, 0, 0, 0]
 }
 
-pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route) -> Request<'static> {
+/// `proto` 0 in a deletion: of any protocol.
+pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route, proto: u8) -> Request<'static> {
     let adding = kind == RTM_NEWROUTE;
-    // What deletes must not ask for a protocol or scope that was not given: it would match no other route.
+    // What deletes must not ask for a scope that was not given: it would match no other route.
     let scope = match route.scope {
         Some(scope) => scope,
         None if adding => default_scope(route),
         None => Scope::Nowhere,
     };
-    let proto = if adding { route.proto } else { 0 };
     let mut fixed = header(route.family().number(), route.dst.prefix_len(), proto, scope.into(), route.kind.into());
     let [_, _, _, _, table, _, _, _, flags @ ..] = &mut fixed;
     // A number of more than eight bits is told by an attribute instead.
@@ -58,7 +58,11 @@ pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route) -> Request
     }
     put_metrics(&mut message, route);
     put_hops(&mut message, route);
-    Request::new(words(verb, route), message)
+    let mut what = words(verb, route);
+    if !adding && proto != 0 {
+        what.push_str(&format!(" proto {proto}"));
+    }
+    Request::new(what, message)
 }
 
 fn default_scope(route: &Route) -> Scope {
@@ -261,7 +265,7 @@ mod tests {
             ..Route::to(net("0.0.0.0/0"))
         };
         for route in [whole, several, mixed] {
-            let request = request("add", RTM_NEWROUTE, 0, &route);
+            let request = request("add", RTM_NEWROUTE, 0, &route, route.proto);
             let message = Messages(&request.message).next().unwrap();
             assert_eq!(parse(&message).as_ref(), Some(&route), "{}", request.what());
         }
