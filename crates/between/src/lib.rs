@@ -18,12 +18,14 @@
 //!                Change, in the order in which they are applied
 //!
 //!   a packet over vxlan:   10.1.2.7 --route--> via 10.1.2.0 --neighbour--> 02:5e:.. --forwarding--> 192.0.2.12
+//!                          fd00:1:2::7 --route--> via fe80::5e:.. --neighbour, forwarding--> the same
 //!   over WireGuard:        10.1.2.7 --route--> device       --peer that is allowed 10.1.2.0/24--> 192.0.2.12:51820
 //!   direct:                10.1.2.7 --route--> via 192.0.2.12
 //! ```
 //!
 //! Nodes exchange nothing for vxlan and direct routes: ranges, endpoints and the VTEP's MAC follow from the Node object. For WireGuard a node
-//! announces its public key. The tables are those of flannel's `host-gw` and `vxlan` backends (`pkg/backend/vxlan/vxlan_network.go`).
+//! announces its public key. The tables are those of flannel's `host-gw` and `vxlan` backends (`pkg/backend/vxlan/vxlan_network.go`), but for
+//! the next hops of IPv6 over vxlan.
 //!
 //! Two nodes that see the same Nodes agree on every conflict and on the path between them, whoever looks. What only the own node can know
 //! is left out of that: its links, their subnets and their MTU.

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::members::{Member, members, overlap};
 use crate::paths::{Origin, Path, is_link_local};
+use crate::tunnel::link_local;
 use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, Settings, header};
 
 /// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
@@ -190,14 +191,20 @@ impl Plan {
                 let route = Route { via: Some(via), device: Device::Link(link), onlink: false };
                 self.routes.extend(peer.ranges_of(family).map(|range| (*range, route)));
             }
-            // As flannel does it: the next hop is the first address of the range, which nobody is asked for.
+            // A next hop is an address that nobody is asked for. Of IPv4 it is the range's first one, as flannel has it. Of IPv6 that would be
+            // refused while another route leads to it by another device, such as the one that is to be replaced
+            // (`ip6_route_check_nh_onlink` in net/ipv6/route.c); a link-local one is not looked up.
             Path::Vxlan { own, local, mac, remote } => {
                 let device = Device::Vxlan { over: Family::of(remote), vni: settings.vxlan.vni, port: settings.vxlan.port };
                 self.devices.entry(device).or_insert(Wanted::Vxlan { mac: own, local, mtu, addresses });
                 for range in peer.ranges_of(family) {
+                    let (via, onlink) = match family {
+                        Family::V4 => (range.network(), true),
+                        Family::V6 => (link_local(mac).into(), false),
+                    };
                     self.forwarding.insert((device, mac), remote);
-                    self.neighbours.insert((device, range.network()), mac);
-                    self.routes.insert(*range, Route { via: Some(range.network()), device, onlink: true });
+                    self.neighbours.insert((device, via), mac);
+                    self.routes.insert(*range, Route { via: Some(via), device, onlink });
                 }
             }
             // A range is allowed on every tunnel and routed to the last one: packets from the peer may come over any.

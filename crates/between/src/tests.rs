@@ -86,8 +86,9 @@ fn vxlan_has_a_route_a_neighbour_and_a_forwarding_entry_for_each_peer() {
     let mac = vtep_mac("uid of b");
     assert_eq!(route(&plan, "10.1.2.0/24"), Some(Route { via: Some(ip("10.1.2.0")), device: OVER_V4, onlink: true }));
     // Over IPv4, whatever is inside.
-    assert_eq!(route(&plan, "fd00:1:2::/64"), Some(Route { via: Some(ip("fd00:1:2::")), device: OVER_V4, onlink: true }));
-    assert_eq!(plan.neighbours.get(&(OVER_V4, ip("fd00:1:2::"))), Some(&mac));
+    let next_hop = ip("fe80::5c35:50ff:fe25:b4ad");
+    assert_eq!(route(&plan, "fd00:1:2::/64"), Some(Route { via: Some(next_hop), device: OVER_V4, onlink: false }));
+    assert_eq!(plan.neighbours.get(&(OVER_V4, next_hop)), Some(&mac));
     assert_eq!(plan.neighbours.get(&(OVER_V4, ip("10.1.2.0"))), Some(&mac));
     assert_eq!(plan.forwarding.into_iter().collect::<Vec<_>>(), [((OVER_V4, mac), ip("192.0.2.2"))]);
     let addresses = [ip("10.1.1.0"), ip("fd00:1:1::")].into();

@@ -1,6 +1,7 @@
 //! What a tunnel needs that no table of the API server holds: a MAC for its end, and room for its header.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use sha2::{Digest, Sha256};
 
@@ -27,6 +28,12 @@ pub fn vtep_mac(uid: &str) -> Mac {
     let [first, ..] = &mut mac;
     *first = (*first & 0xfc) | 0x02;
     Mac(mac)
+}
+
+/// The link-local address that belongs to an Ethernet address (RFC 4291 appendix A).
+pub(crate) fn link_local(Mac([a, b, c, d, e, f]): Mac) -> Ipv6Addr {
+    let [one, two, three, four] = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, one, two, three, four)
 }
 
 /// How many bytes of an uplink's MTU a tunnel takes from each packet, by the family of the endpoints.

@@ -67,7 +67,7 @@ impl Packet<'_> {
 
     fn vxlan(&self, route: &Route) -> Fate {
         let (plan, via) = (self.plan(), route.via.unwrap());
-        assert!(route.onlink);
+        assert_eq!(route.onlink, via.is_ipv4());
         let mac = plan.neighbours[&(route.device, via)];
         let remote = plan.forwarding[&(route.device, mac)];
         let Wanted::Vxlan { local, mtu, .. } = &plan.devices[&route.device] else { panic!("{route:?}") };
