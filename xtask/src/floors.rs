@@ -25,8 +25,16 @@ pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "run one network", packages: &["netloom-chain"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
     Floor {
-        about: "the plugin contract, addresses, firewall; the Kubernetes API",
-        packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
+        about: "the plugin contract, addresses, firewall; the Kubernetes API; packets from node to node",
+        packages: &[
+            "netloom-plugin",
+            "netloom-ipam",
+            "netloom-dhcp",
+            "netloom-rules",
+            "netloom-fabric",
+            "netloom-cluster",
+            "netloom-objects",
+        ],
     },
     Floor {
         about: "what survives a crash; the system bus; which node has which addresses, and how packets get there",

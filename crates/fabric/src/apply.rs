@@ -1,0 +1,307 @@
+//! From what the kernel has to what is wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use between::{Change, Device, Entry, Plan};
+use ipnet::IpNet;
+use linux::{Batch, Errno, Netlink};
+
+use crate::device::{self, SetUpError};
+use crate::entry;
+use crate::error::{ApplyError, EntryError};
+use crate::observe::{self, Observed};
+
+/// How many changes are messages at a time: enough that a message costs only itself, few enough that thousands of nodes take little memory.
+const AT_ONCE: usize = 1024;
+
+/// What is to be done that no plan says. Nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Sets `net.ipv4.conf.DEVICE.rp_filter` to 2 on each tunnel device, when it is made or repaired. The strict filter (1) drops what comes
+    /// over a tunnel while the route back is a direct one, as between two nodes of which only one has seen a change yet. The kernel uses the
+    /// larger value of `conf.all` and `conf.DEVICE`, so 2 counts whatever `conf.all` has.
+    pub loose_rp_filter: bool,
+}
+
+/// The tables of one node's kernel.
+#[derive(Debug, Default)]
+pub struct Fabric {
+    options: Options,
+    state: Option<State>,
+    /// Whether the kernel is as remembered, as far as is known.
+    is_current: bool,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// How many entries were added, replaced or removed.
+    pub changes: usize,
+    /// How many were not, because they need a device that could not be made, or packets still take the old path.
+    pub skipped: usize,
+    /// What is not as it is wanted.
+    pub errors: Vec<EntryError>,
+}
+
+/// What the kernel has after an [`Fabric::apply`], as far as it was carried out.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) tables: Plan,
+    pub(crate) links: BTreeMap<Device, u32>,
+    /// Routes of others to ranges that are wanted.
+    pub(crate) foreign: BTreeMap<IpNet, linux::Route>,
+    /// The links that direct routes lead over.
+    pub(crate) uplinks: BTreeSet<u32>,
+}
+
+// === impl Fabric ===
+
+impl Fabric {
+    /// Knows nothing yet: the first [`Fabric::apply`] reads what the kernel has.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Fabric { options, ..Fabric::default() }
+    }
+
+    /// Makes the kernel what the plan says, in the namespace of the socket. Only differences are written: to what was left the last time if
+    /// nothing contradicts that, else to what the kernel has. What cannot be done keeps nothing else from being done, and is tried again by
+    /// the next call. The kernel does not report everything that it waits for, such as a UDP port that another program gives back: after an
+    /// error repeat the call after a while.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: the kernel cannot be read, or the plan has what is not made here. What was done before stays. What the kernel refuses
+    /// of the plan is in [`Applied::errors`].
+    pub fn apply(&mut self, netlink: &mut Netlink, wanted: &Plan) -> Result<Applied, ApplyError> {
+        if let Some(port) = wireguard_port(wanted) {
+            return Err(ApplyError::WireGuard { port });
+        }
+        let mut before = 0;
+        if let Some(state) = self.recall(netlink) {
+            let applied = self.lead(netlink, state, wanted, Applied::default())?;
+            if self.is_current {
+                return Ok(applied);
+            }
+            // Perhaps the kernel was not as remembered: once more, after a look.
+            before = applied.changes;
+        }
+        let mut applied = Applied { changes: before, ..Applied::default() };
+        let state = look(netlink, wanted, &mut applied)?;
+        self.lead(netlink, state, wanted, applied)
+    }
+
+    /// Takes a notice of the kernel's, from a [`linux::Monitor`] that was opened before the first [`Fabric::apply`]. Whether it contradicts
+    /// what that has left: then it is to be called again, with the same plan if there is no newer one.
+    pub fn notice(&mut self, notice: &linux::Notice) -> bool {
+        let Some(state) = &self.state else { return false };
+        let contradicts = state.is_contradicted(notice, self.is_current);
+        self.is_current &= !contradicts;
+        contradicts
+    }
+
+    /// What is remembered, if the devices are still so: a notice may be lost, or come only after this.
+    fn recall(&mut self, netlink: &mut Netlink) -> Option<State> {
+        let state = self.state.take().filter(|_| self.is_current)?;
+        let is_there = |(device, index): (&Device, &u32)| {
+            let found = netlink.link_by_index(*index).ok().flatten();
+            found.is_some_and(|link| {
+                let wanted = state.tables.devices.get(device);
+                device::recognise(&link).as_ref() == Some(device) && wanted.is_some_and(|wanted| device::is_as_wanted(&link, wanted))
+            })
+        };
+        state.links.iter().all(is_there).then_some(state)
+    }
+
+    /// Leads from a state to the wanted one, and remembers it.
+    fn lead(&mut self, netlink: &mut Netlink, mut state: State, wanted: &Plan, applied: Applied) -> Result<Applied, ApplyError> {
+        let mut pass = Pass { netlink, applied, options: self.options };
+        if pass.make_devices(&mut state, wanted) {
+            // With another hardware address or without its last address a device loses neighbours and routes, which is not reported.
+            state = look(pass.netlink, wanted, &mut pass.applied)?;
+        }
+        state.foreign.retain(|range, _| wanted.routes.contains_key(range));
+        let target = without(wanted, &state.foreign);
+        let changes = state.tables.difference(&target);
+        let of_entries = |change: &&Change| !matches!(change, Change::Add(Entry::Device(..)) | Change::Replace(Entry::Device(..)));
+        let (go, come): (Vec<&Change>, Vec<&Change>) =
+            changes.iter().filter(of_entries).partition(|change| matches!(change, Change::Remove(_)));
+        let failed = pass.send(&come, &state.links);
+        // Packets that still take the old path need all of it.
+        let kept = failed.iter().filter_map(|change| match change {
+            Change::Replace(Entry::Route(range, _)) => state.tables.routes.get(range).map(|route| route.device),
+            _ => None,
+        });
+        pass.take(&go, &kept.collect(), &mut state.links);
+        let mut applied = pass.applied;
+        self.is_current = applied.errors.is_empty() && applied.skipped == 0;
+        for (range, route) in &state.foreign {
+            let other = observe::described(netlink, route);
+            applied.errors.push(EntryError::RouteTaken { range: *range, other, proto: route.proto });
+        }
+        let uplinks = target.routes.values().filter_map(|route| if let Device::Link(index) = route.device { Some(index) } else { None });
+        self.state = Some(State { uplinks: uplinks.collect(), tables: target, ..state });
+        Ok(applied)
+    }
+}
+
+/// Reads what the kernel has, and takes away what is ours and can be in no plan.
+fn look(netlink: &mut Netlink, wanted: &Plan, applied: &mut Applied) -> Result<State, ApplyError> {
+    let Observed { tables, links, foreign, strays } = Observed::read(netlink, wanted).map_err(ApplyError::Read)?;
+    applied.changes += strays.len();
+    if let Err(refusals) = netlink.send(strays.into_iter().collect()) {
+        let errors = refusals.failures().map(|failure| EntryError::Stray { failure: failure.clone() });
+        applied.errors.extend(errors);
+    }
+    Ok(State { tables, links, foreign, uplinks: BTreeSet::new() })
+}
+
+/// The tables of a plan, without the routes to ranges that others have.
+fn without(wanted: &Plan, foreign: &BTreeMap<IpNet, linux::Route>) -> Plan {
+    let routes = wanted.routes.iter().filter(|(range, _)| !foreign.contains_key(range));
+    Plan {
+        devices: wanted.devices.clone(),
+        forwarding: wanted.forwarding.clone(),
+        neighbours: wanted.neighbours.clone(),
+        routes: routes.map(|(range, route)| (*range, *route)).collect(),
+        ..Plan::default()
+    }
+}
+
+fn wireguard_port(wanted: &Plan) -> Option<u16> {
+    let devices = wanted.devices.keys().chain(wanted.peers.keys().map(|(device, _)| device));
+    devices.chain(wanted.routes.values().map(|route| &route.device)).find_map(|device| match device {
+        Device::WireGuard { port } => Some(*port),
+        Device::Link(_) | Device::Vxlan { .. } => None,
+    })
+}
+
+/// One way through the changes.
+struct Pass<'a> {
+    netlink: &'a mut Netlink,
+    options: Options,
+    applied: Applied,
+}
+
+// === impl Pass ===
+
+impl Pass<'_> {
+    /// Makes the devices that are wanted, and makes those that are there what they are to be. Whether there were such.
+    fn make_devices(&mut self, state: &mut State, wanted: &Plan) -> bool {
+        let mut some_were_there = false;
+        for (device, as_wanted) in &wanted.devices {
+            let before = state.tables.devices.get(device);
+            if before == Some(as_wanted) {
+                continue;
+            }
+            let entry = Entry::Device(*device, as_wanted.clone());
+            let change = if before.is_some() { Change::Replace(entry) } else { Change::Add(entry) };
+            some_were_there |= before.is_some();
+            let set_up = device::set_up(self.netlink, device, as_wanted, self.options);
+            if let Ok(index) | Err(SetUpError::Incomplete { index, .. }) = set_up {
+                state.links.insert(*device, index);
+            }
+            match set_up {
+                Ok(_) => self.applied.changes += 1,
+                Err(e) => {
+                    let error = self.explain(&change, device, e);
+                    self.applied.errors.push(error);
+                }
+            }
+        }
+        some_were_there
+    }
+
+    /// Carries out what goes: devices are last, and take their entries along.
+    fn take(&mut self, changes: &[&Change], kept: &BTreeSet<Device>, links: &mut BTreeMap<Device, u32>) {
+        let going: BTreeSet<&Device> =
+            changes.iter().filter_map(|change| removed_device(change)).filter(|device| !kept.contains(device)).collect();
+        let mut entries = Vec::with_capacity(changes.len());
+        for change in changes {
+            match change {
+                Change::Remove(Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..) | Entry::Device(device, _))
+                    if kept.contains(device) =>
+                {
+                    self.applied.skipped += 1;
+                }
+                Change::Remove(Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..)) if going.contains(device) => {
+                    self.applied.changes += 1;
+                }
+                Change::Remove(Entry::Device(..)) => {}
+                other => entries.push(*other),
+            }
+        }
+        self.send(&entries, links);
+        for change in changes {
+            let Some(device) = removed_device(change).filter(|device| going.contains(device)) else { continue };
+            match device::remove(self.netlink, device) {
+                Ok(()) => {
+                    links.remove(device);
+                    self.applied.changes += 1;
+                }
+                Err(failure) => self.refuse(change, device, failure),
+            }
+        }
+    }
+
+    /// Sends changes of entries. What was not carried out.
+    fn send<'c>(&mut self, changes: &[&'c Change], links: &BTreeMap<Device, u32>) -> Vec<&'c Change> {
+        let mut failed = Vec::new();
+        for some in changes.chunks(AT_ONCE) {
+            let mut batch = Batch::new();
+            let mut sent = Vec::with_capacity(some.len());
+            for change in some {
+                match entry::request(change, links) {
+                    Some(request) => {
+                        batch.push(request);
+                        sent.push(*change);
+                    }
+                    None => failed.push(*change),
+                }
+            }
+            self.applied.skipped += some.len() - sent.len();
+            self.applied.changes += sent.len();
+            let Err(refusals) = self.netlink.send(batch) else { continue };
+            for failure in refusals.failures() {
+                let Some(change) = sent.get(failure.index) else { continue };
+                self.applied.changes -= 1;
+                self.refuse(change, device_of(change), failure.clone());
+                failed.push(*change);
+            }
+        }
+        failed
+    }
+
+    fn refuse(&mut self, change: &Change, device: &Device, failure: linux::Failure) {
+        let on = device::shown(self.netlink, device);
+        self.applied.errors.push(EntryError::Refused { change: change.clone(), on, failure });
+    }
+
+    /// Why a device could not be made.
+    fn explain(&mut self, change: &Change, device: &Device, error: SetUpError) -> EntryError {
+        let name = device::name(device).unwrap_or_default();
+        let failure = match error {
+            SetUpError::NameTaken { kind } => return EntryError::NameTaken { name, kind },
+            SetUpError::Refused(failure) | SetUpError::Incomplete { failure, .. } => failure,
+        };
+        let links = if failure.errno == Errno::EEXIST { self.netlink.links() } else { Ok(Vec::new()) };
+        if let Some(twin) = links.unwrap_or_default().into_iter().find(|link| device::is_twin(link, device)) {
+            return EntryError::NetworkTaken { name, other: twin.name };
+        }
+        EntryError::Refused { change: change.clone(), on: name, failure }
+    }
+}
+
+fn removed_device(change: &Change) -> Option<&Device> {
+    match change {
+        Change::Remove(Entry::Device(device, _)) => Some(device),
+        _ => None,
+    }
+}
+
+/// The device that an entry is on.
+fn device_of(change: &Change) -> &Device {
+    let (Change::Add(entry) | Change::Replace(entry) | Change::Remove(entry)) = change;
+    match entry {
+        Entry::Device(device, _) | Entry::Peer(device, ..) | Entry::Forwarding(device, ..) | Entry::Neighbour(device, ..) => device,
+        Entry::Route(_, route) => &route.device,
+    }
+}
