@@ -9,7 +9,7 @@
 //! The input is a file in memory rather than a pipe: nothing has to be fed while the program runs, and one that does not
 //! read it is no broken pipe.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,6 +29,8 @@ mod descendants;
 
 /// How long to wait, after the program has ended, for the end of its output, which a process that it started may hold open.
 const GRACE: Duration = Duration::from_millis(100);
+/// Where programs start: nobody can make a file there, and none can be written. They may be told a name to write their log to.
+const NOWHERE: &CStr = c"/proc/self/fdinfo";
 /// What is read at once.
 const PIECE: usize = 16 * 1024;
 
@@ -128,7 +130,8 @@ fn last_words(stderr: &[u8]) -> String {
     }
 }
 
-/// Runs a program and collects what it prints, until it ends or a limit is reached.
+/// Runs a program and collects what it prints, until it ends or a limit is reached. Its working directory is one in which nobody makes or
+/// changes a file: a name without a directory, in what it is told, leads to no file of the host.
 ///
 /// It gets its input and outputs, and none of the descriptors that we opened (see [`close_on_exec`] for the others). When it has ended but a process that it
 /// started keeps its output open, that process is killed after 100 ms, if it is still in the group.
@@ -226,6 +229,10 @@ impl Running {
         }
         if program.bound {
             bind(&mut command);
+        }
+        // A relative path is one of who runs us by hand.
+        if program.path.is_absolute() {
+            command.current_dir(NOWHERE.to_string_lossy().as_ref());
         }
         if program.sole {
             // SAFETY: the call takes two numbers. Where the kernel refuses, what loses its parent is out of reach.
@@ -385,9 +392,11 @@ fn enter_mounts(command: &mut Command, mounts: BorrowedFd<'_>) {
     let fd = mounts.as_raw_fd();
     let enter = move || {
         // SAFETY: the call takes two numbers. Who runs the program holds the descriptor until it is started.
-        Errno::result(unsafe { libc::setns(fd, libc::CLONE_NEWNS) }).map(drop).map_err(std::io::Error::from)
+        Errno::result(unsafe { libc::setns(fd, libc::CLONE_NEWNS) }).map_err(std::io::Error::from)?;
+        // It is at the root there.
+        nix::unistd::chdir(NOWHERE).map_err(std::io::Error::from)
     };
-    // SAFETY: between fork and exec there is one system call, and an error is made of a number: nothing is allocated, no
+    // SAFETY: between fork and exec there are two system calls, and an error is made of a number: nothing is allocated, no
     // lock is taken.
     unsafe { command.pre_exec(enter) };
 }

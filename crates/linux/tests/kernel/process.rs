@@ -55,6 +55,13 @@ fn alive(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
+/// A plugin that is told to log to `etc/profile.d/x.sh`, say.
+#[test]
+fn a_name_without_a_directory_is_no_file_of_the_host() {
+    let output = shell("nowhere", "echo x >made || echo refused; mkdir dir || echo refused; cd / && pwd", b"").unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "refused\nrefused\n/\n");
+}
+
 #[test]
 fn input_environment_output_and_status() {
     let output = shell("plain", "cat; env | grep -v ^PWD= | grep -v ^_= | sort >&2; exit 3", b"hello").unwrap();
