@@ -1,4 +1,4 @@
-//! To which endpoint a vxlan sends the frames for a hardware address: its forwarding database (`bridge fdb ... self`).
+//! Where frames for a hardware address go: to which endpoint of a vxlan (`bridge fdb ... self`), to which port of a bridge (`... master`).
 
 use std::net::IpAddr;
 
@@ -75,6 +75,23 @@ pub fn delete(index: u32, mac: &Mac) -> Request<'static> {
 }
 
 impl Netlink {
+    /// Behind which of its ports a bridge has seen hardware addresses, itself and its ports' own among them, by the ports' indexes (`bridge
+    /// fdb show br LINK`).
+    ///
+    /// # Errors
+    /// [`ReadError`]; [`ReadError::Torn`] where it changes too fast to be read.
+    pub fn stations(&mut self, bridge: u32) -> Result<Vec<(Mac, u32)>, ReadError> {
+        let mut question = Message::new(RTM_GETNEIGH, 0, &header(family::BRIDGE, 0, 0, 0));
+        question.put_u32(NDA_MASTER, bridge);
+        self.dump(&format!("bridge fdb show br if{bridge}"), question, &[Errno::ENODEV], |m| {
+            let (fixed, attributes) = m.payload.split_at_checked(NDMSG).filter(|_| m.kind == RTM_NEWNEIGH)?;
+            let of = |kind: u16| Attributes(attributes).find(|(own, _)| *own == kind).map(|(_, value)| value);
+            // Of a port that is a vxlan there are its own entries as well, which have no master.
+            of(NDA_MASTER).and_then(u32_at).filter(|master| *master == bridge)?;
+            Some((Mac::from_bytes(of(NDA_LLADDR)?)?, fixed.get(4..).and_then(u32_at)?))
+        })
+    }
+
     /// A link's own forwarding database (`bridge fdb show dev LINK self`).
     ///
     /// # Errors

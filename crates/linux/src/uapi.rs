@@ -27,6 +27,7 @@ pub(crate) mod neighbour {
     pub(crate) const NDA_PORT: u16 = 6;
     pub(crate) const NDA_VNI: u16 = 7;
     pub(crate) const NDA_IFINDEX: u16 = 8;
+    pub(crate) const NDA_MASTER: u16 = 9;
     pub(crate) const NDA_SRC_VNI: u16 = 11;
     pub(crate) const NDA_NH_ID: u16 = 13;
 

@@ -1,6 +1,7 @@
-//! A vxlan, who is behind it, and by which endpoint.
+//! A vxlan, who is behind it, and by which endpoint; who is behind which port of a bridge.
 
 use std::net::IpAddr;
+use std::process::Command;
 
 use linux::link::{Kind, Vxlan};
 use linux::{Batch, Errno, LinkSpec, Netlink, fdb, link, neigh};
@@ -123,5 +124,35 @@ fn neighbours_are_written_read_and_removed() {
         done(netlink, neigh::delete(10, ip("10.1.2.0")));
         assert_eq!(netlink.send_one(neigh::delete(10, ip("10.1.2.0"))).unwrap_err().errno(), Errno::ENOENT);
         assert_eq!(netlink.neighbours(99).unwrap(), []);
+    });
+}
+
+/// Entries of a vxlan that is a port are its own.
+#[test]
+fn who_is_behind_a_bridges_ports() {
+    let space = Space::new();
+    space.ip_do("link add br0 index 20 type bridge");
+    space.ip_do("link add br1 index 21 type bridge");
+    space.ip_do("link add port0 index 30 master br0 type veth peer name end0");
+    space.ip_do("link add port1 index 31 master br1 type veth peer name end1");
+    space.run(|_, netlink| make(netlink, plain(4789, "192.0.2.1")));
+    space.ip_do("link set vx0 master br0");
+    for line in
+        ["02:00:00:00:00:07 dev port0 master static", "02:00:00:00:00:08 dev port1 master", "02:00:00:00:00:09 dev vx0 dst 192.0.2.9"]
+    {
+        let bridge = || Command::new("bridge").args(["fdb", "add"]).args(line.split(' ')).status().unwrap();
+        assert!(space.run(|_, _| bridge()).success(), "{line}");
+    }
+    let behind = |netlink: &mut Netlink, address: &str| -> Vec<u32> {
+        let stations = netlink.stations(20).unwrap();
+        let mut ports: Vec<u32> = stations.iter().filter(|(own, _)| *own == mac(address)).map(|(_, port)| *port).collect();
+        ports.dedup();
+        ports
+    };
+    space.run(|_, netlink| {
+        assert_eq!(behind(netlink, "02:00:00:00:00:07"), [30]);
+        assert_eq!(behind(netlink, "02:00:00:00:00:08"), [0; 0], "of another bridge");
+        assert_eq!(behind(netlink, "02:00:00:00:00:09"), [0; 0], "of the vxlan");
+        assert_eq!(netlink.stations(99).unwrap(), []);
     });
 }
