@@ -90,7 +90,7 @@ impl Attacher {
                     restored.skipped.extend(all.iter().filter_map(Firewall::skipped));
                     batch.locks.extend(lock);
                     batch.elements += all.iter().map(|one| one.restore.wanted().len()).sum::<usize>();
-                    // A pod may have 256 attachments, and its annotations 256 KiB.
+                    // A pod may have 64 attachments, and its annotations 256 KiB.
                     let pod = PodView { networks: None, default_network: None, ..record.pod };
                     batch.pods.extend(all.iter().map(|_| pod.clone()));
                     batch.attachments.extend(all);

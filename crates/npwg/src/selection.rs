@@ -22,8 +22,8 @@ pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// The pod's annotation that replaces the cluster's default network; Multus's, not in the standard.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 
-/// The elements of one annotation at the most. Far more than any pod has interfaces.
-pub const MAX_ELEMENTS: usize = 256;
+/// The elements of one annotation at the most. More than any pod has interfaces, and so few that a full node has some thousand.
+pub const MAX_ELEMENTS: usize = 64;
 
 /// The bytes of one annotation at the most: what the API server takes for all annotations of an object together.
 pub const MAX_ANNOTATION: usize = 256 << 10;

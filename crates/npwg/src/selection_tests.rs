@@ -415,8 +415,8 @@ fn every_violation_is_told() {
 fn hostile_sizes_are_refused_quickly() {
     let began = std::time::Instant::now();
     let many = |element: &str, n: usize| format!("[{}]", vec![element; n].join(","));
-    assert_eq!(all(&many(r#"{"name":"a"}"#, 256)).len(), 256);
-    assert!(refused(&many(r#"{"name":"a"}"#, 257)).contains("257 elements are too many: at most 256"));
+    assert_eq!(all(&many(r#"{"name":"a"}"#, 64)).len(), 64);
+    assert!(refused(&many(r#"{"name":"a"}"#, 65)).contains("65 elements are too many: at most 64"));
     assert!(refused(&",".repeat(1000)).contains("1001 elements are too many"));
     assert!(refused(&"a".repeat(MAX_ANNOTATION + 1)).contains("bytes are too many"));
     assert!(refused(&"[".repeat(MAX_ANNOTATION)).contains("262145 values are too many: at most 4096"));
