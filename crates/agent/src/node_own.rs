@@ -6,8 +6,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use attach::{AddressRun, Given, NodeOwn};
-use cni::NetworkList;
+use attach::{AddressRun, Given, NodeOwn, Parent};
+use cni::{Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
 use linux::Family;
@@ -18,12 +18,16 @@ use plugin::Host;
 use plugins::BUILTINS;
 
 use crate::Agent;
-use crate::node_traffic::is_metadata;
+use crate::node_traffic::{is_metadata, nameservers};
 
 mod links;
 mod listeners;
 
 use links::Need;
+
+/// Addresses that nobody has at home (root servers of the DNS): the way to them is that to the rest of the world.
+const ELSEWHERE: [IpAddr; 2] =
+    [IpAddr::V4(std::net::Ipv4Addr::new(198, 41, 0, 4)), IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30))];
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
@@ -34,6 +38,9 @@ pub(crate) struct ThisNode<'a> {
     addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
     pub(crate) nameservers: OnceCell<Result<Vec<IpAddr>, String>>,
+    /// With the links over which they are.
+    pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
+    pub(crate) routed: OnceCell<Vec<(IpNet, String)>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -105,10 +112,10 @@ impl<'g> GivenNetwork<'g> {
         self.ranges.get_or_init(|| self.list.map(|list| attach::handed_out(list, BUILTINS)).unwrap_or_default())
     }
 
-    /// Whether addresses may be those that it hands out on its bridge. Where its configuration does not say them, they may.
+    /// Whether addresses may be those that it hands out. Where its configuration does not say them, those of its bridge may.
     fn may_have(&self, run: AddressRun) -> bool {
         let mut known = self.ranges().iter().filter(|own| own.first.is_ipv4() == run.first.is_ipv4()).peekable();
-        self.bridge.is_some() && (known.peek().is_none() || known.any(|own| run.overlaps(*own)))
+        if known.peek().is_none() { self.bridge.is_some() } else { known.any(|own| run.overlaps(*own)) }
     }
 
     /// Whether its pods get their addresses from this pool, which gives no address twice.
@@ -130,6 +137,8 @@ impl<'a> ThisNode<'a> {
             addresses: OnceCell::new(),
             own_links: OnceCell::new(),
             nameservers: OnceCell::new(),
+            next_hops: OnceCell::new(),
+            routed: OnceCell::new(),
             given,
             services,
             servers,
@@ -282,6 +291,75 @@ impl<'a> ThisNode<'a> {
         Ok(None)
     }
 
+    /// Whether pods get their addresses from the pool of a network that they have without asking: none twice.
+    fn is_leased(&self, pool: Option<&str>) -> bool {
+        pool.is_some_and(|pool| self.given.iter().any(|given| given.has_pool(pool)))
+    }
+
+    /// The pod of this node to which a route of the host leads, in words.
+    fn has_route_to_one(&self, address: IpAddr) -> Option<String> {
+        match self.routes() {
+            Ok(routes) => {
+                let to_one = |route: &&linux::Route| route.kind == RouteKind::Unicast && route.dst == IpNet::from(address);
+                routes.iter().find(to_one).map(|_| "which may be that of another pod: the host has a route to it alone".to_owned())
+            }
+            Err(e) => Some(format!("which may be that of another pod ({e})")),
+        }
+    }
+
+    /// What the node asks at an address, in words.
+    fn asked(&self, address: IpAddr) -> Result<Option<String>, String> {
+        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
+        if servers.contains(&address) {
+            return Ok(Some("which is the node's DNS server".to_owned()));
+        }
+        Ok(self.next_hops()?.iter().any(|(hop, _)| *hop == address).then(|| "which is the node's router".to_owned()))
+    }
+
+    /// The next hops to the rest of the world, to the API servers and to DNS servers: the kernel is asked for each, as it may have many
+    /// routes.
+    fn next_hops(&self) -> Result<&[(IpAddr, u32)], String> {
+        self.next_hops.get_or_init(|| self.look_for_next_hops()).as_deref().map_err(String::clone)
+    }
+
+    fn look_for_next_hops(&self) -> Result<Vec<(IpAddr, u32)>, String> {
+        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        let mut hops = Vec::new();
+        for to in ELSEWHERE.iter().chain(servers).chain(&self.servers) {
+            let way = links::way_to(netlink, *to).map_err(|e| e.to_string())?;
+            hops.extend(way.iter().flat_map(|route| route.ways()).filter_map(|(gateway, oif)| gateway.zip(oif)));
+        }
+        hops.sort_unstable();
+        hops.dedup();
+        Ok(hops)
+    }
+
+    /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
+    fn has_mac(&self, mac: &Mac) -> Result<Option<String>, String> {
+        if let Some(link) = self.links()?.iter().find(|link| link.mac.as_ref() == Some(mac)) {
+            return Ok(Some(format!("which {} of the node has", link.name)));
+        }
+        let bridges = self.default_bridges(None)?;
+        let hops = self.next_hops()?;
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        for (hop, link) in hops {
+            let known = netlink.neighbours(*link).map_err(|e| e.to_string())?;
+            if known.iter().any(|one| one.address == *hop && one.mac.as_ref() == Some(mac)) {
+                return Ok(Some(format!("which the node's router {hop} has")));
+            }
+        }
+        for (bridge, what) in bridges {
+            let stations = netlink.stations(bridge).map_err(|e| e.to_string())?;
+            if stations.iter().any(|(own, _)| own == mac) {
+                return Ok(Some(format!("which another pod has on {what}")));
+            }
+        }
+        Ok(None)
+    }
+
     fn has_itself(&self, address: IpAddr) -> Result<bool, String> {
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;
@@ -341,10 +419,8 @@ impl NodeOwn for ThisNode<'_> {
         if is_of_a_link {
             return None;
         }
-        match self.has_itself(address) {
-            Ok(has) => has.then(|| "which is the node's own".to_owned()),
-            Err(e) => Some(format!("which may be the node's own ({e})")),
-        }
+        let whose = || Ok(if self.has_itself(address)? { Some("which is the node's own".to_owned()) } else { self.asked(address)? });
+        whose().unwrap_or_else(|e: String| Some(format!("which may be the node's own ({e})")))
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
@@ -363,21 +439,31 @@ impl NodeOwn for ThisNode<'_> {
         self.taken_by_route(run, bridge)
     }
 
-    fn default_network(&self, run: AddressRun) -> Option<String> {
+    fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String> {
+        // The kernel is asked only if the addresses may be those of such a network.
+        if !self.given.iter().any(|given| given.may_have(run)) || self.is_leased(pool) {
+            return None;
+        }
         self.is_of_default_network(run)
     }
 
-    fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String> {
-        // The kernel is asked about the device only if the addresses may be those of such a network.
-        let is_leased = || pool.is_some_and(|pool| self.given.iter().any(|given| given.has_pool(pool)));
-        if !self.given.iter().any(|given| given.may_have(run)) || is_leased() {
-            return None;
-        }
-        match self.is_on_default_bridge(device) {
-            Ok(true) => self.is_of_default_network(run),
-            Ok(false) => None,
+    fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String> {
+        let device = match parent {
+            Parent::DefaultRoute => None,
+            Parent::Told => return self.traffic(AddressRun::one(address), None),
+            Parent::Named(device) => Some(device),
+        };
+        match device.map_or(Ok(false), |device| self.is_on_default_bridge(device)) {
+            // What all pods of the node send arrives there.
+            Ok(true) if self.is_leased(pool) => None,
+            Ok(true) => self.traffic(AddressRun::one(address), None),
+            Ok(false) => self.has_route_to_one(address),
             Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
         }
+    }
+
+    fn mac(&self, mac: &Mac) -> Option<String> {
+        self.has_mac(mac).unwrap_or_else(|e| Some(format!("which may be another's ({e})")))
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {

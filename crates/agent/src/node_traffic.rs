@@ -56,7 +56,7 @@ fn is_private(run: AddressRun) -> bool {
 }
 
 /// The servers that the node asks for names; else why they cannot be read. A file that is not there names none.
-fn nameservers() -> Result<Vec<IpAddr>, String> {
+pub(crate) fn nameservers() -> Result<Vec<IpAddr>, String> {
     let mut all = Vec::new();
     for path in NAMESERVERS.iter().map(Path::new).filter(|path| path.exists()) {
         let dns = ipam::read_resolv_conf(path).map_err(|e| e.to_string())?;
@@ -128,7 +128,10 @@ impl ThisNode<'_> {
     /// The next hops of the host's routes, and the networks to which it has a route: other nodes' pods, say, or what is behind a tunnel.
     /// Where the node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such
     /// routes: theirs lead over bridges and pairs, and have no next hop. Two routes to half of all addresses are a default route.
-    fn routed(&self) -> Result<Vec<(IpNet, String)>, &str> {
+    fn routed(&self) -> Result<&[(IpNet, String)], &str> {
+        if let Some(known) = self.routed.get() {
+            return Ok(known);
+        }
         let (routes, own_links) = (self.routes()?, self.own_links()?);
         let over = |route: &Route| {
             let mut links = route.ways().filter_map(|(_, oif)| oif);
@@ -149,7 +152,7 @@ impl ThisNode<'_> {
                 routed.push((route.dst, format!("to {}, which the node reaches over {way}", route.dst)));
             }
         }
-        Ok(routed)
+        Ok(self.routed.get_or_init(|| routed))
     }
 
     /// The default network that one of these addresses is in, in words.

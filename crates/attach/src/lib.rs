@@ -36,8 +36,8 @@ pub use plan::{
     Refusal, Source, network_of, plan,
 };
 pub use policy::{
-    AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Policy, PolicyError, Protection, Rule, Uses, handed_out, lease_dirs, pool_of,
-    protected, taken_by_result,
+    AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out, lease_dirs,
+    pool_of, protected, taken_by_result,
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

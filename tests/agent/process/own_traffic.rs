@@ -83,7 +83,7 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         ("public-network", gateway(at("8.8.8.9/24")), "a route to 8.8.8.0/24 for"),
         ("public-six", behind("2606:4700::1111/128", "fd00::1"), "addresses outside of private ranges"),
         ("multicast", gateway(at("224.0.0.10/4")), "a route to 224.0.0.0/4 for"),
-        ("names", behind("172.16.0.53/32", "172.30.0.1"), "the node's DNS server (172.16.0.53)"),
+        ("names", behind("172.16.0.53/32", "172.30.0.1"), "which is the node's DNS server"),
         (
             "storage",
             behind("192.168.50.10/32", "172.30.0.1"),
@@ -122,9 +122,13 @@ fn an_address_of_another_pod_on_its_own_bridge() {
         ("fixed", on("br0", fixed.clone()), "fixed", "assigns the addresses"),
         ("altname", on("podnet", fixed.clone()), "altname", whose),
         ("range", on("br0", own_range), "range", whose),
-        ("above", json!({"type": "macvlan", "master": "br0", "ipam": fixed}), "above", whose),
+        ("above", json!({"type": "macvlan", "master": "br0", "ipam": fixed.clone()}), "above", whose),
         ("asked", asked, &selected, "the pod asks for the address 10.244.0.2/24"),
-        ("late", on("br0", json!({"type": "theirs"})), "late", "the pod got the address 10.244.0.2 on br0"),
+        ("late", on("br0", json!({"type": "theirs"})), "late", "the pod got the address 10.244.0.2, which may be those of other pods"),
+        // On any other interface: its own on the default network answers for the address as well.
+        ("elsewhere", on("x3", fixed.clone()), "elsewhere", whose),
+        ("uplink", json!({"type": "macvlan", "master": "up0", "ipam": fixed}), "uplink", whose),
+        ("late-elsewhere", json!({"type": "macvlan", "master": "up0", "ipam": {"type": "theirs"}}), "late-elsewhere", whose),
     ] {
         node.define(name, &network(&[plugin]));
         let pod = node.pod(name, networks);
@@ -136,6 +140,52 @@ fn an_address_of_another_pod_on_its_own_bridge() {
     let pod = node.pod("beside", "beside");
     pod.must("ADD");
     pod.must("DEL");
+}
+
+/// A bridge sends frames to who has sent with their address last, and the node's router was anybody's address.
+#[test]
+fn who_is_known_on_the_node_is_nobody_else() {
+    let node = node("known", "");
+    node.host.write("/run/systemd/resolve/resolv.conf", "nameserver 192.168.1.53\n");
+    let victim = node.pod("victim", "");
+    victim.must("ADD");
+    node.host.sh("", "ping -c 1 -W 60 10.244.0.2");
+    let mac_of = |command: &str| {
+        let words = node.host.sh("", command);
+        words.split_whitespace().skip_while(|word| !["lladdr", "link/ether"].contains(word)).nth(1).unwrap().to_owned()
+    };
+    let (of_pod, of_uplink) = (mac_of("ip neigh show 10.244.0.2 dev br0"), mac_of("ip link show up0"));
+    node.host.sh("", "ip neigh replace 192.168.1.1 lladdr 02:00:5e:00:00:01 dev up0 nud permanent");
+    let plain = |keys: Value| {
+        let mut plugin = json!({"type": "bridge", "bridge": "x4", "ipam": {"type": "host-local", "subnet": "10.9.7.0/24"}});
+        plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        network(&[plugin])
+    };
+    let at = |address: &str| {
+        network(&[json!({"type": "macvlan", "master": "up0",
+        "ipam": {"type": "static", "addresses": [{"address": address}]}})])
+    };
+    node.define("asks", &plain(json!({"capabilities": {"mac": true}})));
+    let asks = |mac: &str| json!([{"name": "asks", "mac": mac}]).to_string();
+    for (name, config, networks, says) in [
+        ("pods", None, asks(&of_pod), "which another pod has on br0, the bridge of the node's default network"),
+        ("uplinks", None, asks(&of_uplink), "which up0 of the node has"),
+        ("routers", None, asks("02:00:5e:00:00:01"), "which the node's router 192.168.1.1 has"),
+        ("written", Some(plain(json!({"mac": of_pod}))), "written".to_owned(), "(plugins[0].mac), which another pod has"),
+        ("router", Some(at("192.168.1.1/24")), "router".to_owned(), "which is the node's router"),
+        ("names", Some(at("192.168.1.53/24")), "names".to_owned(), "which is the node's DNS server"),
+    ] {
+        if let Some(config) = config {
+            node.define(name, &config);
+        }
+        let pod = node.pod(name, &networks);
+        let outcome = pod.add();
+        assert!(outcome.error()["code"] == 7 && outcome.message().contains(says), "{name}: {outcome:?}");
+        pod.must("DEL");
+    }
+    let other = node.pod("other", &asks("02:00:00:00:07:07"));
+    other.must("ADD");
+    other.must("DEL");
 }
 
 /// The addresses of pods were known only by the bridge of the default network, and this one has none.
@@ -308,7 +358,7 @@ fn rules_by_the_address_of_another_pod() {
         ),
         ("walls", vec![inner(&fixed), firewall.clone()], "10.244.0.0/24 is the network of br0, the bridge of the node's default network"),
         ("publishes", vec![inner(&own_range), json!({"type": "portmap"})], "has rules of the host by the addresses"),
-        ("late", vec![inner(&theirs), firewall.clone()], "the host would get rules by the address 10.244.0.2"),
+        ("late", vec![inner(&theirs), firewall.clone()], "the pod got the address 10.244.0.2, which may be those of other pods"),
         ("others-pods", vec![json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": at("10.244.7.9/32")})], "to 10.244.7.0/24"),
         ("others", vec![inner(&at("8.8.8.8/32")), firewall.clone()], "addresses outside of private ranges"),
         (

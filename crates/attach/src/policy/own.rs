@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::NetworkList;
+use cni::{Mac, NetworkList};
 use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
 use plugin::Builtins;
 
 use super::ranges::AddressRun;
-use super::routed;
+use super::routed::{self, Parent};
 use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
@@ -49,7 +49,7 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether the node's default network is read from this definition, which is its owner's then.
     fn is_default_network(&self, definition: &DefinitionRef) -> bool;
 
-    /// Whose an address is, if it is the node's or the cluster's.
+    /// Whose an address is, if it is the node's or the cluster's, or that of the node's router or DNS server.
     fn address(&self, address: IpAddr) -> Option<String>;
 
     /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
@@ -59,12 +59,16 @@ pub trait NodeOwn: fmt::Debug {
     /// the default network's, unless the route leads to that one's own `bridge`.
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
 
-    /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it.
-    fn default_network(&self, run: AddressRun) -> Option<String>;
+    /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
+    /// pod that has it answers there for it. `pool`: from which the pod gets them, and no other address; the default network's own gives
+    /// none twice.
+    fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String>;
 
-    /// The same if `device` is the default network's bridge, or stands on it: a pod on such a link answers for these addresses. `pool`:
-    /// from which the pod gets them, and no other address; the default network's own gives none twice.
-    fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String>;
+    /// Whose packets to this address `parent` receives, in words: an ipvlan on it that has the address takes them.
+    fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String>;
+
+    /// Whose a hardware address is on the node or on its default network, in words.
+    fn mac(&self, mac: &Mac) -> Option<String>;
 
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
@@ -112,15 +116,15 @@ impl Policy {
 
     /// What the pod's selection of a network takes of the node's own.
     pub fn taken_by_selection(&self, case: &Case, selection: &Selection, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let mut all = if is_owners(case, own) { Vec::new() } else { routed::by_selection(selection, case.uses, own) };
+        let mut all = routed::by_selection(selection, case.uses, own);
         all.extend(by_selection(selection, own));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected_from_pods(case.pod_namespace, what)).collect()
     }
 }
 
-/// Whether the network stands in the node's configuration, whose choices are its owner's. The device that a pod names is the pod's choice
-/// also then.
+/// Whether the network stands in the node's configuration, whose choices are its owner's. The device and the addresses that a pod names
+/// are the pod's choice also then.
 fn is_owners(case: &Case, own: &dyn NodeOwn) -> bool {
     case.is_on_disk || own.is_default_network(case.definition)
 }
@@ -189,6 +193,14 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let whose = address(&one.what).and_then(|address| own.of_cluster(address));
         all.extend(whose.map(|whose| format!("definition {definition} publishes ports at {one}, {whose}")));
     }
+    for one in &uses.macs {
+        let whose = one.what.parse().ok().and_then(|mac| own.mac(&mac));
+        all.extend(whose.map(|whose| format!("definition {definition} names the hardware address {one}, {whose}")));
+    }
+    for one in uses.sysctls.iter().filter(|one| answers_elsewhere(&one.what)) {
+        let why = "by which the pod would answer for other addresses on its other interfaces: set it for IFNAME";
+        all.push(format!("definition {definition} sets the sysctl {one}, {why}"));
+    }
     for one in &uses.zones {
         all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
     }
@@ -207,7 +219,16 @@ fn by_selection(selection: &Selection, own: &dyn NodeOwn) -> Vec<String> {
         let whose = own.port(mapping.host_port, mapping.protocol, mapping.host_ip)?;
         Some(format!("the pod's annotation publishes the node's port {}/{}, {whose}", mapping.host_port, word(mapping.protocol)))
     });
-    ips.chain(ports).collect()
+    let mac = selection.mac.iter().filter_map(|mac| Some(format!("the pod asks for the hardware address {mac}, {}", own.mac(mac)?)));
+    ips.chain(ports).chain(mac).collect()
+}
+
+/// Whether a sysctl lets a pod answer for addresses that it has not, on another interface than that of the attachment: it has one on the
+/// default network. (`proxy_arp` and `proxy_arp_pvlan` in Documentation/networking/ip-sysctl.rst)
+fn answers_elsewhere(sysctl: &str) -> bool {
+    let parts: Vec<&str> = sysctl.split(['.', '/']).filter(|part| !part.is_empty()).collect();
+    let is_proxy = parts.last().is_some_and(|last| ["proxy_arp", "proxy_arp_pvlan", "proxy_ndp"].contains(last));
+    is_proxy && parts.iter().rev().nth(1) != Some(&"IFNAME")
 }
 
 fn word(protocol: Protocol) -> &'static str {

@@ -1,7 +1,9 @@
 //! What the host gets of pods' addresses: `ptp` gives it a route to each, and each gateway as an address; `bridge` with a gateway
 //! gives it the gateway's whole network. The node's own traffic follows these routes. Masquerading, firewall and host ports are rules by
-//! address: a pod that had the address of one of the default network, or of another machine, would change what holds for that one. On the
-//! default network's own bridge a pod takes an address from whoever has it, without any route.
+//! address: a pod that had the address of one of the default network, or of another machine, would change what holds for that one.
+//! Without any route a pod takes an address of the default network from whoever has it, by whatever interface it got that: the kernel
+//! answers on each of a pod's interfaces for all of its addresses (`arp_process` in net/ipv4/arp.c), and one of them is on that network.
+//! An ipvlan takes packets to its address from what its parent receives (`ipvlan_handle_frame` in drivers/net/ipvlan/ipvlan_core.c).
 //!
 //! ```text
 //!   configuration --ranges--> runs of addresses --NodeOwn::traffic--> refused before anything is made
@@ -34,13 +36,24 @@ pub(crate) enum HostSide {
     },
     /// Rules that know a pod by its address: masquerading, firewall, host ports. Who has another pod's address changes that pod's.
     Rules,
-    /// Nothing, but the pod is on the segment of this device of the host, and answers there for its addresses.
-    Segment {
-        /// Which device.
-        device: String,
+    /// Nothing, but the pod answers for its addresses on the default network, and takes packets to them from this device.
+    Pod {
+        /// Whose packets an ipvlan looks through.
+        parent: Option<Parent>,
         /// The pool from which all of its addresses are.
         pool: Option<String>,
     },
+}
+
+/// What an ipvlan stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parent {
+    /// A device of the host.
+    Named(String),
+    /// That of the default route.
+    DefaultRoute,
+    /// A device that a plugin before it has told.
+    Told,
 }
 
 /// Addresses that a configuration hands out, or has the host reach.
@@ -60,7 +73,7 @@ pub(crate) struct Routed {
 impl Uses {
     /// Notes what a plugin of these types makes on the host. `of_flannel`: its bridges have a gateway unless they say otherwise.
     pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) {
-        let sides = sides(kinds, raw, of_flannel);
+        let sides = sides(kinds, raw, place, of_flannel);
         for range in ranges::of(raw, place) {
             if !sides.iter().any(HostSide::is_routed) {
                 self.routed.push(Routed { one: range.one.clone(), run: range.run, side: None, told: range.address });
@@ -69,7 +82,7 @@ impl Uses {
                 let runs: Vec<AddressRun> = match side {
                     HostSide::Addresses => [range.run].into_iter().chain(range.gateways().map(AddressRun::one)).collect(),
                     HostSide::Network { .. } => range.networks().map(AddressRun::of).collect(),
-                    HostSide::Segment { .. } => vec![range.run],
+                    HostSide::Pod { .. } => vec![range.run],
                     HostSide::Rules => Vec::new(),
                 };
                 let routed = |run| Routed { one: range.one.clone(), run, side: Some(side.clone()), told: range.address };
@@ -80,7 +93,7 @@ impl Uses {
     }
 }
 
-fn sides(kinds: &[&str], raw: &Keys, of_flannel: bool) -> Vec<HostSide> {
+fn sides(kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) -> Vec<HostSide> {
     let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
     let has_gateway = is("isGateway") || is("isDefaultGateway") || (of_flannel && all(raw, "isGateway").next().is_none());
     let mut sides = Vec::new();
@@ -90,12 +103,14 @@ fn sides(kinds: &[&str], raw: &Keys, of_flannel: bool) -> Vec<HostSide> {
             "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
             _ => {}
         }
-        let devices = match *kind {
-            "bridge" => bridges(raw),
-            "macvlan" | "ipvlan" | "vlan" if !is_inside(raw) => masters(raw),
-            _ => Vec::new(),
+        let parents = match *kind {
+            "ipvlan" if !is_inside(raw) => parents(raw, place).into_iter().map(Some).collect(),
+            _ => vec![None],
         };
-        sides.extend(devices.into_iter().map(|device| HostSide::Segment { device, pool: pool(raw) }));
+        // What gives addresses to another plugin's pods is told by that plugin.
+        if !place.ends_with(".ipam") {
+            sides.extend(parents.into_iter().map(|parent| HostSide::Pod { parent, pool: pool(raw) }));
+        }
         if matches!(*kind, "firewall" | "portmap") || matches!(*kind, "bridge" | "ptp") && is("ipMasq") {
             sides.push(HostSide::Rules);
         }
@@ -114,8 +129,12 @@ fn bridges(raw: &Keys) -> Vec<String> {
     names
 }
 
-fn masters(raw: &Keys) -> Vec<String> {
-    all(raw, "master").filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
+/// Each device that an ipvlan may stand on. Behind another plugin one without a name stands on that one's only interface.
+fn parents(raw: &Keys, place: &str) -> Vec<Parent> {
+    let unnamed = || if place == "plugins[0]" { Parent::DefaultRoute } else { Parent::Told };
+    let of = |name: &str| if name.is_empty() { unnamed() } else { Parent::Named(name.to_owned()) };
+    let named: Vec<Parent> = all(raw, "master").map(|(_, value)| of(value.as_str().unwrap_or_default())).collect();
+    if named.is_empty() { vec![unnamed()] } else { named }
 }
 
 /// The pool from which a plugin has all of its addresses; `None` where it has them from elsewhere, or from pools that are chosen later.
@@ -152,7 +171,7 @@ impl HostSide {
                 let own = gateway.and_then(|gateway| IpNet::new(gateway, address.prefix_len()).ok());
                 vec![AddressRun::of(own.unwrap_or(address))]
             }
-            HostSide::Segment { .. } => vec![AddressRun::one(address.addr())],
+            HostSide::Pod { .. } => vec![AddressRun::one(address.addr())],
             HostSide::Rules => Vec::new(),
         }
     }
@@ -160,7 +179,13 @@ impl HostSide {
     /// Whose addresses these would be taken from, in words.
     fn taken(&self, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
         match self {
-            HostSide::Segment { device, pool } => own.default_segment(run, device, pool.as_deref()),
+            HostSide::Pod { parent, pool } => {
+                // Of a larger range each address is looked at when a pod gets it.
+                let of_pods = |address| own.default_network(AddressRun::one(address), pool.as_deref());
+                let whose = of_pods(run.first).filter(|_| of_pods(run.last).is_some());
+                let single = || parent.as_ref().filter(|_| run.first == run.last);
+                whose.or_else(|| own.received(run.first, single()?, pool.as_deref()))
+            }
             side => own.traffic(run, side.bridge()),
         }
     }
@@ -168,7 +193,7 @@ impl HostSide {
     /// What happens to them, as `the host got a route to 10.0.0.1`.
     fn done(&self, run: AddressRun) -> String {
         match self {
-            HostSide::Segment { device, .. } => format!("the pod got the address {run} on {device}"),
+            HostSide::Pod { .. } => format!("the pod got the address {run}"),
             _ => format!("the host got a route to {run}"),
         }
     }
@@ -180,7 +205,7 @@ impl HostSide {
 
     fn bridge(&self) -> Option<&str> {
         match self {
-            HostSide::Addresses | HostSide::Rules | HostSide::Segment { .. } => None,
+            HostSide::Addresses | HostSide::Rules | HostSide::Pod { .. } => None,
             HostSide::Network { bridge } => Some(bridge),
         }
     }
@@ -198,7 +223,7 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
         }
         let what = match side {
             Some(side) => side.taken(*run, own).map(|whose| match side {
-                HostSide::Segment { device, .. } => format!("definition {definition} assigns the addresses {one} on {device}, {whose}"),
+                HostSide::Pod { .. } => format!("definition {definition} assigns the addresses {one}, {whose}"),
                 _ => format!("definition {definition} gives the host a route to {run} for {one}, {whose}"),
             }),
             None => within(*run, own).map(|whose| format!("definition {definition} assigns the addresses {one}, {whose}")),
@@ -278,7 +303,7 @@ pub fn taken_by_result(
 /// Whom rules by these addresses would concern: pods of the default network, or whose traffic the node sees. The kernel is asked for it
 /// only where there are such rules.
 fn ruled_by(has_rules: bool, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
-    if has_rules { own.default_network(run).or_else(|| own.traffic(run, None)) } else { None }
+    if has_rules { own.default_network(run, None).or_else(|| own.traffic(run, None)) } else { None }
 }
 
 /// Whether one of the plugins of a list makes rules by address, from the one with this number on.
@@ -340,12 +365,21 @@ mod tests {
             Some((*whose).to_owned())
         }
 
-        fn default_network(&self, run: AddressRun) -> Option<String> {
-            run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap())).then(|| "of the default network".to_owned())
+        fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String> {
+            let is = pool != Some("pods") && run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap()));
+            is.then(|| "of the default network".to_owned())
         }
 
-        fn default_segment(&self, run: AddressRun, device: &str, pool: Option<&str>) -> Option<String> {
-            if device == "cni0" && pool != Some("pods") { self.default_network(run) } else { None }
+        fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String> {
+            match parent {
+                Parent::Named(name) if name == "cni0" && pool != Some("pods") => self.traffic(AddressRun::one(address), None),
+                Parent::Told => self.traffic(AddressRun::one(address), None),
+                Parent::Named(_) | Parent::DefaultRoute => None,
+            }
+        }
+
+        fn mac(&self, mac: &cni::Mac) -> Option<String> {
+            (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
         }
 
         fn port(&self, _: u16, _: Protocol, _: Option<IpAddr>) -> Option<String> {
@@ -422,11 +456,22 @@ mod tests {
             // Other pods' addresses on their own segment.
             (
                 r#"{"type":"bridge","bridge":"cni0","ipam":{"type":"static","addresses":[{"address":"10.244.0.2/24"}]}}"#,
-                "assigns the addresses \"10.244.0.2/24\" (plugins[0].ipam.addresses[0].address) on cni0, of the default network",
+                "assigns the addresses \"10.244.0.2/24\" (plugins[0].ipam.addresses[0].address), of the default network",
             ),
-            (r#"{"type":"macvlan","master":"cni0","ipam":{"subnet":"10.244.0.0/25"}}"#, "on cni0, of the default network"),
-            (r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#, "on cni0, of the default network"),
-            (r#"{"type":"ipvlan","master":"cni0","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool"}}"#, "on cni0"),
+            (r#"{"type":"macvlan","master":"cni0","ipam":{"subnet":"10.244.0.0/25"}}"#, "of the default network"),
+            (r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#, "of the default network"),
+            (r#"{"type":"ipvlan","master":"cni0","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool"}}"#, "of the default"),
+            // By any interface: the pod's own on the default network answers for it.
+            (r#"{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"10.244.0.7/32"}]}}"#, "of the default network"),
+            (r#"{"type":"tap","ipam":{"type":"static","addresses":[{"address":"10.244.0.7/24"}]}}"#, "of the default network"),
+            (r#"{"type":"theirs","ipam":{"type":"static","addresses":[{"address":"10.244.0.7/24"}]}}"#, "of the default network"),
+            (r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.0/24"}}"#, "of the default network"),
+            // Packets that an ipvlan's parent receives.
+            (
+                r#"{"type":"ipvlan","master":"cni0","ipam":{"addresses":[{"address":"192.168.1.9/32"}]}}"#,
+                "assigns the addresses \"192.168.1.9/32\"",
+            ),
+            (r#"{"type":"tuning"},{"type":"ipvlan","ipam":{"addresses":[{"address":"192.168.1.9/32"}]}}"#, "plugins[1]"),
             (r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.128/25"}},{"type":"firewall"}"#, "(plugins[0].ipam.subnet), of the default"),
         ] {
             let got = taken(plugins, "n");
@@ -435,11 +480,11 @@ mod tests {
         for fine in [
             r#"{"type":"macvlan","ipam":{"addresses":[{"address":"192.168.1.10/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"subnet":"10.0.0.0/8"}}"#,
-            r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.0/24"}}"#,
+            r#"{"type":"ipvlan","ipam":{"addresses":[{"address":"192.168.1.9/24"}]}}"#,
+            r#"{"type":"ipvlan","master":"eth1","ipam":{"addresses":[{"address":"192.168.1.9/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"subnet":"172.30.1.0/24"}},{"type":"firewall"}"#,
             r#"{"type":"ipvlan","master":"cni0","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool","pool":"pods"}}"#,
             r#"{"type":"bridge","ipam":{"subnet":"10.9.0.0/24"}}"#,
-            r#"{"type":"macvlan","master":"cni0","linkInContainer":true,"ipam":{"subnet":"10.244.0.0/24"}}"#,
             r#"{"type":"bridge","bridge":"x","isGateway":true,"ipMasq":true,"ipam":{"subnet":"10.9.0.0/16"}},{"type":"portmap"}"#,
             r#"{"type":"bridge","bridge":"x","ipam":{"subnet":"192.168.1.0/24"}}"#,
             r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.9.0.0/16"}}"#,
@@ -461,8 +506,7 @@ mod tests {
         assert_eq!(taken(masquerading, asks).len(), 1);
         let on =
             |bridge: &str| format!(r#"{{"type":"bridge","bridge":"{bridge}","capabilities":{{"ips":true}},"ipam":{{"type":"static"}}}}"#);
-        assert_eq!(taken(&on("x"), asks), [""; 0]);
-        let got = taken(&on("cni0"), asks);
+        let got = taken(&on("x"), asks);
         assert!(got.len() == 1 && got[0].starts_with("the pod asks for the address 10.244.0.7/24, of the default network"), "{got:?}");
     }
 
@@ -490,10 +534,12 @@ mod tests {
         assert_eq!((got(macvlan, false, near), got(macvlan, false, way)), (vec![], vec![]));
         let other_pods = r#"{"address":"10.244.0.7/24"}"#;
         let walled = r#"{"type":"macvlan","ipam":{"type":"dhcp"}},{"type":"firewall"}"#;
-        assert_eq!(got(walled, false, other_pods), ["the host would get rules by the address 10.244.0.7, of the default network"]);
-        assert_eq!((got(walled, true, other_pods), got(macvlan, false, other_pods)), (vec![], vec![]));
+        assert_eq!(got(walled, false, other_pods), ["the pod got the address 10.244.0.7, of the default network"]);
+        assert_eq!(got(walled, true, other_pods), [""; 0]);
         let on_cni0 = |ipam: &str| format!(r#"{{"type":"bridge","bridge":"cni0","ipam":{ipam}}}"#);
-        let taken = ["the pod got the address 10.244.0.7 on cni0, of the default network"];
+        let taken = ["the pod got the address 10.244.0.7, of the default network"];
+        assert_eq!(got(macvlan, false, other_pods), taken);
+        assert_eq!(got(r#"{"type":"theirs"}"#, false, other_pods), taken, "whatever made it");
         assert_eq!(got(&on_cni0(r#"{"type":"dhcp"}"#), false, other_pods), taken);
         assert_eq!(got(&on_cni0(r#"{"type":"pool"}"#), false, other_pods), taken);
         assert_eq!(got(&on_cni0(r#"{"type":"pool","pool":"pods"}"#), false, other_pods), [""; 0], "the default network's own lease");

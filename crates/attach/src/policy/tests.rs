@@ -286,6 +286,7 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"bridge","ipam":{"type":"pool","dataDir":"/var/lib/netloom"}}"#,
         r#"{"type":"bridge","ipam":{"type":"dhcp","daemonSocketPath":"/run/mine.sock"}}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","configuration_path":"/etc/shadow"}}"#,
+        r#"{"type":"theirs","dataDir":"/etc"}"#,
     ] {
         assert!(!without_a_rule(refused).is_empty(), "{refused}");
     }
@@ -296,7 +297,7 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","resolvConf":"/etc/resolv.conf"}}"#,
         r#"{"type":"flannel","dataDir":"/var/lib/cni/flannel/mine"},{"type":"tuning","dataDir":"/run/cni/tuning/mine"}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
-        r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
+        r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"etc"}"#,
         r#"{"type":"bridge","dataDir":"/etc"}"#,
     ] {
         assert_eq!(without_a_rule(fine), [""; 0], "{fine}");
@@ -324,6 +325,26 @@ fn no_network_is_called_as_a_file_of_leases() {
     for name in ["locks", "last_reserved_ip", "10.60.0", "team"] {
         assert_eq!(refused(name, r#"{"type":"host-local"}"#), [""; 0], "{name}");
     }
+}
+
+/// It runs on the host as root, with whatever keys it has.
+#[test]
+fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
+    let named = |plugins: &str| -> Vec<String> {
+        let uses = Uses::of(&list(plugins), plugins::BUILTINS);
+        uses.paths.iter().map(ToString::to_string).collect()
+    };
+    for (plugins, path) in [
+        (r#"{"type":"aws-cni","pluginLogFile":"/etc/profile.d/x.sh"}"#, r#""/etc/profile.d/x.sh" (plugins[0].pluginLogFile)"#),
+        (r#"{"type":"bridge","ipam":{"type":"theirs","log":{"to":["a","/x"]}}}"#, r#""/x" (plugins[0].ipam.log.to[1])"#),
+        (r#"{"type":"sriov","logFile":"../../etc/x"}"#, r#""../../etc/x" (plugins[0].logFile)"#),
+        (r#"{"type":"ovs","socket_file":"unix:/run/x.sock"}"#, r#""/run/x.sock" (plugins[0].socket_file)"#),
+        (r#"{"type":"theirs","runtimeConfig":{"at":"FILE:///etc/x"}}"#, r#""/etc/x" (plugins[0].runtimeConfig.at)"#),
+    ] {
+        assert_eq!(named(plugins), [path], "{plugins}");
+    }
+    let fine = r#"{"type":"ovn","net":"10.1.0.0/16/24","definition":"a/n","at":"tcp:1.2.3.4","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks"}}"#;
+    assert_eq!(named(fine), [""; 0]);
 }
 
 #[test]
@@ -457,12 +478,16 @@ impl NodeOwn for Node {
         None
     }
 
-    fn default_network(&self, _: AddressRun) -> Option<String> {
+    fn default_network(&self, _: AddressRun, _: Option<&str>) -> Option<String> {
         None
     }
 
-    fn default_segment(&self, _: AddressRun, _: &str, _: Option<&str>) -> Option<String> {
+    fn received(&self, _: std::net::IpAddr, _: &crate::Parent, _: Option<&str>) -> Option<String> {
         None
+    }
+
+    fn mac(&self, mac: &cni::Mac) -> Option<String> {
+        (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
     }
 
     fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
@@ -493,6 +518,14 @@ fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<S
 #[test]
 fn what_is_the_nodes_own_is_found_in_every_spelling() {
     for (plugins, says) in [
+        (r#"{"type":"bridge","mac":"02:00:00:00:00:01"}"#, "names the hardware address \"02:00:00:00:00:01\" (plugins[0].mac), which eth0"),
+        (r#"{"type":"tuning","args":{"cni":{"Mac":"02:00:00:00:00:01"}}}"#, "(plugins[0].args.cni.Mac), which eth0"),
+        (r#"{"type":"macvlan","runtimeConfig":{"mac":"0200.0000.0001"}}"#, "which eth0 of the node has"),
+        (
+            r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_arp":"1","net.ipv4.conf.IFNAME.proxy_arp":"1"}}"#,
+            "sets the sysctl \"net.ipv4.conf.eth0.proxy_arp\" (plugins[0].sysctl), by which the pod would answer for other addresses",
+        ),
+        (r#"{"type":"tuning","sysctl":{"net/ipv6/conf/all/proxy_ndp":"1"}}"#, "net.ipv6.conf.all.proxy_ndp"),
         (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from the node (plugins[0].device)"),
         (r#"{"type":"host-device","HWAddr":"02:00:00:00:00:01"}"#, "takes eth0"),
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),

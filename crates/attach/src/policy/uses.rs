@@ -36,7 +36,7 @@ pub struct Uses {
     pub(crate) sysctls: Vec<Use>,
     /// Plugins of which nobody knows what they use.
     pub(crate) opaque: Vec<Use>,
-    /// Paths of the host that are not the usual ones.
+    /// Paths of the host that are not the usual ones; and those in the keys of a plugin of which nobody knows what its keys are.
     pub(crate) paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
@@ -66,6 +66,8 @@ pub struct Uses {
     pub(crate) routed: Vec<Routed>,
     /// What plugins make of pods' addresses on the host.
     pub(crate) sides: Vec<HostSide>,
+    /// Hardware addresses that pods are to get.
+    pub(crate) macs: Vec<Use>,
 }
 
 /// What a plugin type's configuration can name.
@@ -195,8 +197,10 @@ impl Uses {
             if ITSELF.contains(kind) {
                 self.itself.push(one());
             }
-            let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
-            keys.for_each(|key| self.named(key, raw, place));
+            match builtins.iter().map(|plugin| plugin.about()).find(|about| about.name == *kind) {
+                Some(about) => about.keys.iter().for_each(|key| self.named(key, raw, place)),
+                None => self.foreign_paths(raw, place),
+            }
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
@@ -270,6 +274,25 @@ impl Uses {
         }
     }
 
+    /// Texts that may be paths, at any depth, in the configuration of a plugin that is not built in: it runs on the host as root, and writes
+    /// its log, say, to the file that it is told. Plugins below it are looked at by themselves.
+    fn foreign_paths(&mut self, raw: &Keys, place: &str) {
+        let own = raw.pairs().filter(|(key, _)| !NESTED.iter().any(|nested| same_key(key, nested)));
+        for (key, value) in own {
+            let mut below: Vec<(&Value, String)> = vec![(value, format!("{place}.{key}"))];
+            while let Some((value, place)) = below.pop() {
+                match value {
+                    Value::String(text) => {
+                        self.paths.extend(path_in(text).map(|path| Use { what: path.to_owned(), place }));
+                    }
+                    Value::Array(list) => below.extend(list.iter().enumerate().map(|(at, value)| (value, format!("{place}[{at}]")))),
+                    Value::Object(object) => below.extend(object.iter().map(|(key, value)| (value, format!("{place}.{key}")))),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// Addresses and ports that stand in a plugin's configuration.
     fn of_the_node(&mut self, raw: &Keys, place: &str) {
         let ipam = together(raw, "ipam");
@@ -286,6 +309,11 @@ impl Uses {
         for (object, place) in [(&runtime, format!("{place}.runtimeConfig")), (&args, format!("{place}.args.cni"))] {
             let ips = all(object, "ips").flat_map(|(_, value)| value.as_array().into_iter().flatten());
             texts.extend(ips.map(|value| (format!("{place}.ips"), value)));
+        }
+        for (object, place) in [(raw, place.to_owned()), (&runtime, format!("{place}.runtimeConfig")), (&args, format!("{place}.args.cni"))]
+        {
+            let macs = all(object, "mac").filter_map(|(key, mac)| Some((key, mac.as_str()?)));
+            self.macs.extend(macs.map(|(key, mac)| Use { what: mac.to_owned(), place: format!("{place}.{key}") }));
         }
         for (place, value) in texts {
             let text = value.as_str().unwrap_or_default();
@@ -419,6 +447,20 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.split_once('/').map_or(text, |(address, _)| address);
     let address = text.parse().ok().or_else(|| ipam::sloppy_address(text));
     address.map(|address: IpAddr| address.to_canonical())
+}
+
+/// The path that a text may be, without the word for a socket or a file in front of it: from the root, or out of the directory that the
+/// plugin is started in.
+fn path_in(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let path = ["unix:", "file:"].iter().find_map(|word| text.get(..word.len()).filter(|own| own.eq_ignore_ascii_case(word))).map_or(
+        text,
+        |word| {
+            let path = text.get(word.len()..).unwrap_or_default();
+            path.strip_prefix("//").unwrap_or(path)
+        },
+    );
+    (path.starts_with('/') || path.split('/').any(|part| part == "..")).then_some(path)
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
