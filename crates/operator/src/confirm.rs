@@ -2,8 +2,9 @@
 //! changed.
 //!
 //! ```text
-//!   a block comes into a node's spec   its shard was read, or written by us, after that object
-//!                                      or a block that was given back meanwhile would be there again
+//!   a block comes into a node's spec   its shard was read, or written by us, after that spec was
+//!                                      or a block that was given back meanwhile would be there again:
+//!                                      nobody frees one before it has left a spec
 //!                                      the same of an address that comes into a CiliumNode's pool
 //!   a shard is made                    all nodes' objects were read after it was found missing
 //!                                      or what stands in one of them would be granted to somebody else
@@ -19,6 +20,7 @@ use cluster::Own;
 use futures::StreamExt;
 use kube::Client;
 use kube::api::ListParams;
+use kube::core::ObjectMeta;
 use ledger::Write;
 use tokio::time::timeout;
 
@@ -37,8 +39,8 @@ const LIST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     now: u64,
-    /// When a node's object has become what is known of it: a NodeIPPool by its name, a CiliumNode by [`cilium_nodes::key`].
-    node_pools: BTreeMap<String, u64>,
+    /// When a node's spec has become what is known of it: a NodeIPPool by its name, a CiliumNode by [`cilium_nodes::key`].
+    specs: BTreeMap<String, SpecChange>,
     /// When a request was sent, by name, whose answer told what is known of a shard, or an earlier version of it.
     shards: BTreeMap<String, u64>,
     /// Since when a shard is missing that was there.
@@ -53,6 +55,15 @@ pub(crate) struct Times {
     gathering: BTreeMap<String, u64>,
 }
 
+/// Which spec of an object was seen, and when it was new.
+#[derive(Debug)]
+struct SpecChange {
+    uid: Option<String>,
+    /// `metadata.generation`: another one for each spec, the same for each status. An object may be without.
+    generation: Option<i64>,
+    at: u64,
+}
+
 // === impl Times ===
 
 impl Times {
@@ -62,10 +73,13 @@ impl Times {
         self.now
     }
 
-    /// A node's object is another one than before.
-    pub(crate) fn changed(&mut self, node: &str) {
-        let now = self.now();
-        self.node_pools.insert(node.to_owned(), now);
+    /// A node's object was seen. What its agent reports changes nothing here.
+    pub(crate) fn saw_spec(&mut self, node: String, meta: &ObjectMeta) {
+        let is_known = |seen: &SpecChange| meta.generation.is_some() && (&seen.uid, seen.generation) == (&meta.uid, meta.generation);
+        if !self.specs.get(&node).is_some_and(is_known) {
+            let at = self.now();
+            self.specs.insert(node, SpecChange { uid: meta.uid.clone(), generation: meta.generation, at });
+        }
     }
 
     /// A shard was read, or written, by a request that was sent then.
@@ -98,8 +112,8 @@ impl Times {
     }
 
     fn is_read_later(&self, shard: &str, node: &str) -> bool {
-        let (shard, node) = (self.shards.get(shard).copied(), self.node_pools.get(node).copied());
-        shard.is_some_and(|shard| node.is_none_or(|node| shard > node))
+        let (shard, spec) = (self.shards.get(shard).copied(), self.specs.get(node).map(|spec| spec.at));
+        shard.is_some_and(|shard| spec.is_none_or(|spec| shard > spec))
     }
 
     /// Whether all nodes' objects were read after a shard was found missing, and what tells whether it is a network's first one.

@@ -244,9 +244,7 @@ impl Inner {
                 self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
-                if self.version(kind, &name) != Some(&version) {
-                    self.times.changed(&name);
-                }
+                self.times.saw_spec(name.clone(), meta);
                 let uid = meta.uid.clone().unwrap_or_default();
                 let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
                 let status: NodeIpPoolStatus = status.unwrap_or_default();
@@ -286,9 +284,7 @@ impl Inner {
                 self.world.claims.sets.insert(uid, claims::set(&object));
             }
             Kind::CiliumNode => {
-                if self.version(kind, &name) != Some(&version) {
-                    self.times.changed(&cilium_nodes::key(&name));
-                }
+                self.times.saw_spec(cilium_nodes::key(&name), meta);
                 self.cilium.insert(name.clone(), meta.owner_references.clone().unwrap_or_default());
                 self.world.cilium.nodes.insert(name, cilium_nodes::node(version, &object));
             }

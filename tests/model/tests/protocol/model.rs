@@ -252,7 +252,8 @@ impl Story {
                 Wrote::Root(_) => view.root.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
-            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks, _) if adds(view, name, blocks)) && !view.shard.newest;
+            let reads_later = |name: u8| view.shard.newest || world.ledger_later[usize::from(name)];
+            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks, _) if adds(view, name, blocks) && !reads_later(name));
             if old_ledger && !self.lacks(Guard::LedgerReadLater) {
                 continue;
             }
@@ -459,6 +460,7 @@ impl Model for Story {
             root: Root::Open,
             node_pools: [None; 2],
             late: nothing,
+            ledger_later: [true; 2],
             stands: [false; 3],
             stalls: self.stalls,
             hosts: [Host::of(A), Host::of(B), Host::of(0)],

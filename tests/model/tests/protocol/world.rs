@@ -18,6 +18,8 @@ pub(crate) struct World {
     pub(crate) node_pools: [Option<NodePool>; 2],
     /// What the second operator has read; the first one has read everything.
     pub(crate) late: View,
+    /// The second operator has read the ledger after a node's spec had become what it is.
+    pub(crate) ledger_later: [bool; 2],
     /// Its watches stand still: of the ledger, of the nodes' objects, of the nodes.
     pub(crate) stands: [bool; 3],
     pub(crate) stalls: [u8; 3],
@@ -102,6 +104,8 @@ impl World {
     }
 
     pub(crate) fn set_node_pool(&mut self, name: usize, to: Option<NodePool>) {
+        let spec = |pool: Option<NodePool>| pool.map(|pool| (pool.uid, pool.blocks, pool.orphan));
+        self.ledger_later[name] &= spec(to) == spec(self.node_pools[name]);
         self.node_pools[name] = to;
         self.late.node_pools[name].newest = false;
     }
@@ -117,6 +121,7 @@ impl World {
     pub(crate) fn delivered(mut self) -> Self {
         let all = self.all();
         let [shard, node_pools, nodes] = self.stands;
+        self.ledger_later = self.ledger_later.map(|later| later || !shard);
         self.late = View {
             shard: if shard { self.late.shard } else { all.shard },
             root: if shard { self.late.root } else { all.root },
