@@ -14,6 +14,10 @@ use crate::{mac, single, verify};
 /// The plugin `macvlan`.
 pub(crate) struct Macvlan;
 
+/// Packets: the queue is the parent's, for all of its macvlans, and the kernel uses the largest number that any of them asks for. A
+/// parent that receives more broadcasts than it can copy would fill the machine's memory.
+const MOST_QUEUED: u32 = 100_000;
+
 static ABOUT: About = About {
     name: "macvlan",
     summary: "gives the container an interface with a hardware address of its own on a parent's network",
@@ -26,7 +30,7 @@ static ABOUT: About = About {
         Key::new("mac", "string", "set by the kernel", "hardware address"),
         mac::FROM_IP,
         Key::new("linkInContainer", "bool", "false", "the parent is inside the container"),
-        Key::new("bcqueuelen", "packets", "the kernel's", "length of the parent's broadcast queue"),
+        Key::new("bcqueuelen", "packets", "the kernel's", "length of the parent's broadcast queue, up to 100000"),
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
     ],
     needs_link: false,
@@ -58,7 +62,14 @@ impl Conf {
         let parent = Parent::read(config)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let mac = mac::requested(config, args, mac::INTERFACE)?;
-        let bc_queue_len = (keys.bcqueuelen > 0).then_some(keys.bcqueuelen);
+        let bc_queue_len = match keys.bcqueuelen {
+            0 => None,
+            1..=MOST_QUEUED => Some(keys.bcqueuelen),
+            more => {
+                let msg = format!("{more} packets are more than {MOST_QUEUED}: the queue is the parent's, for all of its macvlans");
+                return Err(CniError::invalid("bcqueuelen", msg));
+            }
+        };
         Ok(Conf { parent, macvlan: link::Macvlan { mode, bc_queue_len }, mac, dns: keys.dns })
     }
 }
