@@ -96,9 +96,13 @@ impl Plugin for Bridge {
         let wire = if conf.disable_container_interface { Wire::None } else { Wire::Port(outer.index) };
         let mut result = addresses.with_link(call, x, &wire)?;
         let mut gateway = None;
-        if conf.is_gateway && !result.ips.is_empty() {
+        let is_gateway = conf.is_gateway && !result.ips.is_empty();
+        if is_gateway {
             gateways(&conf, &mut result)?;
-            x.foresee(&result)?;
+        }
+        // Also before rules: masquerading knows a pod by its address.
+        x.foresee(&result)?;
+        if is_gateway {
             gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
             host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");

@@ -359,6 +359,11 @@ fn rules_by_the_address_of_another_pod() {
         ("walls", vec![inner(&fixed), firewall.clone()], "10.244.0.0/24 is the network of br0, the bridge of the node's default network"),
         ("publishes", vec![inner(&own_range), json!({"type": "portmap"})], "has rules of the host by the addresses"),
         ("late", vec![inner(&theirs), firewall.clone()], "the pod got the address 10.244.0.2, which may be those of other pods"),
+        (
+            "masquerades-late",
+            vec![json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": theirs})],
+            "the pod got the address 10.244.0.2, which may be those of other pods",
+        ),
         ("others-pods", vec![json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": at("10.244.7.9/32")})], "to 10.244.7.0/24"),
         ("others", vec![inner(&at("8.8.8.8/32")), firewall.clone()], "addresses outside of private ranges"),
         (
