@@ -41,6 +41,27 @@ fn containers_reach_each_other_and_the_gateway() {
     host.expect_traces(&before, "two containers");
 }
 
+/// The kernel gives a bridge the smallest MTU of its ports: a port with its usual 1500 lowered that of every other one.
+#[test]
+fn a_port_without_an_mtu_has_the_bridges() {
+    let config = bridge(json!({}));
+    let (host, before) = used(&config);
+    for mtu in [8951, 1400] {
+        for line in ["ip link add jumbo type veth peer name jumbo1", "ip link set jumbo master br0"] {
+            host.sh("", line);
+        }
+        host.sh("", &format!("ip link set jumbo mtu {mtu}"));
+        let result = at(&host, "c1").add(&config);
+        let outer = result["interfaces"][1]["name"].as_str().unwrap();
+        for (container, link) in [("c1", "eth0"), ("", outer), ("", "br0")] {
+            assert_eq!(host.link(container, link).unwrap().mtu(), mtu, "{link}");
+        }
+        at(&host, "c1").del(&config, &result);
+        host.sh("", "ip link del jumbo");
+    }
+    host.expect_traces(&before, "a bridge with another MTU");
+}
+
 /// Where both ends of a pair have the same index the kernel takes up to a second to notice the carrier, unless it is asked. It joins
 /// the address's multicast group in its own time, so that on a busy machine one packet may be too early.
 #[test]

@@ -8,10 +8,12 @@ use super::conf::Conf;
 use crate::internal;
 use crate::veth::{self, Pair};
 
-/// Makes the pair and returns its outer end.
+/// Makes the pair and returns its outer end. Without an MTU of its own it has the bridge's: the kernel gives a bridge the smallest one of
+/// its ports, so that one port would lower it for all.
 pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: &Link) -> Result<Link, CniError> {
+    let mtu = conf.mtu.unwrap_or(bridge.mtu);
     let outer =
-        veth::make(netlink, call, &Pair { mtu: conf.mtu, mac: conf.mac.clone(), master: Some(bridge.index), down: conf.mac_spoof_check })?;
+        veth::make(netlink, call, &Pair { mtu: Some(mtu), mac: conf.mac.clone(), master: Some(bridge.index), down: conf.mac_spoof_check })?;
     let on = |flag: bool| flag.then_some(true);
     let flags = PortFlags { hairpin: on(conf.hairpin), isolated: on(conf.isolated), ..PortFlags::default() };
     let flags = (flags != PortFlags::default()).then(|| link::set_port(outer.index, &flags));
