@@ -8,6 +8,13 @@ use serde::Deserialize;
 /// How long a packet waits at most, in milliseconds, once the burst is used up: as in the reference plugin, without a key.
 const LATENCY: u64 = 25;
 
+/// Bytes that may wait, whatever the burst is, unless the rate needs more for its latency: packets take the host's memory, and the kubelet
+/// asks for a burst of 2^31 - 1 bits where a pod has a rate alone.
+const QUEUE: u64 = 16 << 20;
+
+/// The most that may wait at any rate.
+const MOST_QUEUED: u64 = 64 << 20;
+
 /// Bytes of an Ethernet header, which the kernel counts.
 pub(super) const ETHERNET: u32 = 14;
 
@@ -134,10 +141,24 @@ impl Limit {
         }
     }
 
-    /// What may wait: what comes at this rate in the time that a packet may wait, and a burst.
+    /// What may wait: what comes at this rate in the time that a packet may wait, and a burst, up to a bound.
     pub(super) fn queue(self) -> u32 {
-        let waiting = u128::from(self.bucket.rate) * u128::from(LATENCY) / 1000 + u128::from(self.bucket.burst);
-        u32::try_from(waiting).unwrap_or(u32::MAX)
+        let most = self.in_time().clamp(QUEUE.into(), MOST_QUEUED.into());
+        u32::try_from(self.unbounded_queue().min(most)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a queue of this many bytes is this limit's, also as the reference plugin makes it, without a bound.
+    pub(super) fn is_queue(self, found: u32) -> bool {
+        found == self.queue() || u128::from(found) == self.unbounded_queue().min(u32::MAX.into())
+    }
+
+    /// What comes at this rate in the time that a packet may wait.
+    fn in_time(self) -> u128 {
+        u128::from(self.bucket.rate) * u128::from(LATENCY) / 1000
+    }
+
+    fn unbounded_queue(self) -> u128 {
+        self.in_time() + u128::from(self.bucket.burst)
     }
 
     pub(super) fn tbf(self) -> Tbf {
@@ -166,5 +187,24 @@ impl Shaped {
                 Err(CniError::invalid(&format!("{place}shapedSubnets"), msg))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A burst counted in full: 2^31 - 1 bits, which the kubelet asks for, let 268 MB wait on each side, and the largest one 4 GiB.
+    #[test]
+    fn a_queue_is_bounded_whatever_the_burst_is() {
+        let queue = |rate: u64, burst: u32| Limit { key: "ingressBurst", bucket: Bucket { rate, burst } }.queue();
+        assert_eq!(queue(1_000_000, 100_000), 125_000, "as the reference plugin");
+        assert_eq!(queue(125_000, i32::MAX as u32 / 8), 16 << 20);
+        assert_eq!(queue(125_000, u32::MAX - 1), 16 << 20);
+        // 10 Gbit/s in 25 ms.
+        assert_eq!(queue(1_250_000_000, u32::MAX - 1), 31_250_000);
+        assert_eq!(queue(u64::MAX, u32::MAX - 1), 64 << 20);
+        let kubelets = Limit { key: "ingressBurst", bucket: Bucket { rate: 125_000, burst: 268_435_455 } };
+        assert!(kubelets.is_queue(16 << 20) && kubelets.is_queue(268_438_580) && !kubelets.is_queue(268_435_455));
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn ingress_unchanged(netlink: &mut Netlink, outer: &Link, conf: &Conf
             Some(class) => bucket_unchanged(&outer.name, limit, class.bucket)?,
         }
         match netlink.class_qdisc(outer.index, CLASS).map_err(internal)?.and_then(|q| q.root) {
-            Some(SeenRoot::Bfifo { limit: queue }) => queue_unchanged(&outer.name, queue, limit.queue())?,
+            Some(SeenRoot::Bfifo { limit: queue }) => queue_unchanged(&outer.name, limit, queue)?,
             _ => return Err(verify::changed(&outer.name, "the queue of its class 1:1 is gone, a bfifo")),
         }
     }
@@ -134,9 +134,9 @@ pub(super) fn egress_unchanged(netlink: &mut Netlink, outer: &Link, ifb: &Link, 
 fn root_unchanged(netlink: &mut Netlink, link: &Link, limit: Limit, wanted: Root) -> Result<(), CniError> {
     let found = netlink.root_qdisc(link.index).map_err(internal)?;
     match (found.as_ref().and_then(|q| q.root), wanted) {
-        (Some(SeenRoot::Tbf { limit: queue, bucket }), Root::Tbf(tbf)) => {
+        (Some(SeenRoot::Tbf { limit: queue, bucket }), Root::Tbf(_)) => {
             bucket_unchanged(&link.name, limit, bucket)?;
-            queue_unchanged(&link.name, queue, tbf.limit)
+            queue_unchanged(&link.name, limit, queue)
         }
         (Some(SeenRoot::Htb { default: found }), Root::Htb { default }) if found == default => Ok(()),
         _ => {
@@ -146,10 +146,10 @@ fn root_unchanged(netlink: &mut Netlink, link: &Link, limit: Limit, wanted: Root
     }
 }
 
-fn queue_unchanged(name: &str, found: u32, wanted: u32) -> Result<(), CniError> {
-    match found == wanted {
+fn queue_unchanged(name: &str, limit: Limit, found: u32) -> Result<(), CniError> {
+    match limit.is_queue(found) {
         true => Ok(()),
-        false => Err(verify::changed(name, format!("Limit doesn't match: {found} bytes may be queued, not {wanted}"))),
+        false => Err(verify::changed(name, format!("Limit doesn't match: {found} bytes may be queued, not {}", limit.queue()))),
     }
 }
 

@@ -152,6 +152,13 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "the last digits of a burst",
         "the kernel is told bytes, not microseconds",
     ),
+    e(
+        BANDWIDTH,
+        "a runtime's burst at a low rate",
+        "after ADD | host qdisc tbf of * | options.limit | *",
+        "how much may wait",
+        "what waits takes the host's memory",
+    ),
     e(BANDWIDTH, "nothing at all", "ADD | answer | *", "ADD without a result before it", "the reference crashes"),
     e(
         BANDWIDTH,
