@@ -401,7 +401,7 @@ fn what_iptables_refuses_is_undone_and_named() {
         let words = Words::new(kind);
         let cases = [
             // IPv4 was changed by then.
-            (json!({"conditionsV6": ["-d", "nowhere.invalid"]}), 7, "nowhere.invalid"),
+            (json!({"conditionsV6": ["--frobnicate"]}), 7, "unknown option \"--frobnicate\""),
             (json!({"conditionsV4": ["--frobnicate"]}), 7, "unknown option \"--frobnicate\""),
             (json!({"conditionsV4": ["-s", "192.0.2.9\n-A OUTPUT -j ACCEPT"]}), 7, "must not have control characters"),
             (json!({"externalSetMarkChain": "NOT-THERE"}), 7, "NOT-THERE"),
@@ -418,6 +418,15 @@ fn what_iptables_refuses_is_undone_and_named() {
             (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is not an iptables match"),
             (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is not an iptables match"),
             (json!({"conditionsV6": ["-m", "tcp", "--version"]}), 7, "\"--version\" is not an iptables match"),
+            // It would wait for the name's servers, with the lock that every program of the node needs for its own rules.
+            (json!({"conditionsV6": ["-d", "nowhere.invalid"]}), 7, "conditionsV6: \"nowhere.invalid\" of \"-d\" is not an address"),
+            (json!({"conditionsV4": ["-snowhere.invalid"]}), 7, "\"nowhere.invalid\" of \"-snowhere.invalid\" is not an address"),
+            (json!({"conditionsV4": ["-s", "192.0.2.9,nowhere.invalid"]}), 7, "\"192.0.2.9,nowhere.invalid\" of \"-s\""),
+            (json!({"conditionsV4": ["!", "--sou", "nowhere.invalid"]}), 7, "of \"--sou\" is not an address or a network of IPv4"),
+            (json!({"conditionsV4": ["--dst=nowhere.invalid/24"]}), 7, "\"nowhere.invalid/24\" of \"--dst=nowhere.invalid/24\""),
+            (json!({"conditionsV4": ["-m", "conntrack", "--ctorigsrc", "nowhere.invalid"]}), 7, "of \"--ctorigsrc\" is not an address"),
+            (json!({"conditionsV4": ["-s"]}), 7, "\"\" of \"-s\" is not an address"),
+            (json!({"conditionsV4": ["-s", "fd00::1"]}), 7, "\"fd00::1\" of \"-s\" is not an address or a network of IPv4"),
             // They hold, or nothing is published.
             (json!({"backend": "iptables", "conditionsV4": ["", "-s", OUTSIDE4]}), 7, "iptables"),
             (json!({"backend": "iptables", "conditionsV4": ["", "ip saddr 192.0.2.9"]}), 7, "nftables-specific options [conditionsV4]"),

@@ -49,7 +49,7 @@ pub(super) struct Wanted {
     /// Chains that others use as well, and what they need: nothing is taken away from them while somebody uses them.
     shared: Vec<(&'static str, Rule, Place)>,
     entries: Vec<Rule>,
-    /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`, or a name of many addresses.
+    /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`.
     conditional: bool,
     rules: Vec<Rule>,
 }

@@ -37,6 +37,27 @@ const OF_PROGRAM: [&str; 22] = [
     "zero",
 ];
 
+/// Options of `iptables` and of its matches for which it takes the name of a machine in place of an address (`XTTYPE_HOST`,
+/// `XTTYPE_HOSTMASK`).
+const OF_ADDRESSES: [&str; 15] = [
+    "source",
+    "src",
+    "destination",
+    "dst",
+    // `conntrack`, `policy`, `recent`, `ipvs`, `srh`.
+    "ctorigsrc",
+    "ctorigdst",
+    "ctreplsrc",
+    "ctrepldst",
+    "tunnel-src",
+    "tunnel-dst",
+    "mask",
+    "vaddr",
+    "srh-psid",
+    "srh-nsid",
+    "srh-lsid",
+];
+
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Keys {
@@ -202,7 +223,8 @@ impl Backend {
         }
         if iptables {
             let [v4, v6] = conditions;
-            return Ok(Backend::Iptables(Words { conditions_v4: said(v4)?, conditions_v6: said(v6)?, marks }));
+            let (conditions_v4, conditions_v6) = (said(Family::V4, v4)?, said(Family::V6, v6)?);
+            return Ok(Backend::Iptables(Words { conditions_v4, conditions_v6, marks }));
         }
         let [v4, v6] = conditions;
         Ok(Backend::Nftables([understood(Family::V4, v4)?, understood(Family::V6, v6)?]))
@@ -225,12 +247,22 @@ fn syntax(conditions: &[String]) -> Option<bool> {
     Some(matches!(first, '-' | '!'))
 }
 
-/// Words of iptables, none of which is for the program itself.
-fn said((key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError> {
-    match conditions.iter().find(|word| is_for_program(word)) {
-        None if syntax(conditions).is_some() => Ok(conditions.clone()),
-        None => Ok(Vec::new()),
-        Some(word) => Err(CniError::invalid(key, format!("{word:?} is not an iptables match: it is a command or a value"))),
+/// Words of iptables, none of which is for the program itself, and none a name that it would have to look up.
+fn said(family: Family, (key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError> {
+    if let Some(word) = conditions.iter().find(|word| is_for_program(word)) {
+        return Err(CniError::invalid(key, format!("{word:?} is not an iptables match: it is a command or a value")));
+    }
+    if syntax(conditions).is_none() {
+        return Ok(Vec::new());
+    }
+    let next = conditions.iter().skip(1).map(String::as_str).chain([""]);
+    match conditions.iter().zip(next).find_map(|(word, next)| Some((word, not_an_address(word, next, family)?))) {
+        None => Ok(conditions.clone()),
+        Some((option, value)) => {
+            let family = if family == Family::V4 { "IPv4" } else { "IPv6" };
+            let why = "iptables would look a name up while other programs wait for its lock; write the addresses";
+            Err(CniError::invalid(key, format!("{value:?} of {option:?} is not an address or a network of {family}: {why}")))
+        }
     }
 }
 
@@ -248,6 +280,30 @@ fn is_for_program(word: &str) -> bool {
         Some('s' | 'd' | 'i' | 'o' | 'p' | 'm') => false,
         Some(_) => word != "-f",
     }
+}
+
+/// The value of an option for addresses, in the same word or the next one, if it is anything else.
+fn not_an_address<'w>(word: &'w str, next: &'w str, family: Family) -> Option<&'w str> {
+    let value = match word.strip_prefix("--") {
+        Some(long) => {
+            let (name, value) = long.split_once('=').unwrap_or((long, next));
+            // A long name may be cut short (`getopt_long`).
+            OF_ADDRESSES.iter().any(|of_addresses| of_addresses.starts_with(name)).then_some(value)?
+        }
+        None => match word.strip_prefix("-s").or_else(|| word.strip_prefix("-d"))? {
+            "" => next,
+            value => value,
+        },
+    };
+    value.split(',').any(|one| !is_address(one, family)).then_some(value)
+}
+
+/// Whether it is an address with or without a mask, which is a number of bits or an address.
+fn is_address(text: &str, family: Family) -> bool {
+    let is_of_family = |text: &str| text.parse::<IpAddr>().is_ok_and(|address| Family::of(address) == family);
+    let bits = if family == Family::V4 { 32 } else { 128 };
+    let is_mask = |text: &str| is_of_family(text) || text.parse::<u8>().is_ok_and(|mask| mask <= bits);
+    text.split_once('/').map_or_else(|| is_of_family(text), |(address, mask)| is_of_family(address) && is_mask(mask))
 }
 
 // === impl Words ===
