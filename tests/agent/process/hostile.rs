@@ -159,6 +159,9 @@ fn what_is_the_nodes_own() {
         "link add tunnel0 type vxlan id 7 local 192.0.2.10 dstport 4790",
         // The host's end of a pod's pair, as another program makes it.
         "link add lxc0 type veth peer name eth0 netns elsewhere",
+        // Where the node's DNS server is reached.
+        "link add local-dns type veth peer name local-dns1",
+        "addr add 169.254.25.10/32 dev local-dns",
     ] {
         node.host.sh("", &format!("ip {words}"));
     }
@@ -197,6 +200,11 @@ fn what_is_the_nodes_own() {
         ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from the node"),
         ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from the node"),
         ("pair", network(json!({"type": "host-device", "device": "lxc0"})), "takes lxc0, which leads to a pod, away from the node"),
+        (
+            "link-local",
+            network(json!({"type": "host-device", "device": "local-dns"})),
+            "takes local-dns, which has the node's address 169.254.25.10",
+        ),
         ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is not hardware"),
         (
             "mtu",

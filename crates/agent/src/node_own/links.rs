@@ -3,10 +3,11 @@
 //! ```text
 //!   default routes of all tables, every next hop --+
 //!   the way to the API server ---------------------+--> links, and what they stand on: ports of a bond or bridge, parents of a VLAN
-//!   addresses, but those of bridges ---------------+
+//!   addresses -------------------------------------+
 //! ```
 //!
-//! A bridge has an address as its pods' gateway. The uplink's bridge is known by the routes that lead over it.
+//! A bridge has an address as its pods' gateway, so that it is not needed for it, but what stands below is. The uplink's bridge is known
+//! by the routes that lead over it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,9 +47,18 @@ pub(super) fn needed(
     servers: &[IpAddr],
 ) -> Result<BTreeMap<u32, Need>, ReadError> {
     let addresses: Vec<(u32, IpAddr)> = addresses.iter().map(|one| (one.index, one.net.addr())).collect();
-    let has_none = |index: u32| links.iter().any(|link| link.index == index && (link.is("bridge") || link.is("vrf")));
-    let own = addresses.iter().filter(|(index, address)| is_global(*address) && !has_none(*index));
-    let mut needed: BTreeMap<u32, Need> = own.map(|(index, address)| (*index, Need::Address(*address))).collect();
+    let of = |index: u32| links.iter().find(|link| link.index == index);
+    // A program of the node may be reached at an address of a link alone, as its DNS server is. Hosts' ends of pods' pairs have such ones.
+    let is_of_program = |index: u32, address: IpAddr| {
+        let is_v4 = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+        is_v4 && of(index).is_some_and(|link| !leads_to_pod(link, routes))
+    };
+    // One that is valid elsewhere, too, is the better one to name.
+    let global = addresses.iter().filter(|(_, address)| is_global(*address));
+    let addressed = addresses.iter().filter(|(index, address)| is_of_program(*index, *address)).chain(global);
+    let addressed = addressed.map(|(index, address)| (*index, Need::Address(*address)));
+    let (bridges, mut needed): (BTreeMap<u32, Need>, BTreeMap<u32, Need>) =
+        addressed.partition(|(index, _)| of(*index).is_some_and(|link| link.is("bridge") || link.is("vrf")));
     let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
     let mut uplinks: Vec<u32> = defaults.flat_map(|route| route.ways()).filter_map(|(_, oif)| oif).collect();
     for server in servers.iter().map(IpAddr::to_canonical).filter(|server| !server.is_loopback()) {
@@ -61,6 +71,11 @@ pub(super) fn needed(
     }
     needed.extend(uplinks.into_iter().map(|index| (index, Need::Uplink)));
     add_below(&mut needed, links);
+    let mut below = bridges.clone();
+    add_below(&mut below, links);
+    for (index, need) in below.into_iter().filter(|(index, _)| !bridges.contains_key(index)) {
+        needed.entry(index).or_insert(need);
+    }
     Ok(needed)
 }
 
@@ -87,6 +102,10 @@ const TUNNELS: &[&str] = &[
     "tun",
 ];
 
+const A_TUNNEL: &str = "a tunnel";
+
+const TO_A_POD: &str = "which leads to a pod";
+
 /// To what a link belongs that may not be moved into a pod, in words: a bridge or switch of which it is a port, a tunnel, a pod to which
 /// its other end or a route leads.
 pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Option<String> {
@@ -94,14 +113,27 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
         let name = links.iter().find(|other| other.index == master).map_or("another link", |other| other.name.as_str());
         return Some(format!("a port of {name}"));
     }
-    if TUNNELS.iter().any(|kind| link.is(kind)) {
-        return Some("a tunnel".to_owned());
+    if is_tunnel(link) {
+        return Some(A_TUNNEL.to_owned());
     }
     if link.is("ifb") {
         return Some("which shapes the traffic of another link".to_owned());
     }
-    let leads_away = || link.link_netnsid.is_some() || link.group != 0 || lead_to_one(routes).any(|oif| oif == link.index);
-    (link.is("netkit") || link.is("veth") && leads_away()).then(|| "which leads to a pod".to_owned())
+    leads_to_pod(link, routes).then(|| TO_A_POD.to_owned())
+}
+
+fn is_tunnel(link: &Link) -> bool {
+    TUNNELS.iter().any(|kind| link.is(kind))
+}
+
+/// Whether it is the host's end of a pod's pair.
+fn leads_to_pod(link: &Link, routes: &[Route]) -> bool {
+    link.is("netkit") || link.is("veth") && (link.link_netnsid.is_some() || is_known_to_lead_to_pod(link, routes))
+}
+
+/// Whether more than its other end's namespace says so: the group that our own have, or a route to a single address.
+fn is_known_to_lead_to_pod(link: &Link, routes: &[Route]) -> bool {
+    link.group != 0 || lead_to_one(routes).any(|oif| oif == link.index)
 }
 
 /// The links over which routes lead to a single address that is behind them.
@@ -192,11 +224,12 @@ mod tests {
         ip route add default metric 600 nexthop via 192.0.4.1 dev up2 onlink nexthop via 192.0.5.1 dev up3 onlink
         ip route add default dev up4 table 100
         ip addr add 198.51.100.5/24 dev up5
-        ip route add 203.0.113.6 dev up6
+        ip route add 203.0.113.6 dev up6; ip addr add 169.254.1.1/32 dev up6
+        ip addr add 169.254.25.10/32 dev up7
         ip link add pods0 type bridge; ip link set pods0 up; ip addr add 10.244.0.1/24 dev pods0
         ip link add uplink0 type bridge; ip link set uplink0 up; ip -6 route add default dev uplink0 metric 2000
         ip tuntap add port0 mode tap; ip link set port0 master uplink0
-        ip link add pod7 type veth peer name pod7end; ip link set pod7 master uplink0
+        ip link add pod7 type veth peer name pod7end; ip link set pod7 master uplink0; ip addr add 127.0.0.2/8 dev pod7end
         ip link property add dev up1 altname enp1s0f1np1
         ip link set up1 address 52:54:00:12:34:56";
 
@@ -228,10 +261,32 @@ mod tests {
                 let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();
                 told.into_iter().map(|text| text.replace(", the node's uplink", "")).collect::<Vec<_>>()
             };
-            let up5 = "up5, which has the node's address 198.51.100.5";
-            assert_eq!(told(None), ["up0", "up1", "up2", "up3", "up4", up5, "uplink0", "port0"]);
-            assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", "up4", up5, "up6", "uplink0", "port0"]);
-            assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", "up4", "up5", "uplink0", "port0"]);
+            let (up5, up7) = ("up5, which has the node's address 198.51.100.5", "up7, which has the node's address 169.254.25.10");
+            assert_eq!(told(None), ["up0", "up1", "up2", "up3", "up4", up5, up7, "uplink0", "port0"]);
+            assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", "up4", up5, "up6", up7, "uplink0", "port0"]);
+            assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", "up4", "up5", up7, "uplink0", "port0"]);
+        });
+    }
+
+    /// The NIC below a VLAN that is a port of a bridge with the node's address was moved into a pod.
+    #[test]
+    fn what_stands_below_a_bridge_with_an_address_is_needed() {
+        within(|netlink| {
+            let (mut links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
+            let bridge = links.iter().find(|link| link.name == "pods0").unwrap().clone();
+            let model = links.iter().find(|link| link.name == "up6").unwrap().clone();
+            for (name, kind, parent, master, index) in
+                [("eth1", None, None, None, 1001), ("eth1.100", Some("vlan"), Some(1001), Some(bridge.index), 1002)]
+            {
+                let mut link = model.clone();
+                (link.name, link.kind, link.index) = (name.to_owned(), kind.map(str::to_owned), index);
+                (link.parent, link.master) = (parent, master);
+                links.push(link);
+            }
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            let address = Need::Address("10.244.0.1".parse().unwrap());
+            assert_eq!([1001, 1002, bridge.index].map(|index| needed.get(&index).copied()), [Some(address), Some(address), None]);
         });
     }
 
