@@ -186,6 +186,17 @@ impl<'a> ThisNode<'a> {
         Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, links::belongs_to(link, links, routes)?))))
     }
 
+    /// The same for a link on which a pod's interface is to stand: the end of another pod's pair, or a tunnel.
+    fn parent_link(&self, device: &str) -> Result<Option<String>, &str> {
+        let meant: Vec<&Link> = self.links()?.iter().filter(|link| links::is_meant(link, device)).collect();
+        if meant.is_empty() {
+            return Ok(None);
+        }
+        let (needed, routes) = (self.needed()?, self.routes()?);
+        let why = |link: &Link| links::is_no_parent(link, routes, needed.get(&link.index).copied());
+        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, why(link)?))))
+    }
+
     /// The routes of the host, of all tables; else why they cannot be read.
     pub(crate) fn routes(&self) -> Result<&[linux::Route], &str> {
         let read = || {
@@ -375,6 +386,10 @@ impl NodeOwn for ThisNode<'_> {
 
     fn moved(&self, device: &str) -> Option<String> {
         self.moved_link(device).unwrap_or_else(|e| Some(format!("{device}, which may belong to another program ({e})")))
+    }
+
+    fn no_parent(&self, device: &str) -> Option<String> {
+        self.parent_link(device).unwrap_or_else(|e| Some(format!("{device}, which may belong to another pod ({e})")))
     }
 
     fn default_route(&self) -> Option<String> {

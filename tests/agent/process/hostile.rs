@@ -205,6 +205,8 @@ fn what_is_the_nodes_own() {
             network(json!({"type": "host-device", "device": "local-dns"})),
             "takes local-dns, which has the node's address 169.254.25.10",
         ),
+        ("on-pair", network(json!({"type": "macvlan", "master": "lxc0"})), "puts its pods' interfaces on lxc0, which leads to a pod"),
+        ("on-tunnel", network(json!({"type": "vlan", "master": "tunnel0", "vlanId": 5})), "puts its pods' interfaces on tunnel0, a tunnel"),
         ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is not hardware"),
         (
             "mtu",

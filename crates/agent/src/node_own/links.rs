@@ -122,6 +122,18 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
     leads_to_pod(link, routes).then(|| TO_A_POD.to_owned())
 }
 
+/// Why no pod's interface may stand on a link, in words: a pod there would send and receive as another pod does, or past what encloses the
+/// node's own packets. `need`: what the node needs it for.
+pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>) -> Option<&'static str> {
+    let leads = match need {
+        // It is one end of a pair where the node is a container itself, and so is every link with an address of the node.
+        Some(Need::Uplink) => return None,
+        Some(Need::Address(_)) if link.is("veth") => is_known_to_lead_to_pod(link, routes),
+        _ => leads_to_pod(link, routes),
+    };
+    if is_tunnel(link) { Some(A_TUNNEL) } else { leads.then_some(TO_A_POD) }
+}
+
 fn is_tunnel(link: &Link) -> bool {
     TUNNELS.iter().any(|kind| link.is(kind))
 }
@@ -287,6 +299,34 @@ mod tests {
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
             let address = Need::Address("10.244.0.1".parse().unwrap());
             assert_eq!([1001, 1002, bridge.index].map(|index| needed.get(&index).copied()), [Some(address), Some(address), None]);
+        });
+    }
+
+    /// Of a node that is a container itself, the uplink is one end of a pair as well.
+    #[test]
+    fn no_interface_stands_on_the_end_of_a_pods_pair_or_on_a_tunnel() {
+        within(|netlink| {
+            let (mut links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
+            let model = links.iter().find(|link| link.name == "end1").unwrap().clone();
+            links.iter_mut().filter(|link| ["up0", "up5"].contains(&link.name.as_str())).for_each(|link| link.link_netnsid = Some(3));
+            for (name, kind, netnsid, group) in [
+                ("cali2", "veth", Some(3), 0),
+                ("veth2", "veth", None, 7),
+                ("nk1", "netkit", None, 0),
+                ("flannel.1", "vxlan", None, 0),
+                ("bond0", "bond", None, 0),
+                ("eth1.5", "vlan", None, 0),
+            ] {
+                let mut link = model.clone();
+                (link.name, link.kind, link.index) = (name.to_owned(), Some(kind.to_owned()), 1000 + u32::try_from(links.len()).unwrap());
+                (link.link_netnsid, link.group) = (netnsid, group);
+                links.push(link);
+            }
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            let told = links.iter().filter(|link| is_no_parent(link, &routes, needed.get(&link.index).copied()).is_some());
+            let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
+            assert_eq!(told, ["up6", "cali2", "veth2", "nk1", "flannel.1"]);
         });
     }
 

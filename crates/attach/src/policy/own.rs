@@ -37,6 +37,9 @@ pub trait NodeOwn: fmt::Debug {
     /// The interface that belongs to a switch, a tunnel or a pod of the node, if `device` is one: no pod is given it.
     fn moved(&self, device: &str) -> Option<String>;
 
+    /// The interface, if `device` is the end of another pod's pair or a tunnel of the node: no pod's interface stands on it.
+    fn no_parent(&self, device: &str) -> Option<String>;
+
     /// The interface of the node's default route.
     fn default_route(&self) -> Option<String>;
 
@@ -162,6 +165,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in uses.taken.iter().chain(named) {
         let taken = |link| format!("definition {definition} takes {link}, away from the node ({})", one.place);
         all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(taken));
+    }
+    for one in uses.parents.iter().filter(|one| one.what != DEFAULT_ROUTE) {
+        let stands = |link| format!("definition {definition} puts its pods' interfaces on {link} ({})", one.place);
+        all.extend(own.no_parent(&one.what).map(stands));
     }
     for one in &uses.readdressed {
         let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);

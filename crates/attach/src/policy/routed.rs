@@ -329,6 +329,10 @@ mod tests {
             None
         }
 
+        fn no_parent(&self, _: &str) -> Option<String> {
+            None
+        }
+
         fn uplink(&self, _: &str) -> Option<String> {
             None
         }

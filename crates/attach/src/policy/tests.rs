@@ -444,6 +444,10 @@ impl NodeOwn for Node {
         None
     }
 
+    fn no_parent(&self, device: &str) -> Option<String> {
+        (device == "cali1").then(|| "cali1, which leads to a pod".to_owned())
+    }
+
     fn uplink(&self, device: &str) -> Option<String> {
         ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0, the node's uplink".to_owned())
     }
@@ -549,6 +553,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
             "takes cni0, the bridge of the node's default network, away from the node",
         ),
         (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
+        (r#"{"type":"macvlan","master":"cali1"}"#, "puts its pods' interfaces on cali1, which leads to a pod (plugins[0].master)"),
+        (r#"{"type":"ipvlan","Master":"cali1","mode":"l3"}"#, "puts its pods' interfaces on cali1"),
+        (r#"{"type":"vlan","master":"cali1","vlanId":5}"#, "puts its pods' interfaces on cali1"),
         (r#"{"type":"bridge","mtu":1279}"#, "changes the MTU of cni0, the bridge of the node's default network (plugins[0].bridge, mtu)"),
         (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
         (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
@@ -588,6 +595,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
     for plugins in [
         r#"{"type":"macvlan","master":"eth0"}"#,
         r#"{"type":"ipvlan"}"#,
+        r#"{"type":"macvlan","master":"cali1","linkInContainer":true}"#,
         r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#,
         r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,

@@ -44,6 +44,8 @@ pub struct Uses {
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
     pub(crate) taken: Vec<Use>,
+    /// Devices on which interfaces of pods stand.
+    pub(crate) parents: Vec<Use>,
     /// Bridges that lose an address for another one.
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
@@ -255,6 +257,7 @@ impl Uses {
         match kind {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
+            "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             "bridge" => {
                 let is_set = |value: &Value| match value {
                     Value::Bool(on) => *on,
