@@ -22,8 +22,10 @@ use crate::node_traffic::{is_metadata, nameservers};
 
 mod links;
 mod listeners;
+mod virtual_servers;
 
 use links::Need;
+use virtual_servers::VirtualServer;
 
 /// Addresses that nobody has at home (root servers of the DNS): the way to them is that to the rest of the world.
 const ELSEWHERE: [IpAddr; 2] =
@@ -41,6 +43,7 @@ pub(crate) struct ThisNode<'a> {
     /// With the links over which they are.
     pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
     pub(crate) routed: OnceCell<Vec<(IpNet, String)>>,
+    virtual_servers: OnceCell<Result<Vec<VirtualServer>, String>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -139,6 +142,7 @@ impl<'a> ThisNode<'a> {
             nameservers: OnceCell::new(),
             next_hops: OnceCell::new(),
             routed: OnceCell::new(),
+            virtual_servers: OnceCell::new(),
             given,
             services,
             servers,
@@ -270,23 +274,56 @@ impl<'a> ThisNode<'a> {
     }
 
     /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
-    /// the addresses of Services.
-    fn published(&self, ip: Option<IpAddr>) -> Option<String> {
-        if let Some(ip) = ip.filter(|ip| !ip.to_canonical().is_unspecified()) {
-            return self.of_cluster(ip).map(|whose| format!("at {ip}, {whose}"));
+    /// the addresses of Services, and takes their connections at the node's own addresses.
+    fn published(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
+        let ip = ip.map(|ip| ip.to_canonical());
+        if let Some(ip) = ip.filter(|ip| !ip.is_unspecified())
+            && let Some(whose) = self.of_cluster(ip)
+        {
+            return Some(format!("at {ip}, {whose}"));
         }
-        if self.services.is_empty() {
-            return None;
+        let of_services = match self.addresses_of_services() {
+            Ok(addresses) => addresses,
+            Err(e) => return Some(format!("which may be a Service's ({e})")),
+        };
+        let also = of_services.iter().find(|(address, _)| match ip {
+            Some(ip) if !ip.is_unspecified() => ip == *address,
+            Some(ip) => ip.is_ipv4() == address.is_ipv4(),
+            None => true,
+        });
+        if let Some((service, link)) = also {
+            let at = if ip == Some(*service) { "at" } else { "also at" };
+            return Some(format!("{at} {service}, a Service's address that the node has on {link} (IPVS): name another one in \"hostIP\""));
         }
-        let is_of_family = |address: &IpAddr| ip.is_none_or(|ip| ip.to_canonical().is_ipv4() == address.is_ipv4());
-        match self.addresses() {
-            Ok(addresses) => {
-                let mut own = addresses.iter().map(|address| address.net.addr()).filter(is_of_family);
-                let service = own.find(|address| self.services.iter().any(|range| range.contains(address)))?;
-                Some(format!("also at {service}, a Service's address that the node has (IPVS): name another one in \"hostIP\""))
+        match self.virtual_servers.get_or_init(virtual_servers::all) {
+            Ok(servers) => {
+                let server = servers.iter().find(|server| server.is_at(port, protocol, ip))?;
+                Some(format!("at {}, where IPVS takes it for a Service: choose another port", server.address))
             }
             Err(e) => Some(format!("which may be a Service's ({e})")),
         }
+    }
+
+    /// The addresses of the links that have those of Services, with the link's name; of the uplink only Services'. Among them are those that
+    /// are in no range of Services: of load balancers, and external ones.
+    fn addresses_of_services(&self) -> Result<Vec<(IpAddr, &str)>, &str> {
+        let is_service = |address: IpAddr| self.services.iter().any(|range| range.contains(&address));
+        let addresses = self.addresses()?;
+        let has = |link: &Link| {
+            virtual_servers::LINKS.contains(&link.name.as_str())
+                || addresses.iter().any(|one| one.index == link.index && is_service(one.net.addr()))
+        };
+        let links: Vec<&Link> = self.links()?.iter().filter(|link| has(link)).collect();
+        if links.is_empty() {
+            return Ok(Vec::new());
+        }
+        let needed = self.needed()?;
+        let is_shared = |index: u32| needed.get(&index) == Some(&Need::Uplink);
+        let of = |one: &linux::Address| {
+            let (link, address) = (links.iter().find(|link| link.index == one.index)?, one.net.addr());
+            (is_service(address) || links::is_global(address) && !is_shared(link.index)).then_some((address, link.name.as_str()))
+        };
+        Ok(addresses.iter().filter_map(of).collect())
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -482,7 +519,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        listeners::who(port, protocol, ip).or_else(|| self.published(ip))
+        listeners::who(port, protocol, ip).or_else(|| self.published(port, protocol, ip))
     }
 }
 
@@ -516,5 +553,24 @@ mod tests {
             assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
         }
         assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
+    }
+
+    /// Nobody listens on a NodePort that IPVS takes, and kube-proxy's link has the addresses of load balancers besides.
+    #[test]
+    fn ports_that_ipvs_takes_for_services() {
+        let mut host = Host::here(plugin::Dirs::default());
+        let node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+        node.links.set(Ok(Vec::new())).unwrap();
+        node.addresses.set(Ok(Vec::new())).unwrap();
+        node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
+        let published =
+            |port, protocol, ip: &str| node.published(port, protocol, Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()));
+        for ip in ["", "0.0.0.0", "192.168.1.20", "::ffff:192.168.1.20"] {
+            let says = "at 192.168.1.20, where IPVS takes it for a Service: choose another port";
+            assert_eq!(published(31281, Protocol::Tcp, ip).as_deref(), Some(says), "{ip}");
+        }
+        assert_eq!(published(31281, Protocol::Tcp, "192.168.1.21"), None);
+        assert_eq!(published(31281, Protocol::Udp, ""), None);
+        assert_eq!(published(31282, Protocol::Tcp, ""), None);
     }
 }

@@ -256,6 +256,12 @@ fn ports_at_the_addresses_of_services() {
         refused(name, ip, "also at 10.96.0.10, a Service's address that the node has");
     }
     allowed("there", "192.168.1.20");
+    // What load balancers have is in no range of Services.
+    node.host.sh("", "ip link add kube-ipvs0 type veth peer name ipvs1");
+    node.host.sh("", "ip addr add 10.96.0.11/32 dev kube-ipvs0");
+    node.host.sh("", "ip addr add 203.0.113.7/32 dev kube-ipvs0");
+    refused("external", "203.0.113.7", "at 203.0.113.7, a Service's address that the node has on kube-ipvs0 (IPVS)");
+    allowed("still-there", "192.168.1.20");
 }
 
 /// Which address it is, only the result tells: neither the next plugin nor the next network runs after it.
