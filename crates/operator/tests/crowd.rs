@@ -3,6 +3,7 @@
 //! ```text
 //!   pods     nodes with a real store each, and a real watch of their own object: pods that come all at once
 //!   agents   nodes with the allocator alone, in memory: thousands of them, all of whose pods are replaced
+//!   stocks   the same nodes with stocks of a range's addresses, on a clock of their own: nothing twice, nothing kept, nothing left over
 //!   urgent   nodes that are new, one of which has pods that wait
 //! ```
 //!
@@ -17,8 +18,12 @@
 mod agents;
 #[path = "crowd/at_work.rs"]
 mod at_work;
+#[path = "crowd/node.rs"]
+mod node;
 #[path = "crowd/pods.rs"]
 mod pods;
+#[path = "crowd/stocks.rs"]
+mod stocks;
 #[path = "crowd/urgent.rs"]
 mod urgent;
 #[path = "crowd/world.rs"]
@@ -81,6 +86,33 @@ fn all_pods_of_five_thousand_nodes_are_replaced() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/netloom");
     assert!(program.is_file(), "{} is missing: run `make build`", program.display());
     run(agents::life(5_000, Some(&program)));
+}
+
+#[test]
+fn stocks_of_many_nodes_have_no_address_twice_and_go_back() {
+    run(stocks::waves(200));
+}
+
+#[test]
+#[ignore = "minutes, and gigabytes: make soak"]
+fn stocks_of_five_thousand_nodes_have_no_address_twice_and_go_back() {
+    run(stocks::waves(5_000));
+}
+
+#[test]
+fn as_many_pods_as_a_stocked_range_has_addresses() {
+    run(stocks::to_the_last_address(200));
+}
+
+#[test]
+#[ignore = "minutes, and gigabytes: make soak"]
+fn as_many_pods_of_five_thousand_nodes_as_a_stocked_range_has_addresses() {
+    run(stocks::to_the_last_address(5_000));
+}
+
+#[test]
+fn pods_of_a_range_within_one_that_others_stock() {
+    run(stocks::to_the_last_address_of_an_inner_range(200));
 }
 
 #[test]

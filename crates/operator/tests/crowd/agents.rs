@@ -1,24 +1,24 @@
 //! Thousands of nodes on one thread beside the operator's: the allocator of each in memory, one watch for all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use api::{NodeIpPoolSpec, NodeIpPoolStatus, Returning};
+use api::NodeIpPoolStatus;
 use cluster::Own;
 use futures::StreamExt;
-use http::Request;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use objects::Store;
-use pool::{Allocator, Ask, Block, Family, Key, Moment, State, Want};
-use serde_json::{Value, json};
+use pool::{Family, Key, State};
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::at_work::AtWork;
+use crate::node::{Held, Node, pod, write};
 use crate::world::{NodePool, POOL, node, quiet, store, until, writes};
 
 /// What the machine is given for it, though it does much else.
@@ -40,22 +40,6 @@ struct Progress {
     /// Blocks that nodes give back, and have in their spec yet.
     returning: usize,
 }
-
-/// One node.
-struct Node {
-    all: Allocator,
-    stocks: ipam::Stocks,
-    /// The object, as it was seen last.
-    seen: Option<(String, NodeIpPoolSpec, NodeIpPoolStatus)>,
-    pods: usize,
-    addressed: usize,
-    returning: usize,
-    /// A write is on its way.
-    writing: bool,
-}
-
-/// Who has an address, whatever any object says.
-type Held = HashMap<IpAddr, usize>;
 
 /// From no block to 110 pods on each node; then all pods are replaced, twice, by fewer and by more. The operator is in this process, or
 /// one of its own: this program.
@@ -129,9 +113,10 @@ async fn restart(store: &Store, before: AtWork, program: Option<&Path>) {
 async fn agents(store: Store, mut wanted: watch::Receiver<Vec<usize>>, progress: Arc<Mutex<Progress>>) {
     let client = store.client();
     let mut counts = wanted.borrow_and_update().clone();
-    let mut nodes: Vec<Node> = counts.iter().enumerate().map(|(number, pods)| Node::new(number, *pods)).collect();
+    let mut nodes: Vec<Node> = (0..counts.len()).map(|number| Node::new(number, &Family::ALL)).collect();
     let numbers: BTreeMap<String, usize> = (0..nodes.len()).map(|number| (node(number), number)).collect();
     let (mut held, mut generation) = (Held::new(), 0);
+    replace(&mut nodes, &counts, generation, &mut held);
     let mut events = watcher(Own::NodeIpPool.api::<NodePool>(client.clone()), Config::default()).default_backoff().boxed();
     let (done, mut written) = mpsc::unbounded_channel::<usize>();
     let mut writing = JoinSet::new();
@@ -154,12 +139,13 @@ async fn agents(store: Store, mut wanted: watch::Receiver<Vec<usize>>, progress:
                 let Ok(()) = changed else { return };
                 counts.clone_from(&wanted.borrow_and_update());
                 generation += 1;
-                nodes.iter_mut().enumerate().for_each(|(number, node)| node.replace(counts[number], &mut held));
+                replace(&mut nodes, &counts, generation, &mut held);
+                progress.lock().unwrap().addressed = 0;
                 (0..nodes.len()).collect()
             }
         };
         for number in due {
-            let Some((version, status)) = look(&mut nodes[number], number, generation, &mut held, &progress) else { continue };
+            let Some((version, status)) = look(&mut nodes[number], generation, &mut held, &progress) else { continue };
             nodes[number].writing = true;
             let (client, done) = (client.clone(), done.clone());
             writing.spawn(async move {
@@ -171,114 +157,29 @@ async fn agents(store: Store, mut wanted: watch::Receiver<Vec<usize>>, progress:
     }
 }
 
+/// All pods go; so many others come to each node.
+fn replace(nodes: &mut [Node], counts: &[usize], generation: usize, held: &mut Held) {
+    for (number, (node, count)) in nodes.iter_mut().zip(counts).enumerate() {
+        let before: Vec<Key> = node.addressed().cloned().collect();
+        before.iter().for_each(|pod| node.go(pod, held));
+        (0..*count).for_each(|n| node.come(pod(POOL, format!("{number}-{generation}-{n}"))));
+    }
+}
+
 /// One look at a node; what is to be written, over which version of its object.
-fn look(
-    node: &mut Node,
-    number: usize,
-    generation: usize,
-    held: &mut Held,
-    progress: &Mutex<Progress>,
-) -> Option<(String, NodeIpPoolStatus)> {
-    let (version, spec, seen) = node.seen.clone()?;
-    let before = (node.addressed, node.has_block(), node.returning);
-    let status = node.step(&spec, &seen, (number, generation), held);
+fn look(node: &mut Node, generation: usize, held: &mut Held, progress: &Mutex<Progress>) -> Option<(String, NodeIpPoolStatus)> {
+    let state = |node: &Node| {
+        let returning = node.blocks().filter(|(_, state)| *state == State::Frozen).count();
+        (node.addressed().count(), returning)
+    };
+    let before = state(node);
+    let said = node.step(Instant::now(), held)?;
+    let after = state(node);
     let mut progress = progress.lock().unwrap();
-    progress.addressed = progress.addressed + node.addressed - before.0;
-    progress.begun += usize::from(node.addressed > 0 && before.0 == 0 && generation == 0);
-    progress.returning = progress.returning + node.returning - before.2;
+    progress.addressed = progress.addressed + after.0 - before.0;
+    progress.begun += usize::from(after.0 > 0 && before.0 == 0 && generation == 0);
+    progress.returning = progress.returning + after.1 - before.1;
     let needs = |status: &NodeIpPoolStatus| -> Vec<(u64, u64)> { status.demand.iter().map(|d| (d.v4, d.v6)).collect() };
-    let same = needs(&status) == needs(&seen) && status.returning == seen.returning;
-    (!same && !node.writing).then_some((version, status))
-}
-
-async fn write(client: &kube::Client, number: usize, version: &str, status: &NodeIpPoolStatus) {
-    let steps = json!([
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": version}, {"op": "add", "path": "/status", "value": status},
-    ]);
-    let path = format!("{}/{}/status", Own::NodeIpPool.path(), node(number));
-    let request = Request::patch(path).header("content-type", "application/json-patch+json").body(steps.to_string().into_bytes());
-    // What was refused is looked at again, when the watch has brought what is there.
-    drop(client.request::<Value>(request.unwrap()).await);
-}
-
-// === impl Node ===
-
-impl Node {
-    fn new(number: usize, pods: usize) -> Node {
-        let all = Allocator::new(number as u64);
-        Node { all, stocks: ipam::Stocks::default(), seen: None, pods, addressed: 0, returning: 0, writing: false }
-    }
-
-    fn saw(&mut self, object: NodePool) {
-        let version = object.metadata.resource_version.unwrap();
-        self.seen = Some((version, object.spec, object.status.unwrap_or_default()));
-    }
-
-    /// All pods go; so many others will come.
-    fn replace(&mut self, pods: usize, held: &mut Held) {
-        let keys: Vec<Key> = self.all.leases().map(|lease| lease.key.clone()).collect();
-        for key in keys {
-            for leased in &self.all.lease(&key).unwrap().addresses {
-                assert!(held.remove(&leased.address).is_some());
-            }
-            self.all.release(&key, None, &Moment::default()).unwrap();
-        }
-        self.pods = pods;
-    }
-
-    fn has_block(&self) -> bool {
-        self.all.blocks(POOL, Family::V4).next().is_some()
-    }
-
-    /// Takes in what is granted, gives back what is too much, and gives addresses to all that wait.
-    fn step(&mut self, spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, of: (usize, usize), held: &mut Held) -> NodeIpPoolStatus {
-        for granted in ipam::node_grants(spec, &seen.returning).pools {
-            granted.apply(&mut self.all).unwrap();
-        }
-        self.all.settle(&Moment::default());
-        let asks: Vec<Ask> = (0..self.pods).map(|pod| ask(of, pod)).filter(|ask| self.all.lease(&ask.key).is_none()).collect();
-        for ask in &asks {
-            self.all.wait(ask);
-        }
-        self.stocks.look(&self.all, spec, Instant::now());
-        for surplus in ipam::surplus(&self.all, spec, &self.stocks) {
-            self.stop(&surplus);
-        }
-        for ask in &asks {
-            if self.all.reserve(ask, &Moment::default()).is_err() {
-                break;
-            }
-            self.all.stop_waiting(&ask.key);
-            for leased in &self.all.lease(&ask.key).unwrap().addresses {
-                assert_eq!(held.insert(leased.address, of.0), None, "{} is node {}'s as well", leased.address, of.0);
-            }
-        }
-        self.addressed = self.all.leases().count();
-        let returning = self.frozen();
-        self.returning = returning.len();
-        NodeIpPoolStatus { demand: ipam::node_demand(&self.all, spec, &self.stocks), returning, ..NodeIpPoolStatus::default() }
-    }
-
-    /// The highest first: addresses are taken from the lowest.
-    fn stop(&mut self, surplus: &ipam::Surplus) {
-        let active = self.all.blocks(POOL, surplus.family).filter(|(_, state)| *state == State::Active);
-        let blocks: Vec<Block> = active.map(|(block, _)| block.clone()).collect();
-        let mut left = surplus.addresses;
-        for block in blocks.iter().rev() {
-            if block.run.count() <= left && self.all.freeze(POOL, block.run, &Moment::default()).is_ok() {
-                left -= block.run.count();
-            }
-        }
-    }
-
-    fn frozen(&self) -> Vec<Returning> {
-        let blocks = Family::ALL.into_iter().flat_map(|family| self.all.blocks(POOL, family));
-        blocks.filter(|(_, state)| *state == State::Frozen).map(|(block, _)| ipam::returning(block)).collect()
-    }
-}
-
-fn ask((node, generation): (usize, usize), pod: usize) -> Ask {
-    let key = Key { network: POOL.to_owned(), container: format!("{node}-{generation}-{pod}"), ifname: "eth0".to_owned() };
-    let wants = Family::ALL.map(|family| Want { pool: POOL.to_owned(), family, address: None }).to_vec();
-    Ask { key, pod: None, claim: None, wants }
+    let same = needs(&said.status) == needs(&said.seen) && said.status.returning == said.seen.returning;
+    (!same && !node.writing).then_some((said.version, said.status))
 }
