@@ -52,8 +52,8 @@ simulate: ## a million steps of pools' lives with kills and power cuts, by chanc
 	scripts/simulate.sh
 
 MINUTES = 120
-soak: build setup peers ## 5,000 nodes' addresses and a million simulated steps once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
-	scripts/crowd.sh all_pods_of_five_thousand_nodes_are_replaced
+soak: build setup peers ## 5,000 nodes' addresses and a million simulated steps once, then a cluster's addresses for two hours, and kills, hostile input and fuzz targets as long (MINUTES=600)
+	scripts/crowd.sh of_five_thousand_nodes
 	scripts/simulate.sh
 	scripts/soak.sh $(MINUTES)
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `make test` and `make fuzz` do in small, for hours: half of the time rounds of the tests that kill and of those
-# that are hostile, with large counts; then every fuzz target. Tells each round in a line and the whole at the end; goes
-# on after a failure, and keeps what a round that failed has printed.
+# What `make test` and `make fuzz` do in small, for hours: first a cluster's addresses, with ten agents and three operators, for all of the
+# time; then as long, half of it rounds of the tests that kill and of those that are hostile, with large counts, and half of it every fuzz
+# target. Tells each round in a line and the whole at the end; goes on after a failure, and keeps what a round that failed has printed.
 #
 #   scripts/soak.sh [MINUTES [KILLS-IN-A-ROUND]]      scripts/soak.sh 600 10000
 set -euo pipefail
@@ -17,6 +17,11 @@ case $minutes$kills in
 esac
 logs=${CARGO_TARGET_DIR:-target}/soak
 mkdir -p "$logs"
+
+addresses=ok
+NETLOOM_MINUTES=$minutes NETLOOM_TEST_LIMIT=$((minutes * 60 + 3600)) cargo xtask test soak >"$logs/addresses.log" 2>&1 || addresses=FAILED
+printf '%-6s addresses of a cluster, for %d minutes: see %s\n' $addresses "$minutes" "$logs/addresses.log"
+
 begin=$SECONDS
 
 minutes_gone() { echo "$(((SECONDS - begin) / 60))"; }
@@ -49,6 +54,6 @@ echo "fuzz targets: $targets, each for $each s"
 fuzz=ok
 scripts/fuzz.sh $each || fuzz=FAILED
 
-printf '%d rounds with %d kills at random moments each and one at every crash point: %d failed. Fuzz targets, %d s each: %s. %d minutes.\n' \
-    $rounds "$kills" $failed $each $fuzz "$(minutes_gone)"
-[ $failed = 0 ] && [ $fuzz = ok ]
+printf '%d rounds with %d kills at random moments each and one at every crash point: %d failed. Fuzz targets, %d s each: %s. %d minutes. Addresses of a cluster: %s.\n' \
+    $rounds "$kills" $failed $each $fuzz "$(minutes_gone)" $addresses
+[ $failed = 0 ] && [ $fuzz = ok ] && [ $addresses = ok ]

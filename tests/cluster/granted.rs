@@ -15,6 +15,7 @@ mod pool_plugin;
 mod ranges;
 mod recreated_node;
 mod selects;
+mod soak;
 mod twice;
 mod unknown;
 

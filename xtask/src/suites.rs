@@ -171,6 +171,14 @@ pub(crate) const SUITES: &[Suite] = &[
         jobs: &[Tests("cluster", &["granted::", "operator::", "deploy::"], &[])],
     },
     Suite {
+        name: "soak",
+        proves: "ten agents and three operators while each of them, the API server, Nodes and ranges go and come: no duplicate is unreported, nothing leaks (`NETLOOM_MINUTES=30`)",
+        takes: "-",
+        place: Place::All,
+        needs: &[Packages("cluster"), Peers],
+        jobs: &[Tests("cluster", &["--ignored", "granted::soak::"], &[])],
+    },
+    Suite {
         name: "coexistence",
         proves: "beside podman, dockerd, firewalld and kube-proxy, the real ones",
         takes: "36 s",
