@@ -227,7 +227,8 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
             let bare = bare(demand, family, pool).min(wanted);
-            let stock = (wanted - unstocked(demand, family, pool).min(wanted)).min(lacks);
+            // Of as many as it gets at once: where a stock is larger than that, what is lacking for pods is not taken for a part of it.
+            let stock = lacks - unstocked(demand, family, pool).min(wanted).saturating_sub(has).min(lacks);
             needs.push(Need { node, uid: &known.uid, has, lacks, bare, stock, full: false, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }

@@ -182,3 +182,18 @@ fn who_tells_that_something_is_in_each_of_its_blocks_keeps_no_question_from_othe
     settle(&mut world);
     assert_eq!((has(&world, "w").len(), keeps(&world, "z")), (1, None));
 }
+
+/// Most of a range is out, and a node lacks more than it gets in one step: what is left of its need is what its pods wait for, not its stock.
+#[test]
+fn a_large_stock_hides_no_pod_that_waits() {
+    let ipv4 = r#"{"entries": [{"range": "10.0.0.1-10.0.0.40"}], "blockPrefix": 32}"#;
+    let spec = format!(r#"{{"ipv4": {ipv4}, "scaling": {{"preAllocate": 0, "maxStock": 64}}}}"#);
+    let mut world = world(&[("p", &spec)], &["a", "w"]);
+    settle(&mut world);
+    tells(&mut world, "a", 38, 38);
+    settle(&mut world);
+    let demand = Demand { pool: "p".into(), v4: 65, stock_v4: 64, waiting: true, ..Demand::default() };
+    world.node_pools.get_mut("w").unwrap().status.demand = vec![demand];
+    let step = settle(&mut world);
+    assert_eq!((has(&world, "w").len(), step.tallies[&("p".to_owned(), Family::V4)].in_deficit), (1, 0));
+}
