@@ -41,6 +41,15 @@ pub struct Tally {
     pub short_addresses: (u64, u64),
 }
 
+/// The nodes that need more of a pool and family than they have.
+struct Needs<'a> {
+    of: Half<'a>,
+    /// From which cells they get it; `None`: nothing of it is granted, or nobody needs it.
+    from: Option<(Pool, Cursor)>,
+    all: Vec<Need<'a>>,
+    tally: Tally,
+}
+
 /// A node that has too few.
 struct Need<'a> {
     node: &'a str,
@@ -67,25 +76,26 @@ pub(crate) struct Cursor {
 // === impl Index ===
 
 impl<'a> Index<'a> {
-    /// Grants what is needed. A node whose pods wait comes first; where there is not enough for all, then one that has nothing, then the
-    /// one that lacks most. Each gets one block at a time.
+    /// Grants what is needed. Pods that wait come first, of whichever pool; then, where there is not enough for all, a node that has
+    /// nothing, then the one that lacks most. Each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
-        let world = self.world;
         let (mut tallies, mut room, mut short) = (BTreeMap::new(), Room::of(self), Vec::new());
-        for (name, family, mut needs, mut tally) in self.all_needs() {
-            let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
-            if open
-                && tally.needed > 0
-                && let Some(Ok(pool)) = self.pools.get(name).cloned()
-            {
-                self.serve(&pool, family, &mut needs, &mut tally, &mut room);
-            }
+        let mut all = self.all_needs();
+        // What lies in several pools is for pods that wait for any of them before it is in store for another one.
+        for half in &mut all {
+            self.serve(half, &mut room, |need| need.waited_for());
+        }
+        for half in &mut all {
+            self.keep_the_rest_for_pods(half);
+            self.serve(half, &mut room, |need| need.lacks);
+        }
+        for Needs { of: (name, family), from, all: needs, mut tally } in all {
             tally.granted += tally.served;
             tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
             tally.full = needs.iter().filter(|need| need.full).count() as u64;
             tallies.insert((name.to_owned(), family), tally);
             let waited_for: u64 = needs.iter().map(Need::waited_for).sum();
-            if open && waited_for > 0 {
+            if from.is_some() && waited_for > 0 {
                 short.push(((name, family), waited_for));
             }
         }
@@ -100,13 +110,15 @@ impl<'a> Index<'a> {
     }
 
     /// Of each pool that can be read, and each family of it: who needs more than it has.
-    fn all_needs(&self) -> Vec<(&'a str, Family, Vec<Need<'a>>, Tally)> {
-        let has = self.held();
+    fn all_needs(&self) -> Vec<Needs<'a>> {
+        let (world, has) = (self.world, self.held());
         let pools = self.pools.iter().filter_map(|(name, pool)| Some((*name, pool.as_ref().ok()?)));
         let halves = pools.flat_map(|(name, pool)| crate::adopt::families(pool).map(move |family| (name, family, pool)));
-        let of = |(name, family, pool)| {
-            let (needs, tally) = needs(self.world, (name, family), pool, &has);
-            (name, family, needs, tally)
+        let of = |(name, family, pool): (&'a str, Family, &Pool)| {
+            let (all, tally) = needs(world, (name, family), pool, &has);
+            let is_open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
+            let from = (is_open && tally.needed > 0).then(|| (pool.clone(), Cursor::of(pool, family)));
+            Needs { of: (name, family), from, all, tally }
         };
         halves.map(of).collect()
     }
@@ -135,23 +147,29 @@ impl<'a> Index<'a> {
         blocks.saturating_sub(taken) < blocks / 4
     }
 
-    fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally, room: &mut Room<'_>) {
-        if needs.iter().any(|need| need.stock > 0) && self.is_nearly_full(pool, family) {
-            for need in &mut *needs {
+    /// Takes off what nodes want in store, where little is left.
+    fn keep_the_rest_for_pods(&self, needs: &mut Needs<'_>) {
+        let Needs { of: (_, family), from: Some((pool, _)), all, tally } = needs else { return };
+        if all.iter().any(|need| need.stock > 0) && self.is_nearly_full(pool, *family) {
+            for need in all {
                 need.lacks -= need.stock;
                 tally.needed -= need.stock;
             }
         }
-        let mut cursor = Cursor::of(pool, family);
+    }
+
+    /// Grants as many blocks as `left` says that each node lacks, as long as there are any.
+    fn serve(&mut self, needs: &mut Needs<'_>, room: &mut Room<'_>, left: impl Fn(&Need<'_>) -> u64) {
+        let Needs { of: (name, family), from: Some((pool, cursor)), all, tally } = needs else { return };
         loop {
-            needs.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
+            all.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             let mut served = false;
-            for need in needs.iter_mut().filter(|need| need.lacks > 0 && !need.full) {
-                need.full = !room.take_block(need.uid, &pool.spec.network, &pool.spec.name, family);
+            for need in all.iter_mut().filter(|need| left(need) > 0 && !need.full) {
+                need.full = !room.take_block(need.uid, &pool.spec.network, name, *family);
                 if need.full {
                     continue;
                 }
-                if !self.grant_one(pool, &mut cursor, need) {
+                if !self.grant_one(pool, cursor, need) {
                     return;
                 }
                 (need.has, need.lacks, tally.served, served) = (need.has + 1, need.lacks - 1, tally.served + 1, true);

@@ -197,3 +197,28 @@ fn a_large_stock_hides_no_pod_that_waits() {
     let step = settle(&mut world);
     assert_eq!((has(&world, "w").len(), step.tallies[&("p".to_owned(), Family::V4)].in_deficit), (1, 0));
 }
+
+/// What a node gives back lies in two pools: pods that wait for one of them get it before it is stock of the other one.
+#[test]
+fn pods_that_wait_come_before_the_stock_of_an_overlapping_range() {
+    let range = |cidr: &str, scaling: &str| {
+        let ipv4 = format!(r#"{{"entries": [{{"cidr": "{cidr}"}}], "blockPrefix": 30}}"#);
+        format!(r#"{{"network": "net", "ipv4": {ipv4}, "scaling": {scaling}}}"#)
+    };
+    // The pool with the stock is the first one.
+    let pools = [("a", range("10.0.0.0/29", r#"{"preAllocate": 8}"#)), ("p", range("10.0.0.4/30", r#"{"preAllocate": 0}"#))];
+    let mut world = world(&[("a", &pools[0].1), ("p", &pools[1].1)], &["n", "w"]);
+    settle(&mut world);
+    wants(&mut world, "n", "a", 8);
+    settle(&mut world);
+    waits_of(&mut world, "p");
+    settle(&mut world);
+    let terms = |world: &World| world.node_pools["n"].spec.pools["a"].ipv4.as_ref().unwrap().keep;
+    assert_eq!((has(&world, "n").len(), terms(&world)), (2, Some(0)));
+    // It has nothing in use, and wants as much as before.
+    gives_back(&mut world, "n", 0);
+    settle(&mut world);
+    assert_eq!(has(&world, "n").len(), 1);
+    assert!(has(&world, "w")[0].starts_with("p 10.0.0.4/30 "), "{:?}", has(&world, "w"));
+    assert_eq!(terms(&world), None);
+}
