@@ -22,7 +22,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use api::{Cell, CellState};
+use api::{Cell, CellState, Demand};
 use pool::{Family, Run};
 
 use crate::Pool;
@@ -122,9 +122,12 @@ impl<'a> Index<'a> {
             return Vec::new();
         }
         let (size, is_ipv4) = (block_size(pool, family), family == Family::V4);
+        // Who has told and names no demand has nothing in use, and keeps what it has for the pool's release delay alone.
+        let none = Demand::default();
         let giver = |(node, seen): (&'a String, &'a crate::NodePoolSeen)| {
             let known = world.nodes.get(node).filter(|known| known.uid == seen.spec.node_uid)?;
-            let demand = seen.status.demand.iter().find(|demand| demand.pool == name && !demand.waiting)?;
+            let told = seen.status.demand.iter().find(|demand| demand.pool == name);
+            let demand = told.or_else(|| seen.status.is_told().then_some(&none)).filter(|demand| !demand.waiting)?;
             let has = held.get(&(known.uid.as_str(), name, family)).copied()?;
             // Claims' addresses are in no block of the node's.
             let claims =

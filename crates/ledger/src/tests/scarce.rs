@@ -222,3 +222,19 @@ fn pods_that_wait_come_before_the_stock_of_an_overlapping_range() {
     assert!(has(&world, "w")[0].starts_with("p 10.0.0.4/30 "), "{:?}", has(&world, "w"));
     assert_eq!(terms(&world), None);
 }
+
+/// A node whose pods have all gone keeps its blocks for the pool's release delay, and has nothing more to tell of them.
+#[test]
+fn a_node_that_tells_of_no_demand_is_asked() {
+    let mut world = scene("{}", &[("a", 4)]);
+    world.node_pools.get_mut("a").unwrap().status.demand.clear();
+    waits(&mut world, "w", 1);
+    settle(&mut world);
+    assert_eq!(keeps(&world, "a"), None, "it has not told yet");
+    told(&mut world, "a");
+    settle(&mut world);
+    assert_eq!(keeps(&world, "a"), Some(3));
+    gives_back(&mut world, "a", 3);
+    settle(&mut world);
+    assert_eq!((has(&world, "w").len(), keeps(&world, "a")), (1, None));
+}
