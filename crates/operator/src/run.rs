@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use self::audit::Suspected;
 use crate::carry::let_go;
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
@@ -94,8 +95,9 @@ struct Operator {
     audited: Option<Instant>,
     /// How long the last decision took.
     took: Duration,
-    /// What the last audit found. What the next one finds again is so: two watches may be at different times.
-    suspected: Vec<Violation>,
+    suspected: Suspected,
+    /// What the last step found.
+    noticed: Vec<Violation>,
 }
 
 /// Works until SIGTERM or SIGINT.
@@ -180,7 +182,8 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         mark_again: None,
         audited: None,
         took: Duration::ZERO,
-        suspected: Vec::new(),
+        suspected: Suspected::default(),
+        noticed: Vec::new(),
     };
     tasks.spawn(operator.work());
     Running { tasks, metrics }
@@ -225,7 +228,7 @@ impl Operator {
     /// When something is to be done without a change: a node's grace is over, a status was too early, an audit is due.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
-        let audit = self.audited.map_or(now + GATHER, |at| at + self.audit_every());
+        let audit = self.next_audit().unwrap_or(now + GATHER);
         let status = self.status_written.values().map(|at| *at + STATUS).min();
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
@@ -258,7 +261,7 @@ impl Operator {
                 let_go(&self.client, &name, &version).await;
             }
         }
-        if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
+        if self.next_audit().is_none_or(|at| at <= Instant::now()) {
             self.audit().await;
         }
     }
@@ -276,10 +279,7 @@ impl Operator {
             let decided = self.decide();
             self.took = begun.elapsed();
             self.metrics.step(&decided);
-            if !decided.violations.is_empty() && self.suspected.is_empty() {
-                // Whether it is so, and stays so, an audit finds out now and in a moment.
-                self.audited = None;
-            }
+            self.suspect(&decided.violations);
             let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
             let gone_claims = self.missing_claims.look(&self.client, &self.seen, &decided.missing_claims).await;
             let known = {
