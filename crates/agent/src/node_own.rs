@@ -115,15 +115,19 @@ impl<'g> GivenNetwork<'g> {
         self.ranges.get_or_init(|| self.list.map(|list| attach::handed_out(list, BUILTINS)).unwrap_or_default())
     }
 
-    /// Whether addresses may be those that it hands out. Where its configuration does not say them, those of its bridge may.
-    fn may_have(&self, run: AddressRun) -> bool {
-        let mut known = self.ranges().iter().filter(|own| own.first.is_ipv4() == run.first.is_ipv4()).peekable();
-        if known.peek().is_none() { self.bridge.is_some() } else { known.any(|own| run.overlaps(*own)) }
+    /// Whether it hands out one of these addresses, as far as its configuration says.
+    fn hands_out(&self, run: AddressRun) -> bool {
+        self.ranges().iter().any(|own| run.overlaps(*own))
     }
 
-    /// Whether its pods get their addresses from this pool, which gives no address twice.
-    fn has_pool(&self, pool: &str) -> bool {
-        self.list.and_then(attach::pool_of).is_some_and(|own| own == pool)
+    /// Whether its pods get their addresses from there, too, where no address is given twice.
+    fn has_source(&self, source: &str) -> bool {
+        self.list.and_then(attach::source_of).is_some_and(|own| own == source)
+    }
+
+    /// Whether its configuration says which addresses of a family it hands out.
+    fn knows_ranges(&self, run: AddressRun) -> bool {
+        self.ranges().iter().any(|own| own.first.is_ipv4() == run.first.is_ipv4())
     }
 }
 
@@ -339,20 +343,46 @@ impl<'a> ThisNode<'a> {
         Ok(None)
     }
 
-    /// Whether pods get their addresses from the pool of a network that they have without asking: none twice.
-    fn is_leased(&self, pool: Option<&str>) -> bool {
-        pool.is_some_and(|pool| self.given.iter().any(|given| given.has_pool(pool)))
+    /// Whether nobody else gets these addresses: a pool is the owner's, who says what is in it, and of whereabouts it is the same range.
+    fn is_leased(&self, source: Option<&str>) -> bool {
+        source.is_some_and(|source| source.starts_with("pool ") || self.given.iter().any(|given| given.has_source(source)))
     }
 
-    /// The pod of this node to which a route of the host leads, in words.
-    fn has_route_to_one(&self, address: IpAddr) -> Option<String> {
-        match self.routes() {
-            Ok(routes) => {
-                let to_one = |route: &&linux::Route| route.kind == RouteKind::Unicast && route.dst == IpNet::from(address);
-                routes.iter().find(to_one).map(|_| "which may be that of another pod: the host has a route to it alone".to_owned())
-            }
-            Err(e) => Some(format!("which may be that of another pod ({e})")),
+    /// Whether a network may have these addresses that pods have without asking. Where its configuration does not say which it hands out, all
+    /// of its bridge's networks are its own, unless that is the uplink's bridge: those are other machines', too.
+    fn may_be_given(&self, given: &GivenNetwork<'_>, run: AddressRun) -> bool {
+        let is_of_pods = |bridge: &str| !matches!(self.needed_link(bridge), Ok(Some(_)));
+        if given.knows_ranges(run) { given.hands_out(run) } else { given.bridge.as_deref().is_some_and(is_of_pods) }
+    }
+
+    /// The link by that name, or that of the default route.
+    fn parent(&self, device: Option<&str>) -> Result<Option<&Link>, String> {
+        let links = self.links()?;
+        if let Some(device) = device {
+            return Ok(links.iter().find(|link| links::is_meant(link, device)));
         }
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        for family in [Family::V4, Family::V6] {
+            if let Some(index) = netlink.default_route_link(family).map_err(|e| e.to_string())? {
+                return Ok(links.iter().find(|link| link.index == index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The link behind which the host itself looks for an address, in words, if that is none of this one, and the way there is no default
+    /// route: packets to it that arrive on this one are on their way there.
+    fn is_behind_another(&self, address: IpAddr, parent: Option<&Link>) -> Result<Option<String>, String> {
+        let routes = self.routes()?.iter().filter(|route| route.table == linux::route::MAIN && route.kind == RouteKind::Unicast);
+        let best = routes.filter(|route| route.dst.contains(&address)).max_by_key(|route| route.dst.prefix_len());
+        let Some(route) = best.filter(|route| route.dst.prefix_len() > 1 && route.gateway.is_none() && route.hops.is_empty()) else {
+            return Ok(None);
+        };
+        let Some(link) = self.links()?.iter().find(|link| Some(link.index) == route.oif) else { return Ok(None) };
+        // An interface of the host's own that stands on the same parent is how a host reaches such pods.
+        let is_beside = parent.is_some_and(|parent| link.index == parent.index || link.parent == Some(parent.index) && !link.is("veth"));
+        Ok((!is_beside).then(|| format!("which may be another pod's: the host reaches it over {}", link.name)))
     }
 
     /// What the node asks at an address, in words.
@@ -389,8 +419,7 @@ impl<'a> ThisNode<'a> {
         if let Some(link) = self.links()?.iter().find(|link| link.mac.as_ref() == Some(mac)) {
             return Ok(Some(format!("which {} of the node has", link.name)));
         }
-        let bridges = self.default_bridges(None)?;
-        let hops = self.next_hops()?;
+        let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;
         for (hop, link) in hops {
@@ -401,7 +430,10 @@ impl<'a> ThisNode<'a> {
         }
         for (bridge, what) in bridges {
             let stations = netlink.stations(bridge).map_err(|e| e.to_string())?;
-            if stations.iter().any(|(own, _)| own == mac) {
+            // Behind a port that leads out there may be this very pod on the node that it leaves.
+            let of_pod =
+                |port: u32| port == bridge || links.iter().any(|link| link.index == port && (link.is("veth") || link.is("netkit")));
+            if stations.iter().any(|(own, port)| own == mac && of_pod(*port)) {
                 return Ok(Some(format!("which another pod has on {what}")));
             }
         }
@@ -491,27 +523,33 @@ impl NodeOwn for ThisNode<'_> {
         self.taken_by_route(run, bridge)
     }
 
-    fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String> {
+    fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String> {
         // The kernel is asked only if the addresses may be those of such a network.
-        if !self.given.iter().any(|given| given.may_have(run)) || self.is_leased(pool) {
+        if self.is_leased(source) || !self.given.iter().any(|given| self.may_be_given(given, run)) {
             return None;
         }
         self.is_of_default_network(run)
     }
 
-    fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String> {
+    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String> {
+        if self.is_leased(source) {
+            return None;
+        }
         let device = match parent {
             Parent::DefaultRoute => None,
             Parent::Told => return self.traffic(AddressRun::one(address), None),
-            Parent::Named(device) => Some(device),
+            Parent::Named(device) => Some(device.as_str()),
         };
-        match device.map_or(Ok(false), |device| self.is_on_default_bridge(device)) {
+        let taken = || {
+            let parent = self.parent(device)?;
+            let is_on_bridge = match device.or(parent.map(|link| link.name.as_str())) {
+                Some(device) => self.is_on_default_bridge(device)?,
+                None => false,
+            };
             // What all pods of the node send arrives there.
-            Ok(true) if self.is_leased(pool) => None,
-            Ok(true) => self.traffic(AddressRun::one(address), None),
-            Ok(false) => self.has_route_to_one(address),
-            Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
-        }
+            if is_on_bridge { Ok(self.traffic(AddressRun::one(address), None)) } else { self.is_behind_another(address, parent) }
+        };
+        taken().unwrap_or_else(|e: String| Some(format!("which may be another pod's ({e})")))
     }
 
     fn mac(&self, mac: &Mac) -> Option<String> {

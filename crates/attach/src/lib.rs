@@ -37,7 +37,7 @@ pub use plan::{
 };
 pub use policy::{
     AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out, lease_dirs,
-    pool_of, protected, taken_by_result,
+    protected, source_of, taken_by_result,
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

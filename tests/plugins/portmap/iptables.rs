@@ -403,7 +403,8 @@ fn what_iptables_refuses_is_undone_and_named() {
             // IPv4 was changed by then.
             (json!({"conditionsV6": ["--frobnicate"]}), 7, "unknown option \"--frobnicate\""),
             (json!({"conditionsV4": ["--frobnicate"]}), 7, "unknown option \"--frobnicate\""),
-            (json!({"conditionsV4": ["-s", "192.0.2.9\n-A OUTPUT -j ACCEPT"]}), 7, "must not have control characters"),
+            (json!({"conditionsV4": ["-s", "192.0.2.9\n-A OUTPUT -j ACCEPT"]}), 7, "is not an address or a network of IPv4"),
+            (json!({"conditionsV4": ["-m", "comment", "--comment", "x\n-A OUTPUT -j ACCEPT"]}), 7, "must not have control characters"),
             (json!({"externalSetMarkChain": "NOT-THERE"}), 7, "NOT-THERE"),
             // The program would run what it is told to, end as if all were done, or pass the rule over.
             (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is not an iptables match"),

@@ -1,7 +1,5 @@
 //! A Node that is deleted while its agent and its pods live.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use objects::Store;
@@ -74,67 +72,6 @@ fn an_agent_without_its_node_assigns_nothing_and_says_that_it_lives() {
     until("that it need not say so", || alive_at(&store), String::is_empty);
     world.ok("ADD", "late");
     world.ok("DEL", "late");
-}
-
-/// The journal on a file system of its own, with no room left.
-struct FullDisk(PathBuf);
-
-impl FullDisk {
-    fn mount(journal: &Path) -> Self {
-        let was = std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path());
-        let was: Vec<_> = was.map(|file| (file.clone(), std::fs::read(file).unwrap())).collect();
-        assert!(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "nlalone"]).arg(journal).status().unwrap().success());
-        let disk = FullDisk(journal.to_owned());
-        was.iter().for_each(|(file, text)| std::fs::write(file, text).unwrap());
-        disk
-    }
-
-    /// But for what is left of the journal's last page.
-    fn fill(&self) {
-        std::fs::write(self.0.join("ballast"), vec![0; 1 << 20]).unwrap_err();
-    }
-
-    fn make_room(&self) {
-        std::fs::remove_file(self.0.join("ballast")).unwrap();
-    }
-}
-
-impl Drop for FullDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-/// What was granted does not go into its journal: it uses nothing of that, and says that it lives all the same.
-#[test]
-fn an_agent_without_its_node_says_that_it_lives_on_a_full_disk() {
-    let store = store();
-    grant(&store, &granted(&BLOCKS, 1, keeps()));
-    let mut world = world(&store);
-    add(&store, &world, "web");
-    known(&store, &world, "late");
-    let mut disk = None;
-    world.restart_after(&store, |journal| disk = Some(FullDisk::mount(journal)));
-    let disk = disk.unwrap();
-    let observed = || status(&store)["observedGeneration"].as_i64().unwrap_or_default();
-    let first = observed();
-    until("that the next agent serves", || world.call("CHECK", Of { pod: "web", uid: "" }).is_ok(), |serves| *serves);
-    disk.fill();
-    // More than the rest of a page.
-    let more: Vec<String> = (1..500).map(|n| format!("10.20.{}.{}/30", n / 64, n % 64 * 4)).collect();
-    let blocks: Vec<&str> = BLOCKS.into_iter().chain(more.iter().map(String::as_str)).collect();
-    let mut object = granted(&blocks, 1, keeps());
-    object["spec"]["reclaimAfterSeconds"] = json!(4);
-    grant(&store, &object);
-    until("that it says that it lives", || alive_at(&store), |at| !at.is_empty());
-    let at = alive_at(&store);
-    until("that it says so again", || alive_at(&store), |now| *now != at);
-    assert_eq!(observed(), first, "nothing was taken in");
-    let said = refused(&world, "late");
-    assert!(is_for_want_of_its_node(&said), "{said:?}");
-    disk.make_room();
-    until("that it has taken in what was granted", observed, |now| *now > first);
-    world.ok("DEL", "web");
 }
 
 /// The operator has deleted its object: what it had may be another node's. The Node is asked for.

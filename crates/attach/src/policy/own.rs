@@ -63,12 +63,12 @@ pub trait NodeOwn: fmt::Debug {
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
 
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
-    /// pod that has it answers there for it. `pool`: from which the pod gets them, and no other address; the default network's own gives
-    /// none twice.
-    fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String>;
+    /// pod that has it answers there for it. `source`: from which the pod gets them, and no other address, as [`source_of`] names it: the
+    /// default network's own gives none twice.
+    fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String>;
 
     /// Whose packets to this address `parent` receives, in words: an ipvlan on it that has the address takes them.
-    fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String>;
+    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String>;
 
     /// Whose a hardware address is on the node or on its default network, in words.
     fn mac(&self, mac: &Mac) -> Option<String>;
@@ -227,13 +227,22 @@ fn by_selection(selection: &Selection, own: &dyn NodeOwn) -> Vec<String> {
         Some(format!("the pod's annotation publishes the node's port {}/{}, {whose}", mapping.host_port, word(mapping.protocol)))
     });
     let mac = selection.mac.iter().filter_map(|mac| Some(format!("the pod asks for the hardware address {mac}, {}", own.mac(mac)?)));
-    ips.chain(ports).chain(mac).collect()
+    // In sysctls these stand for every interface.
+    let name = selection.interface.iter().filter(|name| ["all", "default"].contains(&name.as_str()));
+    let name = name.map(|name| format!("the pod calls an interface {:?}, by which plugins would set sysctls of all", name.as_str()));
+    ips.chain(ports).chain(mac).chain(name).collect()
 }
 
 /// Whether a sysctl lets a pod answer for addresses that it has not, on another interface than that of the attachment: it has one on the
-/// default network. (`proxy_arp` and `proxy_arp_pvlan` in Documentation/networking/ip-sysctl.rst)
+/// default network. (`proxy_arp` and `proxy_arp_pvlan` in Documentation/networking/ip-sysctl.rst) An interface may have the name of a
+/// setting, or a part of it: `IFNAME` is to stand where interfaces do, alone.
 fn answers_elsewhere(sysctl: &str) -> bool {
     let parts: Vec<&str> = sysctl.split(['.', '/']).filter(|part| !part.is_empty()).collect();
+    let is_of_interface = |at: usize| at > 0 && parts.get(at - 1).is_some_and(|before| ["conf", "neigh"].contains(before));
+    let mut named = parts.iter().enumerate().filter(|(_, part)| part.contains("IFNAME"));
+    if named.any(|(at, part)| *part != "IFNAME" || !is_of_interface(at)) {
+        return true;
+    }
     let is_proxy = parts.last().is_some_and(|last| ["proxy_arp", "proxy_arp_pvlan", "proxy_ndp"].contains(last));
     is_proxy && parts.iter().rev().nth(1) != Some(&"IFNAME")
 }

@@ -40,8 +40,8 @@ pub(crate) enum HostSide {
     Pod {
         /// Whose packets an ipvlan looks through.
         parent: Option<Parent>,
-        /// The pool from which all of its addresses are.
-        pool: Option<String>,
+        /// From where all of its addresses are.
+        source: Option<String>,
     },
 }
 
@@ -104,12 +104,14 @@ fn sides(kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) -> Vec<HostS
             _ => {}
         }
         let parents = match *kind {
-            "ipvlan" if !is_inside(raw) => parents(raw, place).into_iter().map(Some).collect(),
+            // One on an ipvlan of the pod stands on that one's own parent (`ipvlan_link_new`).
+            "ipvlan" if is_inside(raw) => vec![Some(Parent::Told)],
+            "ipvlan" => parents(raw, place).into_iter().map(Some).collect(),
             _ => vec![None],
         };
         // What gives addresses to another plugin's pods is told by that plugin.
         if !place.ends_with(".ipam") {
-            sides.extend(parents.into_iter().map(|parent| HostSide::Pod { parent, pool: pool(raw) }));
+            sides.extend(parents.into_iter().map(|parent| HostSide::Pod { parent, source: source(raw) }));
         }
         if matches!(*kind, "firewall" | "portmap") || matches!(*kind, "bridge" | "ptp") && is("ipMasq") {
             sides.push(HostSide::Rules);
@@ -137,22 +139,29 @@ fn parents(raw: &Keys, place: &str) -> Vec<Parent> {
     if named.is_empty() { vec![unnamed()] } else { named }
 }
 
-/// The pool from which a plugin has all of its addresses; `None` where it has them from elsewhere, or from pools that are chosen later.
-fn pool<'a>(raw: impl Pairs<'a>) -> Option<String> {
+/// From where a plugin has all of its addresses, if nobody else gets the same ones from there: a pool, which belongs to the cluster's owner;
+/// or a range of whereabouts, with its reservations. `None` where it has them from elsewhere, or where that is decided later.
+fn source<'a>(raw: impl Pairs<'a>) -> Option<String> {
     let ipam = together(raw, "ipam");
-    let names: Vec<Option<&str>> = all(&ipam, "pool").map(|(_, value)| value.as_str()).collect();
-    let is_certain = kinds_of(&ipam) == ["pool"] && all(&ipam, "network").next().is_none();
-    let named = match *names.as_slice() {
-        [] => Some("default"),
-        [name] => name,
+    let texts = |key: &str| -> Vec<String> { all(&ipam, key).map(|(_, value)| json::compact(value)).collect() };
+    match kinds_of(&ipam)[..] {
+        ["pool"] if texts("network").is_empty() => match &all(&ipam, "pool").map(|(_, value)| value.as_str()).collect::<Vec<_>>()[..] {
+            [] => Some("pool default".to_owned()),
+            [Some(name)] if !name.is_empty() => Some(format!("pool {name}")),
+            _ => None,
+        },
+        ["whereabouts"] => {
+            let keys = ["range", "range_start", "range_end", "ipRanges", "exclude", "network_name"];
+            Some(keys.iter().fold("whereabouts".to_owned(), |all, key| format!("{all} {}", texts(key).join(","))))
+        }
         _ => None,
-    };
-    named.filter(|name| is_certain && !name.is_empty()).map(str::to_owned)
+    }
 }
 
-/// The pool from which the pods of a network have all of their addresses.
-pub fn pool_of(list: &NetworkList) -> Option<String> {
-    list.plugins.iter().find_map(|plugin| pool(plugin.raw()))
+/// From where the pods of a network have all of their addresses, where no other network's pods get the same: `pool NAME`, or `whereabouts`
+/// with its ranges.
+pub fn source_of(list: &NetworkList) -> Option<String> {
+    list.plugins.iter().find_map(|plugin| source(plugin.raw()))
 }
 
 /// What a network hands out to pods, with the networks in which it gives the host an address, as far as its configuration says.
@@ -179,12 +188,12 @@ impl HostSide {
     /// Whose addresses these would be taken from, in words.
     fn taken(&self, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
         match self {
-            HostSide::Pod { parent, pool } => {
+            HostSide::Pod { parent, source } => {
                 // Of a larger range each address is looked at when a pod gets it.
-                let of_pods = |address| own.default_network(AddressRun::one(address), pool.as_deref());
+                let of_pods = |address| own.default_network(AddressRun::one(address), source.as_deref());
                 let whose = of_pods(run.first).filter(|_| of_pods(run.last).is_some());
                 let single = || parent.as_ref().filter(|_| run.first == run.last);
-                whose.or_else(|| own.received(run.first, single()?, pool.as_deref()))
+                whose.or_else(|| own.received(run.first, single()?, source.as_deref()))
             }
             side => own.traffic(run, side.bridge()),
         }
@@ -369,14 +378,14 @@ mod tests {
             Some((*whose).to_owned())
         }
 
-        fn default_network(&self, run: AddressRun, pool: Option<&str>) -> Option<String> {
-            let is = pool != Some("pods") && run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap()));
+        fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String> {
+            let is = source != Some("pool pods") && run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap()));
             is.then(|| "of the default network".to_owned())
         }
 
-        fn received(&self, address: IpAddr, parent: &Parent, pool: Option<&str>) -> Option<String> {
+        fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String> {
             match parent {
-                Parent::Named(name) if name == "cni0" && pool != Some("pods") => self.traffic(AddressRun::one(address), None),
+                Parent::Named(name) if name == "cni0" && source != Some("pool pods") => self.traffic(AddressRun::one(address), None),
                 Parent::Told => self.traffic(AddressRun::one(address), None),
                 Parent::Named(_) | Parent::DefaultRoute => None,
             }
@@ -476,6 +485,7 @@ mod tests {
                 "assigns the addresses \"192.168.1.9/32\"",
             ),
             (r#"{"type":"tuning"},{"type":"ipvlan","ipam":{"addresses":[{"address":"192.168.1.9/32"}]}}"#, "plugins[1]"),
+            (r#"{"type":"ipvlan","master":"net1","linkInContainer":true,"ipam":{"addresses":[{"address":"192.168.1.9/32"}]}}"#, "of eth0"),
             (r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.128/25"}},{"type":"firewall"}"#, "(plugins[0].ipam.subnet), of the default"),
         ] {
             let got = taken(plugins, "n");
@@ -510,6 +520,8 @@ mod tests {
         assert_eq!(taken(masquerading, asks).len(), 1);
         let on =
             |bridge: &str| format!(r#"{{"type":"bridge","bridge":"{bridge}","capabilities":{{"ips":true}},"ipam":{{"type":"static"}}}}"#);
+        let named = taken(r#"{"type":"macvlan"}"#, r#"[{"name":"n","interface":"all"}]"#);
+        assert!(named.len() == 1 && named[0].contains("calls an interface \"all\""), "{named:?}");
         let got = taken(&on("x"), asks);
         assert!(got.len() == 1 && got[0].starts_with("the pod asks for the address 10.244.0.7/24, of the default network"), "{got:?}");
     }
@@ -554,8 +566,10 @@ mod tests {
     fn what_a_network_hands_out() {
         let runs = |plugins: &str| handed_out(&list(plugins), plugins::BUILTINS).iter().map(AddressRun::to_string).collect::<Vec<_>>();
         assert_eq!(runs(r#"{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]]}}"#)[0], "10.244.0.0/24");
-        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods"}}"#)).as_deref(), Some("pods"));
-        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
-        assert_eq!(pool_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
+        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods"}}"#)).as_deref(), Some("pool pods"));
+        let of = |range: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"{range}"}}}}"#)));
+        assert!(of("10.1.0.0/16").is_some() && of("10.1.0.0/16") == of("10.1.0.0/16") && of("10.1.0.0/16") != of("10.1.0.0/24"));
+        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
+        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
     }
 }

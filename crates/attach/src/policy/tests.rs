@@ -338,13 +338,26 @@ fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
         (r#"{"type":"aws-cni","pluginLogFile":"/etc/profile.d/x.sh"}"#, r#""/etc/profile.d/x.sh" (plugins[0].pluginLogFile)"#),
         (r#"{"type":"bridge","ipam":{"type":"theirs","log":{"to":["a","/x"]}}}"#, r#""/x" (plugins[0].ipam.log.to[1])"#),
         (r#"{"type":"sriov","logFile":"../../etc/x"}"#, r#""../../etc/x" (plugins[0].logFile)"#),
-        (r#"{"type":"ovs","socket_file":"unix:/run/x.sock"}"#, r#""/run/x.sock" (plugins[0].socket_file)"#),
+        (r#"{"type":"ovs","socket_file":"unix:///run/x.sock"}"#, r#""/run/x.sock" (plugins[0].socket_file)"#),
         (r#"{"type":"theirs","runtimeConfig":{"at":"FILE:///etc/x"}}"#, r#""/etc/x" (plugins[0].runtimeConfig.at)"#),
+        (r#"{"type":"theirs","args":["--log=/etc/x"]}"#, r#""/etc/x" (plugins[0].args[0])"#),
+        (r#"{"type":"theirs","files":{"/etc/x":1}}"#, r#""/etc/x" (plugins[0].files./etc/x)"#),
+        (r#"{"type":"theirs","delegate":"/etc/x"}"#, r#""/etc/x" (plugins[0].delegate)"#),
+        // Each of the two gets what is written for the other.
+        (r#"{"type":"macvlan","log_file_path":"/etc/x","ipam":{"type":"calico-ipam"}}"#, r#""/etc/x" (plugins[0].log_file_path)"#),
+        (r#"{"type":"sriov","ipam":{"type":"whereabouts","log_file":"/etc/x"}}"#, r#""/etc/x" (plugins[0].ipam.log_file)"#),
     ] {
         assert_eq!(named(plugins), [path], "{plugins}");
     }
-    let fine = r#"{"type":"ovn","net":"10.1.0.0/16/24","definition":"a/n","at":"tcp:1.2.3.4","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks"}}"#;
-    assert_eq!(named(fine), [""; 0]);
+    for fine in [
+        r#"{"type":"ovn","net":"10.1.0.0/16/24","six":"fd01::/48/64","definition":"a/n","at":"tcp:1.2.3.4","to":"https://[fd00::1]:80/x"}"#,
+        r#"{"type":"ovn","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks"}}"#,
+        r#"{"type":"kube-ovn","server_socket":"/run/openvswitch/kube-ovn-daemon.sock","provider":"a.n.ovn"}"#,
+        r#"{"type":"sriov","ipam":{"type":"whereabouts","log_file":"/tmp/whereabouts.log","kubernetes":{"kubeconfig":"/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}}}"#,
+        r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/etc/x"}}"#,
+    ] {
+        assert_eq!(named(fine), [""; 0], "{fine}");
+    }
 }
 
 #[test]
@@ -530,6 +543,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
             "sets the sysctl \"net.ipv4.conf.eth0.proxy_arp\" (plugins[0].sysctl), by which the pod would answer for other addresses",
         ),
         (r#"{"type":"tuning","sysctl":{"net/ipv6/conf/all/proxy_ndp":"1"}}"#, "net.ipv6.conf.all.proxy_ndp"),
+        // An interface may be called `proxy_arp`.
+        (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.IFNAME":"1"}}"#, "net.ipv4.conf.eth0.IFNAME"),
+        (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_IFNAME":"1"}}"#, "set it for IFNAME"),
         (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from the node (plugins[0].device)"),
         (r#"{"type":"host-device","HWAddr":"02:00:00:00:00:01"}"#, "takes eth0"),
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),

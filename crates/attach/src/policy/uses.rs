@@ -36,7 +36,7 @@ pub struct Uses {
     pub(crate) sysctls: Vec<Use>,
     /// Plugins of which nobody knows what they use.
     pub(crate) opaque: Vec<Use>,
-    /// Paths of the host that are not the usual ones; and those in the keys of a plugin of which nobody knows what its keys are.
+    /// Paths of the host that are not the usual ones; and all others in an entry of which a plugin is not built in.
     pub(crate) paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
@@ -138,6 +138,29 @@ const HOST_LOCAL: &str = "host-local";
 /// The zone of firewalld that `firewall` takes where it is told no other.
 const USUAL_ZONE: &str = "trusted";
 
+/// Paths that definitions for plugins of others have in those plugins' own manifests: sockets of switches, files that the plugin's installer
+/// has written for root alone, and logs. Only these very texts.
+const USUAL_PATHS: &[&str] = &[
+    // OVS-CNI, Kube-OVN.
+    "/run/openvswitch/db.sock",
+    "/var/run/openvswitch/db.sock",
+    "unix:/run/openvswitch/db.sock",
+    "unix:/var/run/openvswitch/db.sock",
+    "/run/openvswitch/kube-ovn-daemon.sock",
+    "/var/run/openvswitch/kube-ovn-daemon.sock",
+    // whereabouts, also as OpenShift has it.
+    "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
+    "/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
+    "/var/log/whereabouts.log",
+    "/tmp/whereabouts.log",
+    // Calico, Cilium, Multus.
+    "/etc/cni/net.d/calico-kubeconfig",
+    "/var/log/calico/cni/cni.log",
+    "/var/run/cilium/cilium-cni.log",
+    "/etc/cni/net.d/multus.d/multus.kubeconfig",
+    "/var/log/multus.log",
+];
+
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
@@ -172,7 +195,7 @@ impl Uses {
     pub fn of(list: &NetworkList, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
         for (index, plugin) in list.plugins.iter().enumerate() {
-            uses.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &format!("plugins[{index}]"), builtins);
+            uses.entry(plugin, index, builtins);
         }
         for one in &mut uses.leases {
             one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
@@ -187,7 +210,7 @@ impl Uses {
     /// What one plugin uses, which is the one of that number in its list.
     pub(crate) fn of_plugin(plugin: &PluginEntry, index: usize, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
-        uses.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &format!("plugins[{index}]"), builtins);
+        uses.entry(plugin, index, builtins);
         uses
     }
 
@@ -199,10 +222,8 @@ impl Uses {
             if ITSELF.contains(kind) {
                 self.itself.push(one());
             }
-            match builtins.iter().map(|plugin| plugin.about()).find(|about| about.name == *kind) {
-                Some(about) => about.keys.iter().for_each(|key| self.named(key, raw, place)),
-                None => self.foreign_paths(raw, place),
-            }
+            let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
+            keys.for_each(|key| self.named(key, raw, place));
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
@@ -277,23 +298,39 @@ impl Uses {
         }
     }
 
-    /// Texts that may be paths, at any depth, in the configuration of a plugin that is not built in: it runs on the host as root, and writes
-    /// its log, say, to the file that it is told. Plugins below it are looked at by themselves.
-    fn foreign_paths(&mut self, raw: &Keys, place: &str) {
-        let own = raw.pairs().filter(|(key, _)| !NESTED.iter().any(|nested| same_key(key, nested)));
-        for (key, value) in own {
-            let mut below: Vec<(&Value, String)> = vec![(value, format!("{place}.{key}"))];
-            while let Some((value, place)) = below.pop() {
-                match value {
-                    Value::String(text) => {
-                        self.paths.extend(path_in(text).map(|path| Use { what: path.to_owned(), place }));
-                    }
-                    Value::Array(list) => below.extend(list.iter().enumerate().map(|(at, value)| (value, format!("{place}[{at}]")))),
-                    Value::Object(object) => below.extend(object.iter().map(|(key, value)| (value, format!("{place}.{key}")))),
-                    _ => {}
-                }
+    /// All that one entry of a list uses. A plugin for interfaces gives its whole configuration to the one for addresses, and gets the other's
+    /// keys as well: where one of them is not built in, nobody knows what becomes of any text in it.
+    fn entry(&mut self, plugin: &PluginEntry, index: usize, builtins: Builtins) {
+        let (first, place) = (self.plugins.len(), format!("plugins[{index}]"));
+        self.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &place, builtins);
+        let is_builtin = |one: &Use| builtins.iter().any(|plugin| plugin.about().name == one.what);
+        if !self.plugins.iter().skip(first).all(is_builtin) {
+            self.foreign_paths(plugin.raw(), &place, builtins);
+        }
+    }
+
+    /// Texts that may be paths, at any depth: a plugin runs on the host as root, and writes its log, say, to the file that it is told.
+    fn foreign_paths(&mut self, raw: &Object, place: &str, builtins: Builtins) {
+        let keys = || {
+            builtins.iter().flat_map(|plugin| plugin.about().keys).filter(|key| matches!(key.names, Names::Path { .. } | Names::Directory))
+        };
+        let named = |key: &str, own: &Key| same_key(own.name.rsplit('.').next().unwrap_or_default(), key);
+        let is_usual = |key: &str, text: &str| USUAL_PATHS.contains(&text) || keys().any(|own| named(key, own) && own.is_usual(text));
+        let mut found = Vec::new();
+        let mut below: Vec<(&str, &Value, String)> = raw.iter().map(|(key, value)| (key, value, format!("{place}.{key}"))).collect();
+        while let Some((key, value, place)) = below.pop() {
+            let texts = [Some(key), value.as_str().filter(|text| !is_usual(key, text))];
+            let path = texts.into_iter().flatten().find_map(path_in);
+            found.extend(path.map(|path| Use { what: path.to_owned(), place: place.clone() }));
+            match value {
+                Value::Array(list) => below.extend(list.iter().enumerate().map(|(at, value)| (key, value, format!("{place}[{at}]")))),
+                Value::Object(object) => below.extend(object.iter().map(|(key, value)| (key, value, format!("{place}.{key}")))),
+                _ => {}
             }
         }
+        found.retain(|one| !self.paths.contains(one));
+        found.sort_by(|a, b| a.place.cmp(&b.place));
+        self.paths.extend(found);
     }
 
     /// Addresses and ports that stand in a plugin's configuration.
@@ -452,18 +489,20 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
-/// The path that a text may be, without the word for a socket or a file in front of it: from the root, or out of the directory that the
-/// plugin is started in.
+/// The path that a text may be, without a word in front of it, as in `unix:///run/x` and `--log=/x`: from the root, or out of the directory
+/// that the plugin is started in. What is reached by a network is none.
 fn path_in(text: &str) -> Option<&str> {
+    const REMOTE: &[&str] = &["http", "https", "tcp", "tls", "ssl", "udp", "dns", "grpc"];
     let text = text.trim();
-    let path = ["unix:", "file:"].iter().find_map(|word| text.get(..word.len()).filter(|own| own.eq_ignore_ascii_case(word))).map_or(
-        text,
-        |word| {
-            let path = text.get(word.len()..).unwrap_or_default();
-            path.strip_prefix("//").unwrap_or(path)
-        },
-    );
-    (path.starts_with('/') || path.split('/').any(|part| part == "..")).then_some(path)
+    if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+        return Some(text);
+    }
+    let behind = |(word, rest): (&str, &'_ str)| {
+        let is_remote = rest.starts_with("//") && REMOTE.iter().any(|remote| word.eq_ignore_ascii_case(remote));
+        !is_remote && rest.starts_with('/')
+    };
+    let rest = text.split_once(':').filter(|parts| behind(*parts)).or_else(|| text.rsplit_once('=').filter(|parts| behind(*parts)));
+    rest.map(|(_, rest)| rest.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(rest))
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
