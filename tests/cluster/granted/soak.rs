@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A duplicate can be reported only where agents, API server and a leading operator can speak to each other: the ten seconds begin when
-//! they can again. In the end all pods go: no lease, no block, no address in the ledger, no trace on a node.
+//! they can again. Where some are made on purpose, pods stay as they are until then. In the end all pods go: no lease, no block, no address in the ledger, no trace on a node.
 //!
 //! `NETLOOM_MINUTES=30` is how long; each disturbance comes once at least. `NETLOOM_SEED=N` chooses the nodes and pods again.
 
@@ -75,6 +75,8 @@ const DISTURBANCES: &[Disturbance] = &[
         pass(2 * GRACE);
         // Other nodes get its addresses, and nobody can know.
         let _ = seen_within(4 * GRACE, || duplicates(scene.nodes).len(), |count| *count > 0);
+        // What two have they have until it must have been reported.
+        scene.still.store(true, Ordering::Relaxed);
         scene.cluster.join(&node.name);
         node.api_proxy.open();
     }),
@@ -109,6 +111,8 @@ struct Scene<'a> {
     cluster: &'a Cluster,
     nodes: &'a [Node],
     operators: Vec<Operator>,
+    /// Pods neither come nor go.
+    still: &'a AtomicBool,
 }
 
 /// Since when everybody can speak to everybody; none while something is taken away.
@@ -141,15 +145,15 @@ fn no_duplicate_is_unreported_and_nothing_leaks() {
     let befores: Vec<Traces> = nodes.iter().map(|node| kept(node.before())).collect();
     let pods: Vec<Vec<Pod<'_>>> = nodes.iter().map(|node| crate::granted::pods(node, "pod", PODS)).collect();
 
-    let mut scene = Scene { cluster: &cluster, nodes: &nodes, operators };
-    let (stop, calm, counts) = (AtomicBool::new(false), Calm::default(), Counts::default());
+    let (stop, still, calm, counts) = (AtomicBool::new(false), AtomicBool::new(false), Calm::default(), Counts::default());
+    let mut scene = Scene { cluster: &cluster, nodes: &nodes, operators, still: &still };
     let healths: Vec<SocketAddr> = scene.operators.iter().map(|operator| operator.health).collect();
     let end = Instant::now() + Duration::from_secs(minutes * 60);
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
         for pods in &pods {
-            let (chance, stop, counts) = (below(&mut chance, u64::MAX) + 1, &stop, &counts);
-            scope.spawn(move || come_and_go(pods, chance, stop, counts));
+            let (chance, stop, still, counts) = (below(&mut chance, u64::MAX) + 1, &stop, &still, &counts);
+            scope.spawn(move || come_and_go(pods, chance, (stop, still), counts));
         }
         let oracle = scope.spawn(|| watch(&cluster, &nodes, &healths, &calm, &stop));
         for (turn, (what, disturb)) in DISTURBANCES.iter().cycle().enumerate() {
@@ -164,6 +168,7 @@ fn no_duplicate_is_unreported_and_nothing_leaks() {
             println!("{what} ({}): {:.1?}", node.name, begun.elapsed());
             *calm.lock().unwrap() = Some(Instant::now());
             pass(REPORTED + Duration::from_secs(2));
+            still.store(false, Ordering::Relaxed);
         }
     });
     println!("{counts:?}");
@@ -219,11 +224,14 @@ fn signal(node: &Node, signal: &str) {
 }
 
 /// The pods of a node come and go; in the end all have gone.
-fn come_and_go(pods: &[Pod<'_>], mut chance: u64, stop: &AtomicBool, counts: &Counts) {
+fn come_and_go(pods: &[Pod<'_>], mut chance: u64, (stop, still): (&AtomicBool, &AtomicBool), counts: &Counts) {
     let mut there = BTreeSet::new();
     while !stop.load(Ordering::Relaxed) {
         // Sleeps: a pod lives for a while.
         std::thread::sleep(Duration::from_millis(below(&mut chance, 400)));
+        if still.load(Ordering::Relaxed) {
+            continue;
+        }
         let any = usize::try_from(below(&mut chance, PODS as u64)).unwrap();
         if there.remove(&any) {
             end(&pods[any]);
