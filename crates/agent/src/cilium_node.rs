@@ -157,7 +157,8 @@ impl Mode {
                             .with("error", e)
                             .end();
                         write_at = Instant::now() + self.crd.update_rate.max(AGAIN / 5);
-                        urgent_at = write_at;
+                        // Pods that wait do not wait for the setting's rate.
+                        urgent_at = Instant::now() + AGAIN / 5;
                     }
                 }
             }
