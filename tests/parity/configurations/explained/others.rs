@@ -155,7 +155,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(
         BANDWIDTH,
         "a runtime's burst at a low rate",
-        "after ADD | host qdisc tbf of * | options.limit | *",
+        "after ADD | host qdisc tbf of * | options.l* | *",
         "how much may wait",
         "what waits takes the host's memory",
     ),
