@@ -201,7 +201,8 @@ impl<'a> ThisNode<'a> {
             return Ok(None);
         }
         let (needed, routes) = (self.needed()?, self.routes()?);
-        let why = |link: &Link| links::is_no_parent(link, routes, needed.get(&link.index).copied());
+        let in_container = self.links()?.iter().any(|link| link.is("veth") && needed.get(&link.index) == Some(&Need::Uplink));
+        let why = |link: &Link| links::is_no_parent(link, routes, needed.get(&link.index).copied(), in_container);
         Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, why(link)?))))
     }
 

@@ -159,6 +159,8 @@ fn what_is_the_nodes_own() {
         "link add tunnel0 type vxlan id 7 local 192.0.2.10 dstport 4790",
         // The host's end of a pod's pair, as another program makes it.
         "link add lxc0 type veth peer name eth0 netns elsewhere",
+        "link set lxc0 up",
+        "route add 10.77.77.7 dev lxc0",
         // Where the node's DNS server is reached.
         "link add local-dns type veth peer name local-dns1",
         "addr add 169.254.25.10/32 dev local-dns",

@@ -123,12 +123,12 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
 }
 
 /// Why no pod's interface may stand on a link, in words: a pod there would send and receive as another pod does, or past what encloses the
-/// node's own packets. `need`: what the node needs it for.
-pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>) -> Option<&'static str> {
+/// node's own packets. `need`: what the node needs it for; `in_container`: whether the node is a container, whose links are ends of pairs.
+pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>, in_container: bool) -> Option<&'static str> {
     let leads = match need {
-        // It is one end of a pair where the node is a container itself, and so is every link with an address of the node.
         Some(Need::Uplink) => return None,
         Some(Need::Address(_)) if link.is("veth") => is_known_to_lead_to_pod(link, routes),
+        None if in_container && link.is("veth") => is_known_to_lead_to_pod(link, routes),
         _ => leads_to_pod(link, routes),
     };
     if is_tunnel(link) { Some(A_TUNNEL) } else { leads.then_some(TO_A_POD) }
@@ -324,7 +324,7 @@ mod tests {
                 links.push(link);
             }
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
-            let told = links.iter().filter(|link| is_no_parent(link, &routes, needed.get(&link.index).copied()).is_some());
+            let told = links.iter().filter(|link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false).is_some());
             let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
             assert_eq!(told, ["up6", "cali2", "veth2", "nk1", "flannel.1"]);
         });
