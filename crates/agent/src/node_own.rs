@@ -333,15 +333,7 @@ impl<'a> ThisNode<'a> {
 
     /// The link over which a macvlan without a `master` stands.
     fn default_link(&self) -> Result<Option<String>, String> {
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().map_err(|e| e.to_string())?;
-        for family in [Family::V4, Family::V6] {
-            if let Some(index) = netlink.default_route_link(family).map_err(|e| e.to_string())? {
-                let link = netlink.link_by_index(index).map_err(|e| e.to_string())?;
-                return Ok(link.map(|link| format!("{}, {}", link.name, Need::Uplink)));
-            }
-        }
-        Ok(None)
+        Ok(self.parent(None)?.map(|link| format!("{}, {}", link.name, Need::Uplink)))
     }
 
     /// Whether nobody else gets these addresses: a pool is the owner's, who says what is in it, and of whereabouts it is the same range.

@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
-use nix::libc::MSG_DONTWAIT;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeVal;
 
 use crate::addr::Address;
 use crate::batch::Failure;
@@ -24,7 +22,7 @@ use crate::link::Link;
 use crate::neigh::Neighbour;
 use crate::netlink::{OpenError, ReadError};
 use crate::netns::Inside;
-use crate::receive::Buffer;
+use crate::receive::{self, Buffer};
 use crate::route::Route;
 use crate::uapi::family;
 use crate::uapi::rtnetlink::*;
@@ -33,7 +31,6 @@ use crate::wire::{Messages, Received};
 const GROUPS: [u32; 6] = [RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
 /// What the kernel may keep for us, in bytes: enough for thousands of routes that are written at once.
 const ROOM: usize = 4 << 20;
-const DATAGRAM: usize = 64 * 1024;
 
 /// A socket that receives every change.
 #[derive(Debug)]
@@ -115,18 +112,7 @@ impl Monitor {
 
     /// One datagram of the kernel's; the buffer is empty if another process sent it.
     fn receive(&self, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<(), Errno> {
-        let (flags, wait) = match patience {
-            Some(Duration::ZERO) => (MSG_DONTWAIT, Duration::ZERO),
-            Some(wait) => (0, wait.max(Duration::from_millis(1))),
-            // Zero is for ever, to the kernel.
-            None => (0, Duration::ZERO),
-        };
-        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
-        setsockopt(&self.socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
-        buffer.clear();
-        buffer.reserve(DATAGRAM);
-        let (_, sender) = self.socket.recv_from(buffer, flags).map_err(|e| errno(&e))?;
-        if sender.port_number() != 0 {
+        if receive::datagram(&self.socket, buffer, patience)?.port_number() != 0 {
             buffer.clear();
         }
         Ok(())

@@ -3,9 +3,19 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::libc::MSG_DONTWAIT;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
 
 /// What a thread keeps for its next socket at the most, in bytes.
 const KEPT: usize = 64 * 1024;
+
+/// Room for a datagram that the kernel sends by itself.
+const DATAGRAM: usize = 64 * 1024;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -45,6 +55,23 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
+}
+
+/// Receives one datagram, and tells who sent it: the kernel has port 0. `None` as patience is for ever, zero does not wait; `EAGAIN`: nothing
+/// came in time.
+pub(crate) fn datagram(socket: &Socket, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<SocketAddr, Errno> {
+    let (flags, wait) = match patience {
+        Some(Duration::ZERO) => (MSG_DONTWAIT, Duration::ZERO),
+        Some(wait) => (0, wait.max(Duration::from_millis(1))),
+        // Zero is for ever, to the kernel.
+        None => (0, Duration::ZERO),
+    };
+    let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+    setsockopt(socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
+    buffer.clear();
+    buffer.reserve(DATAGRAM);
+    let received = socket.recv_from(buffer, flags);
+    received.map(|(_, sender)| sender).map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
 }
 
 #[cfg(test)]

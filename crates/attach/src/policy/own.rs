@@ -63,8 +63,8 @@ pub trait NodeOwn: fmt::Debug {
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
 
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
-    /// pod that has it answers there for it. `source`: from which the pod gets them, and no other address, as [`source_of`](crate::source_of) names it: the
-    /// default network's own gives none twice.
+    /// pod that has it answers there for it. `source`: from which the pod gets them, and no other address, as
+    /// [`source_of`](crate::source_of) names it: the default network's own gives none twice.
     fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String>;
 
     /// Whose packets to this address `parent` receives, in words: an ipvlan on it that has the address takes them.

@@ -9,20 +9,17 @@ use std::time::{Duration, Instant};
 
 use netlink_sys::{Socket as Netlink, SocketAddr};
 use nix::errno::Errno;
-use nix::libc::MSG_DONTWAIT;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeVal;
 
 use super::wire::{self, Frame, SUBSYSTEM};
 use super::{OpenError, ReadError};
 use crate::netns::Inside;
-use crate::receive::Buffer;
+use crate::receive::{self, Buffer};
 
 /// `NFNLGRP_NFTABLES`
 const GROUP: u32 = 7;
 /// What the kernel may keep for us, in bytes: a flush of many rules is many messages. What is too much is told as an overrun.
 const ROOM: usize = 4 << 20;
-const DATAGRAM: usize = 64 * 1024;
 
 /// `NFT_MSG_DEL*`, of table, chain, rule, set and element.
 const DELETIONS: [u8; 5] = [2, DEL_CHAIN, DEL_RULE, 11, DEL_ELEMENT];
@@ -119,8 +116,8 @@ impl Watch {
             }
             // Changes that do not matter may come all the time: they do not prolong it.
             let left = by.map(|by| by.saturating_duration_since(Instant::now()));
-            match self.receive(&mut buffer, left) {
-                Ok(()) => wire::frames(&buffer).for_each(|frame| self.take(&frame)),
+            match receive::datagram(&self.netlink, &mut buffer, left) {
+                Ok(_) => wire::frames(&buffer).for_each(|frame| self.take(&frame)),
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => {}
                 Err(Errno::ENOBUFS) => {
@@ -130,20 +127,6 @@ impl Watch {
                 Err(errno) => return Err(fail(errno)),
             }
         }
-    }
-
-    fn receive(&self, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<(), Errno> {
-        let (flags, wait) = match patience {
-            Some(Duration::ZERO) => (MSG_DONTWAIT, Duration::ZERO),
-            Some(wait) => (0, wait.max(Duration::from_millis(1))),
-            // Zero is for ever, to the kernel.
-            None => (0, Duration::ZERO),
-        };
-        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
-        setsockopt(&self.netlink, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
-        buffer.clear();
-        buffer.reserve(DATAGRAM);
-        self.netlink.recv(buffer, flags).map(drop).map_err(|e| errno(&e))
     }
 
     fn take(&mut self, frame: &Frame<'_>) {
