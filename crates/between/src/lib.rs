@@ -41,7 +41,7 @@ mod tunnel;
 pub use difference::{Change, Entry};
 pub use plan::{Device, OwnNodeMissing, Peer, Plan, Route, Wanted, plan};
 pub use problems::Problem;
-pub use seen::{Family, Mode, NodeSeen, OwnNode, PublicKey, Settings, Tunnel, Underlay, Vxlan};
+pub use seen::{Family, Mode, NodeSeen, OwnNode, PublicKey, Settings, Tunnel, Underlay, UnknownMode, Vxlan};
 pub use tunnel::{Mac, header, vtep_mac};
 
 #[cfg(test)]

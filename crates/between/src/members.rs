@@ -27,6 +27,8 @@ pub(crate) struct Member<'a> {
     pub(crate) seen: &'a NodeSeen,
     /// Disjoint from each other and from those of all members.
     pub(crate) ranges: Vec<IpNet>,
+    /// Whether a range of its Node is not among them.
+    pub(crate) lacks_ranges: bool,
     v4: Option<IpAddr>,
     v6: Option<IpAddr>,
     /// `None` if an older node has the same one.
@@ -53,8 +55,11 @@ pub(crate) fn members<'a>(settings: &Settings, nodes: &'a [NodeSeen], problems: 
     let mut members: Vec<Member<'a>> = order.into_iter().map(|seen| taken.member(settings, seen, problems)).collect();
     // Ranges come second: none may contain an endpoint, whoever has it.
     for member in &mut members {
-        let ranges = outermost(&member.seen.ranges);
-        member.ranges = ranges.into_iter().filter(|range| taken.take_range(settings, member.seen, *range, problems)).collect();
+        let mut ranges = outermost(&member.seen.ranges);
+        let all = ranges.len();
+        ranges.retain(|range| taken.take_range(settings, member.seen, *range, problems));
+        member.lacks_ranges = ranges.len() < all;
+        member.ranges = ranges;
         if !member.seen.ranges.is_empty() && endpoint_of(member.seen, Family::V4).or(endpoint_of(member.seen, Family::V6)).is_none() {
             problems.insert(Problem::NoEndpoint { node: member.seen.name.clone() });
         }
@@ -105,7 +110,7 @@ impl<'a> Taken<'a> {
                 .map_err(|other| problems.insert(Problem::SameEndpoint { node: seen.name.clone(), other: other.to_owned(), endpoint }))
                 .ok()
         });
-        let mut member = Member { seen, ranges: Vec::new(), v4, v6, mac: None, keys: Vec::new() };
+        let mut member = Member { seen, ranges: Vec::new(), lacks_ranges: false, v4, v6, mac: None, keys: Vec::new() };
         match settings.mode.tunnel() {
             Some(Tunnel::Vxlan) => {
                 let mac = vtep_mac(&seen.uid);

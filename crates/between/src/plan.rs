@@ -97,9 +97,16 @@ pub struct Plan {
     pub neighbours: BTreeMap<(Device, IpAddr), Mac>,
     /// Routes, by the range they lead to.
     pub routes: BTreeMap<IpNet, Route>,
+    /// The own ranges that nobody else has: what the node's pods have addresses of.
+    pub ranges: BTreeSet<IpNet>,
+    /// Where a pod's own address may be seen: every node's ranges, and the endpoints that packets go to without a tunnel. The network
+    /// below a tunnel need not know pods' addresses, and clouds drop what comes from such.
+    pub inside: BTreeSet<IpNet>,
     /// For links of pods, in bytes: the smallest MTU of the node's links less the largest header in use. The modes `vxlan` and `wireguard`
     /// count a header before there is a peer, so that the first node's pods have the MTU of all others. `None` without a link.
     pub mtu: Option<u32>,
+    /// The other nodes that have a range to which nothing here leads.
+    pub unreached: BTreeSet<String>,
     /// What is not reached, and why.
     pub problems: BTreeSet<Problem>,
 }
@@ -129,6 +136,9 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     let origin = Origin { settings, own, member };
     let mut legs = Vec::new();
     for peer in members.iter().filter(|peer| peer.seen.name != own.name) {
+        if peer.lacks_ranges {
+            plan.unreached.insert(peer.name());
+        }
         for family in [Family::V4, Family::V6] {
             let to_peer = peer.ranges_of(family).next().is_some();
             // A peer without ranges sends to ours, and its packets have to meet a device.
@@ -137,7 +147,11 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
             }
             match origin.path(peer, family) {
                 Ok(path) => legs.push((peer, family, path)),
-                Err(problem) => plan.problems.extend(problem.filter(|_| to_peer)),
+                Err(problem) if to_peer => {
+                    plan.unreached.insert(peer.name());
+                    plan.problems.extend(problem);
+                }
+                Err(_) => {}
             }
         }
     }
@@ -147,11 +161,14 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     let too_small = plan.mtu.filter(|mtu| *mtu < IPV6_MIN_MTU && has_v6);
     if let Some(mtu) = too_small {
         plan.problems.insert(Problem::MtuTooSmall { own: own.name.clone(), mtu });
-        legs.retain(|(_, family, _)| *family == Family::V4);
+        let of_v6 = legs.extract_if(.., |(_, family, _)| *family == Family::V6);
+        plan.unreached.extend(of_v6.filter(|(peer, ..)| peer.ranges_of(Family::V6).next().is_some()).map(|(peer, ..)| peer.name()));
     }
-    let own_ranges = member.ranges.iter().filter(|range| too_small.is_none() || range.addr().is_ipv4());
+    plan.ranges = member.ranges.iter().filter(|range| too_small.is_none() || range.addr().is_ipv4()).copied().collect();
+    plan.inside = members.iter().flat_map(|member| &member.ranges).copied().collect();
     // A range of one address has none to spare.
-    let addresses: BTreeSet<IpAddr> = own_ranges.filter(|range| range.prefix_len() < range.max_prefix_len()).map(IpNet::network).collect();
+    let can_spare = |range: &&IpNet| range.prefix_len() < range.max_prefix_len();
+    let addresses: BTreeSet<IpAddr> = plan.ranges.iter().filter(can_spare).map(IpNet::network).collect();
     for leg in legs {
         plan.enter(settings, uplink.unwrap_or_default(), &addresses, leg);
     }
@@ -167,6 +184,7 @@ fn leave_underlay(own: &OwnNode, member: &mut Member<'_>, problems: &mut BTreeSe
         let Some((link, subnet)) = within.next() else { return true };
         let (node, range, own, link) = (node.clone(), *range, own.name.clone(), link.name.clone());
         problems.insert(Problem::RangeInUnderlay { node, range, own, link, subnet });
+        member.lacks_ranges = true;
         false
     });
 }
@@ -190,6 +208,7 @@ impl Plan {
             Path::Direct { link, via } => {
                 let route = Route { via: Some(via), device: Device::Link(link), onlink: false };
                 self.routes.extend(peer.ranges_of(family).map(|range| (*range, route)));
+                self.inside.insert(via.into());
             }
             // A next hop is an address that nobody is asked for. Of IPv4 it is the range's first one, as flannel has it. Of IPv6 that would be
             // refused while another route leads to it by another device, such as the one that is to be replaced

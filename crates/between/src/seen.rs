@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use ipnet::IpNet;
+use thiserror::Error;
 
 /// IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +114,11 @@ pub struct Underlay {
     pub addresses: Vec<IpNet>,
 }
 
+/// A word that is no [`Mode`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown mode {0:?}: use auto, auto-wireguard, direct, vxlan or wireguard")]
+pub struct UnknownMode(pub String);
+
 // === impl Family ===
 
 impl Family {
@@ -153,11 +160,22 @@ impl Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mode::Direct => f.write_str("direct"),
-            Mode::Vxlan => f.write_str("vxlan"),
-            Mode::WireGuard => f.write_str("wireguard"),
-            Mode::Auto(tunnel) => write!(f, "auto with {tunnel}"),
-        }
+        f.write_str(match self {
+            Mode::Direct => "direct",
+            Mode::Vxlan => "vxlan",
+            Mode::WireGuard => "wireguard",
+            Mode::Auto(Tunnel::Vxlan) => "auto",
+            Mode::Auto(Tunnel::WireGuard) => "auto-wireguard",
+        })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    /// From the word that [`Display`](fmt::Display) gives.
+    fn from_str(word: &str) -> Result<Self, UnknownMode> {
+        let all = [Mode::Direct, Mode::Vxlan, Mode::WireGuard, Mode::Auto(Tunnel::Vxlan), Mode::Auto(Tunnel::WireGuard)];
+        all.into_iter().find(|mode| mode.to_string() == word).ok_or_else(|| UnknownMode(word.to_owned()))
     }
 }

@@ -247,3 +247,44 @@ fn the_vtep_address_stays_as_it_is() {
         assert_eq!(first & 3, 2);
     }
 }
+
+#[test]
+fn a_mode_has_one_word() {
+    for (word, mode) in [
+        ("direct", Mode::Direct),
+        ("vxlan", Mode::Vxlan),
+        ("wireguard", Mode::WireGuard),
+        ("auto", Mode::Auto(Tunnel::Vxlan)),
+        ("auto-wireguard", Mode::Auto(Tunnel::WireGuard)),
+    ] {
+        assert_eq!((mode.to_string().as_str(), word.parse()), (word, Ok(mode)));
+    }
+    assert_eq!("Direct".parse::<Mode>(), Err(UnknownMode("Direct".to_owned())));
+}
+
+#[test]
+fn a_pods_address_is_seen_inside_but_by_no_node_behind_a_tunnel() {
+    let far = node("c", &["10.1.3.0/24"], &["198.51.100.3"]);
+    let inside = |mode| of_a(mode, &[a(), b(), far.clone()]).inside.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let ranges = ["10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24"];
+    assert_eq!(inside(Mode::Vxlan), [&ranges[..], &["fd00:1:1::/64", "fd00:1:2::/64"]].concat());
+    let near = [&ranges[..], &["192.0.2.2/32", "2001:db8::2/128", "fd00:1:1::/64", "fd00:1:2::/64"]].concat();
+    let sorted = |mut list: Vec<String>| {
+        list.sort();
+        list
+    };
+    let mut expected: Vec<String> = near.into_iter().map(str::to_owned).collect();
+    expected.sort();
+    assert_eq!(sorted(inside(Mode::Auto(Tunnel::Vxlan))), expected, "the node behind the tunnel is not among them");
+    assert_eq!(sorted(inside(Mode::Direct)), expected, "nor one that is not reached");
+    let unreached = |mode| of_a(mode, &[a(), b(), far.clone()]).unreached.into_iter().collect::<Vec<_>>();
+    assert_eq!((unreached(Mode::Direct), unreached(Mode::Auto(Tunnel::Vxlan))), (vec!["c".to_owned()], vec![]));
+}
+
+#[test]
+fn the_own_pods_have_what_nobody_older_has() {
+    let older = NodeSeen { created: "2025-01-01T00:00:00Z".to_owned(), ..node("b", &["10.1.1.0/24"], &["192.0.2.2"]) };
+    let plan = of_a(Mode::Direct, &[a(), older]);
+    assert_eq!(plan.ranges, [net("fd00:1:1::/64")].into());
+    assert_eq!(of_a(Mode::Direct, &[a(), b()]).ranges, [net("10.1.1.0/24"), net("fd00:1:1::/64")].into());
+}

@@ -126,7 +126,7 @@ fn nodes_of_another_mode_are_not_reached() {
     let c = node("c", &["10.1.3.0/24"], &["192.0.2.3"]);
     let plan = of_a(Mode::Vxlan, &[a.clone(), b.clone(), c.clone()]);
     assert_eq!(plan.routes.len(), 1);
-    assert_eq!(problems(&plan), ["node b announces the mode auto with vxlan, and node a has vxlan"]);
+    assert_eq!(problems(&plan), ["node b announces the mode auto, and node a has vxlan"]);
     a.mode = Some(Mode::Direct);
     let plan = of_a(Mode::Vxlan, &[a, c]);
     assert_eq!((plan.routes.len(), problems(&plan).len()), (1, 1));
