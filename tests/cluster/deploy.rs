@@ -16,7 +16,7 @@ fn deploy() -> PathBuf {
 }
 
 /// A control plane on which the manifests were applied, as the manual says.
-fn plane(name: &str) -> ControlPlane {
+pub(crate) fn plane(name: &str) -> ControlPlane {
     let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-deploy-{name}-{}", std::process::id()))).unwrap();
     plane.kubectl(&["apply", "-f", deploy().to_str().unwrap()], "").unwrap();
     plane
@@ -101,6 +101,9 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
     let needed = [
         ("get", "pods"),
         ("get", "nodes"),
+        ("list", "nodes"),
+        ("watch", "nodes"),
+        ("patch", "nodes/status"),
         ("list", "pods"),
         ("watch", "pods"),
         ("patch", "pods/status"),
@@ -126,8 +129,12 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
     let refused = [
         ("get", "secrets"),
         ("list", "configmaps"),
-        ("list", "nodes"),
         ("patch", "nodes"),
+        ("update", "nodes"),
+        ("update", "nodes/status"),
+        ("create", "nodes"),
+        ("delete", "nodes"),
+        ("get", "nodes/proxy"),
         ("patch", "pods"),
         ("update", "pods"),
         ("update", "pods/status"),

@@ -5,5 +5,6 @@
 mod deploy;
 mod granted;
 mod operator;
+mod own_node;
 mod path;
 mod testbed;
