@@ -55,7 +55,7 @@ macro_rules! cases {
 
 cases! {
     writes: create names kinds places update unconditional generations dry_run subresources;
-    patches: merge_patch strategic_patch json_patch apply patch_preconditions patch_of_status;
+    patches: merge_patch strategic_patch json_patch apply patch_preconditions patch_of_status patch_of_a_nodes_status;
     deletes: delete delete_preconditions finalizers pods_are_marked collections namespaces_end;
     reads: lists pages selectors versions_of_lists metadata_only;
     watches: events_in_order from_a_version selected_events initial_events too_old;

@@ -88,3 +88,33 @@ pub(crate) async fn patch_of_status(talk: &mut Talk) {
     refuse_uid(talk, STRATEGIC, path, json!({"metadata": {"uid": "other", "annotations": {"a": "b"}}})).await;
     talk.patch(200, STRATEGIC, path, json!({"metadata": {"annotations": {"a": "b"}}})).await;
 }
+
+/// What an agent writes to its own Node: a condition and an annotation in one patch.
+pub(crate) async fn patch_of_a_nodes_status(talk: &mut Talk) {
+    let (nodes, path) = ("/api/v1/nodes", "/api/v1/nodes/patch-of-a-nodes-status/status");
+    let time = "2026-01-01T00:00:00Z";
+    let condition =
+        |name: &str, status: &str| json!({"type": name, "status": status, "lastHeartbeatTime": time, "lastTransitionTime": time});
+    let node = json!({"metadata": {"name": "patch-of-a-nodes-status"}, "status": {"conditions": [condition("Ready", "True")]}});
+    let made = talk.post(201, nodes, node).await;
+    only_conditions(talk);
+    let uid = &made["metadata"]["uid"];
+    let network = |uid: &serde_json::Value, text: &str, status: &str| json!({"metadata": {"uid": uid, "annotations": {"a/b": text}}, "status": {"conditions": [condition("NetworkUnavailable", status)]}});
+    for (text, status) in [("1", "True"), ("2", "False"), ("2", "False")] {
+        talk.patch(200, STRATEGIC, path, network(uid, text, status)).await;
+        only_conditions(talk);
+    }
+    let gone = json!({"metadata": {"annotations": {"a/b": null}}, "spec": {"unschedulable": true}});
+    let patched = talk.patch(200, STRATEGIC, path, gone).await;
+    only_conditions(talk);
+    assert!(patched["spec"].get("unschedulable").is_none() && patched["metadata"].get("annotations").is_none(), "{patched}");
+    refuse_uid(talk, STRATEGIC, path, network(&json!("other"), "3", "True")).await;
+    talk.delete(200, &nodes.replace("nodes", "nodes/patch-of-a-nodes-status"), json!({})).await;
+    talk.patch(404, STRATEGIC, path, network(uid, "4", "True")).await;
+}
+
+// The rest of a Node's status has fields that are always there.
+fn only_conditions(talk: &mut Talk) {
+    let status = &mut talk.said.last_mut().unwrap()["answer"]["status"];
+    *status = json!({"conditions": status["conditions"]});
+}
