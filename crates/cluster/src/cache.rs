@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::ApiError;
 
@@ -60,6 +60,8 @@ pub(crate) struct Cache<T> {
     clock: AtomicU64,
     listed: Mutex<Listed>,
     changes: broadcast::Sender<Change<T>>,
+    /// That something changed, for who looks at everything then.
+    news: watch::Sender<()>,
 }
 
 struct Item<T> {
@@ -80,7 +82,8 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// One whose objects may have so much together.
     pub(crate) fn limited(limit: Option<Limit<T>>) -> Self {
         let changes = broadcast::Sender::new(CHANGES);
-        Cache { items: RwLock::default(), limit, clock: AtomicU64::new(1), listed: Mutex::default(), changes }
+        let (clock, news) = (AtomicU64::new(1), watch::Sender::new(()));
+        Cache { items: RwLock::default(), limit, clock, listed: Mutex::default(), changes, news }
     }
 
     fn tick(&self) -> u64 {
@@ -153,6 +156,11 @@ impl<T: Clone + PartialEq> Cache<T> {
         self.changes.subscribe()
     }
 
+    /// Wakes its holder when an object has changed since it was asked last, or the first list is complete: once for any number of changes.
+    pub(crate) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
     pub(crate) fn listed(&self) -> Listed {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -180,7 +188,10 @@ impl<T: Clone + PartialEq> Cache<T> {
             self.lighten(&mut new);
             *items = new;
         }
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).complete = true;
+        let was_complete = std::mem::replace(&mut self.listed.lock().unwrap_or_else(PoisonError::into_inner).complete, true);
+        if !changes.is_empty() || !was_complete {
+            self.news.send_replace(());
+        }
         changes.into_iter().for_each(|change| self.tell(change));
     }
 
@@ -193,12 +204,15 @@ impl<T: Clone + PartialEq> Cache<T> {
             old
         };
         if old.is_none_or(|old| old.value != new) {
+            self.news.send_replace(());
             self.tell(Change::Is(new));
         }
     }
 
     pub(crate) fn remove(&self, key: &str) {
-        if let Some(old) = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(key) {
+        let old = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        if let Some(old) = old {
+            self.news.send_replace(());
             self.tell(Change::Gone(old.value));
         }
     }
@@ -222,6 +236,36 @@ impl<T: Clone + PartialEq> Cache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn news_come_once_for_many_changes_and_never_for_none() {
+        let cache = Cache::new();
+        let mut news = cache.news();
+        let mut is_new = || {
+            let is_new = news.has_changed().unwrap();
+            news.mark_unchanged();
+            is_new
+        };
+        let list = |names: &[&str]| names.iter().map(|name| ((*name).into(), 7)).collect();
+        assert!(!is_new());
+        cache.replace(list(&[]));
+        assert!(is_new(), "the first list is complete, though it is empty");
+        cache.replace(list(&[]));
+        assert!(!is_new());
+        cache.replace(list(&["/a", "/b"]));
+        assert!(is_new() && !is_new());
+        cache.replace(list(&["/a", "/b"]));
+        cache.apply("/a".into(), 7);
+        cache.remove("/c");
+        assert!(!is_new(), "nothing is otherwise");
+        cache.apply("/a".into(), 8);
+        cache.apply("/c".into(), 7);
+        assert!(is_new() && !is_new());
+        cache.remove("/c");
+        assert!(is_new());
+        cache.replace(list(&["/b"]));
+        assert!(is_new());
+    }
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_noted() {

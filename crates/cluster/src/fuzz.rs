@@ -8,7 +8,7 @@ use crate::definition::{MAX_CONFIG, SeenDefinition};
 use crate::list::Page;
 use crate::pod::{Pod, SeenPod};
 use crate::watch::Watched;
-use crate::{claim, devices, endpoints, node_pool, services};
+use crate::{claim, devices, endpoints, node_pool, nodes, services};
 
 /// A pod.
 pub fn pod(bytes: &[u8]) {
@@ -51,4 +51,9 @@ pub fn own(bytes: &[u8]) {
     claim::fuzz(bytes);
     services::fuzz(bytes);
     endpoints::fuzz(bytes);
+}
+
+/// A Node.
+pub fn node(bytes: &[u8]) {
+    nodes::fuzz(bytes);
 }

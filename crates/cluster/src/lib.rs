@@ -7,6 +7,7 @@
 //!   a pod's network status, events                    <--write_status, event--
 //!   this node's CiliumNode  --list, watch--> OwnObject --now, changed-->      <--write_cilium_status--
 //!   this node's Node  --fetch_own_node--> which one it is
+//!   all Nodes, for the network between them  --list, watch--> Nodes --all, own, changed-->  <--write_own_network--
 //!   this node's NodeIPPool  --list, watch--> OwnObject --now, changed-->      <--write_node_ip_pool_status--
 //!   ranges of Services, the API server's own addresses  --list, watch--> ServiceRanges, ApiEndpoints --all-->
 //!   labels of namespaces, where a pool asks for them  --list, watch--> Namespaces --labels-->  <--fetch_namespace-->
@@ -16,6 +17,7 @@
 //! Objects are trimmed while they are read: of a pod some hundred bytes are kept. The caches survive whatever happens to
 //! the server, and change only by what it says.
 
+mod announced;
 mod cache;
 mod call;
 mod cilium_node;
@@ -32,7 +34,9 @@ pub mod fuzz;
 mod list;
 mod namespaces;
 mod node_pool;
+mod nodes;
 mod own;
+mod own_network;
 mod own_node;
 mod own_object;
 mod pod;
@@ -42,6 +46,7 @@ mod status;
 mod told;
 mod watch;
 
+pub use announced::{Announced, AnnouncedError, BETWEEN, MAX_ANNOUNCED};
 pub use cache::{Failing, Listed};
 pub use cilium_node::cilium_node_definition;
 pub use cluster::{Cluster, PodChange, PodChanges, Synced};
@@ -53,7 +58,9 @@ pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind, note};
 pub use namespaces::{Labels, Namespaces};
 pub use node_pool::NodeIpPool;
+pub use nodes::{ConditionDigest, Node, Nodes};
 pub use own::Own;
+pub use own_network::{OwnNetwork, Unavailable};
 pub use own_node::OwnNode;
 pub use own_object::OwnObject;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};

@@ -12,10 +12,10 @@ use crate::call::ANSWER;
 use crate::{ApiError, Asked, Cluster, PodRef, StatusError};
 
 /// What the agent is called in `managedFields`.
-const FIELD_MANAGER: &str = "netloom";
+pub(crate) const FIELD_MANAGER: &str = "netloom";
 
-/// The answer is the whole pod otherwise, some kilobytes that nobody reads. A server that cannot leave it out sends it.
-const METADATA_ONLY: HeaderValue =
+/// The answer is the whole object otherwise, some kilobytes that nobody reads. A server that cannot leave it out sends it.
+pub(crate) const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
 
 // === impl Cluster ===

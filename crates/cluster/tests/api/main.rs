@@ -5,6 +5,7 @@
 mod claims;
 mod follow;
 mod gate;
+mod nodes;
 mod refuse;
 mod tell;
 
