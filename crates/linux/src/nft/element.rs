@@ -9,12 +9,12 @@ use super::Family;
 use super::expr::{COUNTER, EXPR_DATA, EXPR_NAME};
 use super::wire::{self, Writer};
 
-const ELEMENT_KEY: u16 = 1;
+pub(super) const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
-const ELEMENT_USERDATA: u16 = 6;
+pub(super) const ELEMENT_USERDATA: u16 = 6;
 const ELEMENT_EXPR: u16 = 7;
 const ELEMENT_KEY_END: u16 = 10;
-const DATA_VALUE: u16 = 1;
+pub(super) const DATA_VALUE: u16 = 1;
 pub(super) const DATA_VERDICT: u16 = 2;
 pub(super) const VERDICT_CODE: u16 = 1;
 const VERDICT_CHAIN: u16 = 2;

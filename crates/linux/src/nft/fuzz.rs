@@ -1,6 +1,7 @@
 //! What reads the kernel's answers, without a kernel.
 
 use super::element::{LIST_ELEMENTS, read_comment};
+use super::range::{Boundary, between};
 use super::wire::{self, Writer};
 use super::{Count, Element, Family, SetElement};
 
@@ -11,13 +12,16 @@ pub(crate) fn read(bytes: &[u8]) {
         for (_, value) in wire::attributes(frame.body()) {
             let _ = (read_comment(value, 0), wire::text(value));
         }
+        let mut boundaries = Vec::new();
         let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
         for (_, element) in wire::attributes(list) {
             let _ = Count::read(element);
+            boundaries.extend(Boundary::read(element));
             for (element, family) in Element::read(element).into_iter().flat_map(|e| [(e.clone(), Family::Inet), (e, Family::Bridge)]) {
                 write(SetElement { family, table: "netloom".to_owned(), set: "set".to_owned(), element });
             }
         }
+        assert!(between(boundaries).iter().all(|range| range.first() <= range.last()));
     }
 }
 

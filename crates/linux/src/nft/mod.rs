@@ -6,6 +6,7 @@
 //!                                                  <- one acknowledgement, or a Refusal per step
 //! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
+//! Socket::ranges                                   -> what a set of address ranges has
 //! Flows                                            -> Socket::forget: connections that are tracked
 //! Watch::next                                      <- somebody has removed something
 //! ```
@@ -24,6 +25,7 @@ mod flow;
 mod foreign;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
+mod range;
 mod read;
 mod ruleset;
 mod socket;
@@ -39,6 +41,7 @@ pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
 pub use foreign::Commented;
+pub use range::{Range, SetRange};
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;

@@ -41,7 +41,14 @@ impl Socket {
         self.each_element(family, table, set, |e| Some((Element::read(e)?, Count::read(e)?)))
     }
 
-    fn each_element<T>(&mut self, family: Family, table: &str, set: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, ReadError> {
+    /// What is read of each element of a set.
+    pub(super) fn each_element<T>(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &str,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, ReadError> {
         let what = format!("set {family} {table} {set}");
         let body = |w: &mut Writer| {
             w.name(LIST_TABLE, table);

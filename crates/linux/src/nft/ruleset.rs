@@ -55,9 +55,9 @@ pub struct Set {
     pub name: String,
     /// Its key: one field, or several of a concatenation (up to 64 bytes in all).
     pub key: Vec<Field>,
-    /// `flags interval`: elements are ranges in every field. For concatenations only: a
-    /// range of a single field is a pair of elements, which [`Element`](super::Element)
-    /// does not describe.
+    /// `flags interval`: elements are ranges in every field. In a concatenation each is an
+    /// [`Element`](super::Element); a range of a single field is a pair of elements, a
+    /// [`SetRange`](super::SetRange).
     pub interval: bool,
     /// `None` for a set.
     pub maps_to: Option<MapTo>,

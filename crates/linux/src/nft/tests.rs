@@ -233,6 +233,35 @@ fn map() -> Transaction {
     ])
 }
 
+fn range(set: &str, net: &str) -> SetRange {
+    let range = net.parse::<ipnet::IpNet>().unwrap().into();
+    SetRange { family: Family::Inet, table: name("netloom"), set: name(set), range }
+}
+
+/// What fixtures/ranges.nft says.
+fn ranges() -> [SetRange; 3] {
+    [range("inside4", "10.88.0.0/24"), range("own4", "255.255.255.0/24"), range("inside6", "fd00::/64")]
+}
+
+/// Its sets.
+fn range_sets() -> Transaction {
+    let table = Table { family: Family::Inet, name: name("netloom"), comment: None };
+    Transaction::from_iter([
+        Step::Table(Mode::Create, table),
+        set("inside4", &[Field::Ipv4Addr], true),
+        set("own4", &[Field::Ipv4Addr], true),
+        set("inside6", &[Field::Ipv6Addr], true),
+    ])
+}
+
+fn add_ranges(ranges: &[SetRange]) -> Transaction {
+    ranges.iter().cloned().map(|r| Step::Range(Mode::Create, r)).collect()
+}
+
+fn delete_ranges(ranges: &[SetRange]) -> Transaction {
+    ranges.iter().cloned().map(Step::DeleteRange).collect()
+}
+
 // --- the bytes of `nft` ---
 
 /// A message as a tree, for comparison.
@@ -335,6 +364,8 @@ fn bytes_are_those_of_nft() {
         (delete, include_str!("fixtures/delete.hex")),
         (regular(), include_str!("fixtures/rule.hex")),
         (map(), include_str!("fixtures/map.hex")),
+        (add_ranges(&ranges()), include_str!("fixtures/ranges.hex")),
+        (delete_ranges(&ranges()), include_str!("fixtures/delete_ranges.hex")),
     ] {
         assert_eq!(normal(&encoded(&transaction)), normal(&captured(fixture)));
     }
@@ -495,6 +526,87 @@ fn ten_thousand_elements_in_one_transaction() {
         s.delete_missing_ok(&all).unwrap();
         assert_eq!(s.elements(Family::Inet, "netloom", "masquerade4"), Ok(vec![]));
     });
+}
+
+#[test]
+fn ranges_are_as_nft_would_have_made_them_and_read_back() {
+    let (ours, theirs) = (Namespace::new(), Namespace::new());
+    let sets = "table inet netloom {
+      set inside4 { type ipv4_addr; flags interval; }
+      set own4 { type ipv4_addr; flags interval; }
+      set inside6 { type ipv6_addr; flags interval; }
+    }";
+    theirs.nft(&[sets]);
+    theirs.nft(&[include_str!("fixtures/ranges.nft")]);
+    let of = |s: &mut Socket, set: &str| -> Vec<Range> { s.ranges(Family::Inet, "netloom", set).unwrap() };
+    for ns in [&ours, &theirs] {
+        ns.with(|s| {
+            if s.table(Family::Inet, "netloom").unwrap().is_none() {
+                s.commit(&range_sets()).unwrap();
+                s.commit(&add_ranges(&ranges())).unwrap();
+            }
+            for wanted in ranges() {
+                assert_eq!(of(s, &wanted.set), [wanted.range]);
+            }
+            assert_eq!((of(s, "own6"), s.ranges(Family::Ip, "other", "own4")), (vec![], Ok(vec![])));
+        });
+    }
+    assert_eq!(ours.ruleset(), theirs.ruleset());
+    assert_eq!(ours.nft(&["list", "ruleset"]), theirs.nft(&["list", "ruleset"]));
+    // Each can take away what the other has made.
+    theirs.with(|s| s.commit(&delete_ranges(&ranges())).unwrap());
+    ours.nft(&[&include_str!("fixtures/ranges.nft").replace("add element", "delete element")]);
+    assert_eq!(ours.ruleset(), theirs.ruleset());
+    assert!(!ours.ruleset().contains("elem"));
+}
+
+#[test]
+fn ranges_change_in_one_transaction() {
+    let ns = Namespace::new();
+    let one = |net: &str| range("inside4", net);
+    ns.with(|s| {
+        let mut now = |steps: Vec<Step>| {
+            let done = s.commit(&steps.into_iter().collect());
+            (done, s.ranges(Family::Inet, "netloom", "inside4").unwrap().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(now(range_sets().steps().to_vec()), (Ok(()), vec![]));
+        let (done, found) =
+            now(add_ranges(&[one("10.0.0.0/24"), one("10.0.1.0/24"), one("0.0.0.0/32"), one("255.255.255.255/32")]).steps().to_vec());
+        assert_eq!(
+            (done, found),
+            (Ok(()), vec!["0.0.0.0".into(), "10.0.0.0-10.0.0.255".into(), "10.0.1.0-10.0.1.255".into(), "255.255.255.255".into()])
+        );
+        // A range that has the same first address, one that has the same last, and one in place of all.
+        let change = |old: &[&str], new: &[&str]| -> Vec<Step> {
+            let old = old.iter().map(|net| Step::DeleteRange(one(net)));
+            old.chain(new.iter().map(|net| Step::Range(Mode::Create, one(net)))).collect()
+        };
+        let (done, found) = now(change(&["10.0.0.0/24", "10.0.1.0/24", "0.0.0.0/32"], &["10.0.0.0/23", "0.0.0.0/31"]));
+        assert_eq!((done, found), (Ok(()), vec!["0.0.0.0-0.0.0.1".into(), "10.0.0.0-10.0.1.255".into(), "255.255.255.255".into()]));
+        let (done, found) = now(change(&["10.0.0.0/23", "255.255.255.255/32"], &["10.0.1.0/24", "255.255.255.254/31"]));
+        assert_eq!(
+            (done, found),
+            (Ok(()), vec!["0.0.0.0-0.0.0.1".into(), "10.0.1.0-10.0.1.255".into(), "255.255.255.254-255.255.255.255".into()])
+        );
+        let (done, found) = now(change(&["10.0.1.0/24", "255.255.255.254/31", "0.0.0.0/31"], &["0.0.0.0/0"]));
+        assert_eq!((done, found), (Ok(()), vec!["0.0.0.0-255.255.255.255".into()]));
+        let (done, found) = now(change(&["0.0.0.0/0"], &["10.0.0.0/24"]));
+        assert_eq!((done, found), (Ok(()), vec!["10.0.0.0-10.0.0.255".into()]));
+        // What is there, what overlaps, what is not there: refused, and nothing changes.
+        for (old, new, missing) in [
+            (&[][..], &["10.9.0.0/24", "10.0.0.0/24"][..], false),
+            (&[], &["10.0.0.0/16"], false),
+            (&[], &["10.0.0.128/25"], false),
+            (&["10.0.1.0/24"], &["10.9.0.0/24"], true),
+            (&["10.0.0.0/25"], &["10.9.0.0/24"], true),
+        ] {
+            let (done, found) = now(change(old, new));
+            let error = done.unwrap_err();
+            assert_eq!((error.is_missing(), error.is_present()), (missing, !missing), "{error}");
+            assert_eq!(found, ["10.0.0.0-10.0.0.255"]);
+        }
+    });
+    assert!(ns.nft(&["list", "ruleset"]).contains("elements = { 10.0.0.0/24 }"));
 }
 
 #[test]

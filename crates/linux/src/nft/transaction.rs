@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::wire::{APPEND, CREATE, EXCLUSIVE, Kind, REQUEST, Writer};
-use super::{Chain, Family, Rule, Set, SetElement, Table};
+use super::{Chain, Family, Rule, Set, SetElement, SetRange, Table};
 
 /// What happens when the thing is there already: the difference between `nft add` and
 /// `nft create`.
@@ -60,6 +60,10 @@ pub enum Step {
     Element(Mode, SetElement),
     /// `nft delete element`: ENOENT, and no transaction, if it is not there.
     DeleteElement(SetElement),
+    /// `nft add element`, of a range. One that overlaps another is refused with EEXIST, whatever the mode.
+    Range(Mode, SetRange),
+    /// `nft delete element`, of a range, from the first to the last: ENOENT, and no transaction, if it is not there.
+    DeleteRange(SetRange),
 }
 
 /// Steps that the kernel takes together or not at all (`nft -f`).
@@ -132,8 +136,8 @@ impl Step {
             Self::Set(mode, _) => (Kind::NewSet, mode.flags()),
             Self::Rule(_) => (Kind::NewRule, CREATE | APPEND),
             Self::FlushChain { .. } | Self::DeleteRule { .. } => (Kind::DelRule, 0),
-            Self::Element(mode, _) => (Kind::NewElement, mode.flags()),
-            Self::DeleteElement(_) => (Kind::DelElement, 0),
+            Self::Element(mode, _) | Self::Range(mode, _) => (Kind::NewElement, mode.flags()),
+            Self::DeleteElement(_) | Self::DeleteRange(_) => (Kind::DelElement, 0),
         };
         w.message(kind, REQUEST | flags | more, sequence, self.family().number(), |w| match self {
             Self::Table(_, table) => table.write(w),
@@ -152,6 +156,7 @@ impl Step {
             }
             Self::Element(_, element) => element.write(w, true),
             Self::DeleteElement(element) => element.write(w, false),
+            Self::Range(_, range) | Self::DeleteRange(range) => range.write(w),
         });
     }
 
@@ -165,7 +170,9 @@ impl Step {
             | Self::Set(_, Set { family, .. })
             | Self::Rule(Rule { family, .. })
             | Self::Element(_, SetElement { family, .. })
-            | Self::DeleteElement(SetElement { family, .. }) => *family,
+            | Self::DeleteElement(SetElement { family, .. })
+            | Self::Range(_, SetRange { family, .. })
+            | Self::DeleteRange(SetRange { family, .. }) => *family,
         }
     }
 }
@@ -183,6 +190,8 @@ impl fmt::Display for Step {
             Self::DeleteRule { table, chain, handle, .. } => write!(f, "delete rule {family} {table} {chain} handle {handle}"),
             Self::Element(mode, e) => write!(f, "{} element {e}", mode.verb()),
             Self::DeleteElement(e) => write!(f, "delete element {e}"),
+            Self::Range(mode, r) => write!(f, "{} element {r}", mode.verb()),
+            Self::DeleteRange(r) => write!(f, "delete element {r}"),
         }
     }
 }
