@@ -63,7 +63,7 @@ const LOOK_UP: &str = "hostports";
 /// `dstnat + 10`
 pub(crate) const PRIORITY: i32 = Base::DSTNAT + 10;
 /// `RTN_LOCAL`
-const LOCAL: u32 = 2;
+pub(crate) const LOCAL: u32 = 2;
 
 pub(crate) const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
 pub(crate) const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];

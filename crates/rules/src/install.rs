@@ -20,7 +20,7 @@ use linux::nft::{Element, Family, Mode, ReadError, SetElement, Socket, Step, Tab
 use crate::hostports::leads_to;
 use crate::look::{elements_of, what};
 use crate::part::{Part, parts, targets};
-use crate::{OwnerKey, TABLE};
+use crate::{EGRESS, OwnerKey, TABLE};
 
 /// The table's comment. The number is that of the layout: it changes when a set or a rule
 /// that is there already means something else from then on, not when one is added.
@@ -113,7 +113,12 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
         is_ours(socket, part.family)?;
         there.extend(elements_of(socket, part)?);
     }
-    Ok(socket.commit(&whole(Mode::Add, &parts(&there), &targets(&there)).into_iter().collect())?)
+    let mut parts = parts(&there);
+    // Ranges are nobody's elements: that of their subject which a flush leaves is the chain.
+    if has_fixed(socket, &EGRESS)? {
+        parts.push(&EGRESS);
+    }
+    Ok(socket.commit(&whole(Mode::Add, &parts, &targets(&there)).into_iter().collect())?)
 }
 
 /// Installs what host ports need, as [`install_and_add`] would with the first of them: for those who let packets for 127.0.0.0/8
@@ -180,7 +185,18 @@ pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Resul
     Ok(None)
 }
 
-fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wrong>, ReadError> {
+/// Whether any chain of a subject is there, with rules or without.
+fn has_fixed(socket: &mut Socket, part: &Part) -> Result<bool, ReadError> {
+    for chain in part.chains {
+        if socket.has_chain(part.family, TABLE, chain.name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Such a chain among those that are there whatever elements there are.
+pub(crate) fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wrong>, ReadError> {
     for chain in part.chains {
         if let Some(wrong) = wrong(socket, part.family, chain.name, (chain.rules)().len())? {
             return Ok(Some(wrong));
@@ -219,7 +235,7 @@ pub(crate) fn missing<'a>(
 }
 
 /// Whether there is a table of that family, and it is one that we know.
-fn is_ours(socket: &mut Socket, family: Family) -> Result<bool, AddError> {
+pub(crate) fn is_ours(socket: &mut Socket, family: Family) -> Result<bool, AddError> {
     match socket.table(family, TABLE)? {
         None => Ok(false),
         Some(table) if table.comment.as_deref() == Some(MARK) => Ok(true),
@@ -230,7 +246,7 @@ fn is_ours(socket: &mut Socket, family: Family) -> Result<bool, AddError> {
 /// The tables with all that these subjects and the chains that elements lead to need: from
 /// nothing, so that it fails where another process is first; or over what is there, so that
 /// in the end there is one of each.
-fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Vec<Step> {
+pub(crate) fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Vec<Step> {
     let families: BTreeSet<Family> = parts.iter().map(|part| part.family).collect();
     let table = |family| Table { family, name: TABLE.to_owned(), comment: Some(MARK.to_owned()) };
     let mut steps: Vec<Step> = families.into_iter().map(|family| Step::Table(mode, table(family))).collect();

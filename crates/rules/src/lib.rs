@@ -13,6 +13,8 @@
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
 //! GC     stale: those whose owner is not valid -> the same
 //! flushed by somebody: elements of all -> restore
+//!
+//! the node: Egress, ranges of no attachment -> keep
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
@@ -22,6 +24,7 @@
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
 mod conditions;
+mod egress;
 mod firewall;
 mod gate;
 mod hostports;
@@ -38,6 +41,7 @@ mod restore;
 mod spoof;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
+pub use egress::{EGRESS, Egress, Kept, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};

@@ -135,10 +135,10 @@ pub fn stale(socket: &mut Socket, part: &Part, network: &NetworkName, valid: &[A
     Ok(gone.map(|(_, element)| element).collect())
 }
 
-/// All elements of one subject.
+/// All elements of one subject that attachments may have.
 pub(crate) fn elements_of(socket: &mut Socket, part: &Part) -> Result<Vec<SetElement>, ReadError> {
     let mut found = Vec::new();
-    for map in part.maps {
+    for map in part.maps.iter().filter(|map| !map.is_of_ranges()) {
         let (family, table, set) = (part.family, TABLE, map.name);
         let elements = socket.elements(family, table, set)?;
         found.extend(elements.into_iter().map(|element| SetElement { family, table: table.to_owned(), set: set.to_owned(), element }));

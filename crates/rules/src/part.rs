@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, TABLE, TOLD};
+use crate::{CONDITIONS, EGRESS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, TABLE, TOLD};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Part {
 /// The rules of one chain.
 pub(crate) type Rules = Vec<Vec<Expr>>;
 
-/// A map, or a set, with attachments' elements.
+/// A map, or a set, with attachments' elements; or a set of ranges, which belong to no attachment.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) name: &'static str,
@@ -45,6 +45,8 @@ pub(crate) enum To {
     Nothing,
     /// To nothing, and each counts the packets that it was looked up for.
     Count,
+    /// To nothing, and they are ranges of addresses: no elements of attachments, and not read where those are.
+    Ranges,
 }
 
 /// A chain that is there whatever elements there are.
@@ -64,7 +66,7 @@ pub(crate) struct Beside {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 7] = [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &SPOOF_GUARD];
+pub(crate) const PARTS: [&Part; 8] = [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &SPOOF_GUARD];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {
@@ -150,10 +152,15 @@ impl Map {
         let maps_to = match self.to {
             To::Chain => Some(MapTo::Verdict),
             To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
-            To::Nothing | To::Count => None,
+            To::Nothing | To::Count | To::Ranges => None,
         };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
-        Set { family, table, name, key, interval: false, maps_to, counted: matches!(self.to, To::Count) }
+        Set { family, table, name, key, interval: self.is_of_ranges(), maps_to, counted: matches!(self.to, To::Count) }
+    }
+
+    /// Whether it has ranges, and no elements of attachments.
+    pub(crate) fn is_of_ranges(&self) -> bool {
+        matches!(self.to, To::Ranges)
     }
 
     /// The fields that its elements lead to.

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use linux::Netns;
 use linux::nft::{Family, SetElement, Socket};
 
+mod egress;
 mod frames;
 mod ports;
 
@@ -376,49 +377,60 @@ fn packets_leave_with_the_hosts_address() {
     assert_eq!(wires.sources(), plain);
 }
 
-#[test]
-fn multicast_keeps_its_source() {
-    let wires = Wires::new();
-    let (router, outside) = (&wires.router, &wires.outside);
-    // On that link, as the kernel sends multicast by the link that has the source.
+/// Two addresses of the host's own on the link `outside`, 198.51.100.9 and fd09::9, from which the kernel sends multicast by that
+/// link.
+fn on_the_link(wires: &Wires) {
+    let router = &wires.router;
     router.run("ip addr add 198.51.100.9/32 dev outside");
     router.run("ip -6 addr add fd09::9/128 dev outside nodad");
     router.run("ip route add 224.0.0.0/4 dev outside");
-    let added = elements(&id("lab", "c1"), &["198.51.100.9/32", "fd09::9/128"]);
-    router.nft(|s| install_and_add(s, &added).unwrap());
+}
+
+/// Sends from one of these to a destination on that link; returns the source that the receiver saw.
+fn source_on_the_link(wires: &Wires, source: &str, destination: &str) -> String {
+    let (router, outside) = (&wires.router, &wires.outside);
     let index = |ns: &Namespace, link: &str| -> u32 {
         let line = ns.run(&format!("ip -o link show {link}"));
         line.split(':').next().unwrap().parse().unwrap()
     };
     let (here, there) = (index(outside, "eth0"), index(router, "outside"));
-    let groups: [(&str, SocketAddr); 2] = [
-        ("198.51.100.9", "224.0.0.251:0".parse().unwrap()),
-        ("fd09::9", SocketAddr::V6(std::net::SocketAddrV6::new("ff02::fb".parse().unwrap(), 0, 0, there))),
-    ];
-    for (source, mut group) in groups {
-        let receiver = outside.netns.enter(|_| match group.ip() {
-            IpAddr::V4(ip) => {
-                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-                socket.join_multicast_v4(&ip, &"192.0.2.2".parse().unwrap()).unwrap();
-                socket
-            }
-            IpAddr::V6(ip) => {
-                let socket = UdpSocket::bind("[::]:0").unwrap();
-                socket.join_multicast_v6(&ip, here).unwrap();
-                socket
-            }
-        });
-        let receiver = receiver.unwrap();
-        receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        group.set_port(receiver.local_addr().unwrap().port());
-        let from = SocketAddr::new(source.parse().unwrap(), 0);
-        let sender = router.netns.enter(|_| UdpSocket::bind(from).unwrap()).unwrap();
-        let heard = || {
-            sender.send_to(b"all", group).unwrap();
-            receiver.recv_from(&mut [0; 8]).ok()
-        };
-        let (_, seen) = (0..300).find_map(|_| heard()).unwrap_or_else(|| panic!("{group}: nothing arrives"));
-        assert_eq!(seen.ip(), from.ip());
+    let mut to = match destination.parse().unwrap() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), 0),
+        IpAddr::V6(ip) => SocketAddr::V6(std::net::SocketAddrV6::new(ip, 0, 0, there)),
+    };
+    let receiver = outside.netns.enter(|_| {
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).unwrap();
+        match to.ip() {
+            IpAddr::V4(ip) if ip.is_multicast() => socket.join_multicast_v4(&ip, &"192.0.2.2".parse().unwrap()).unwrap(),
+            IpAddr::V6(ip) if ip.is_multicast() => socket.join_multicast_v6(&ip, here).unwrap(),
+            _ => {}
+        }
+        socket
+    });
+    let receiver = receiver.unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    to.set_port(receiver.local_addr().unwrap().port());
+    let from = SocketAddr::new(source.parse().unwrap(), 0);
+    let sender = router.netns.enter(|_| UdpSocket::bind(from).unwrap()).unwrap();
+    sender.set_broadcast(true).unwrap();
+    let heard = || {
+        sender.send_to(b"all", to).unwrap();
+        receiver.recv_from(&mut [0; 8]).ok()
+    };
+    let (_, seen) = (0..300).find_map(|_| heard()).unwrap_or_else(|| panic!("{to}: nothing arrives"));
+    seen.ip().to_string()
+}
+
+#[test]
+fn multicast_keeps_its_source() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    on_the_link(&wires);
+    let added = elements(&id("lab", "c1"), &["198.51.100.9/32", "fd09::9/128"]);
+    router.nft(|s| install_and_add(s, &added).unwrap());
+    for (source, group) in [("198.51.100.9", "224.0.0.251"), ("fd09::9", "ff02::fb")] {
+        assert_eq!(source_on_the_link(&wires, source, group), source);
     }
     // The same source to a single receiver is rewritten.
     assert_eq!(wires.source((router, "198.51.100.9"), (outside, "192.0.2.2")).to_string(), "192.0.2.1");
