@@ -13,7 +13,7 @@ use json::{Object, Value};
 use linux::nft::SetElement;
 use plugin::{Dirs, Finder, Host, Prefer};
 use plugins::BUILTINS;
-use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, meanings};
+use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, meanings, strict_address, strict_port};
 
 use crate::agent_command;
 use crate::cli::RepairArgs;
@@ -242,6 +242,10 @@ fn text(element: &SetElement) -> String {
         (Some(meaning), _, _) => words(&meaning),
         (None, Some(port), Some(mac)) => format!("spoofing   {port} sends from {mac}"),
         (None, Some(port), None) => format!("spoofing   {port} sends from any hardware address"),
-        (None, None, _) => element.to_string(),
+        (None, None, _) => match (strict_port(element), strict_address(element)) {
+            (Some(port), Some(address)) => format!("source     {port} sends from {address}"),
+            (Some(port), None) => format!("source     {port} sends from any IP address"),
+            (None, _) => element.to_string(),
+        },
     }
 }

@@ -178,6 +178,13 @@ pub(crate) fn words(meaning: &Meaning) -> String {
             let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} only"));
             format!("spoofing   {port} sends from {mac}; {} frames from others dropped", dropped.packets)
         }
+        Meaning::StrictSource { port, addresses, dropped } => {
+            let from = match addresses.as_slice() {
+                [] => "no IP address".to_owned(),
+                some => format!("{} only", some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            };
+            format!("source     {port} sends from {from}; {} frames from others dropped", dropped.packets)
+        }
     }
 }
 
@@ -280,6 +287,13 @@ fn set_meaning(o: &mut Object, meaning: &Meaning) {
             if let Some(mac) = mac {
                 o.set("mac", mac.to_string());
             }
+            o.set("droppedFrames", dropped.packets);
+            o.set("droppedBytes", dropped.bytes);
+        }
+        Meaning::StrictSource { port, addresses, dropped } => {
+            o.set("kind", "strictSource");
+            o.set("port", port.as_str());
+            o.set("addresses", addresses.iter().map(ToString::to_string).collect::<Vec<_>>());
             o.set("droppedFrames", dropped.packets);
             o.set("droppedBytes", dropped.bytes);
         }

@@ -8,6 +8,7 @@
 //! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
 //!        host_ports(id, ports)     -> the same
 //!        spoof_guard(id, port)     -> the same
+//!        strict_source(id, port)   -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
@@ -38,6 +39,7 @@ mod owner;
 mod part;
 mod phrase;
 mod restore;
+mod source;
 mod spoof;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
@@ -53,6 +55,7 @@ pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
 pub use restore::{Restored, missing_of, restore};
+pub use source::{STRICT_SOURCE, strict, strict_address, strict_port, strict_source};
 pub use spoof::{SPOOF_GUARD, guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.

@@ -8,7 +8,7 @@ use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::install::{Wrong, wrong_chain};
 use crate::part::{Map, PARTS, Part};
-use crate::{Meaning, OwnerKey, Protocol, TABLE, spoof};
+use crate::{Meaning, OwnerKey, Protocol, TABLE, spoof, strict_port};
 
 /// What CHECK finds wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +159,8 @@ pub(crate) fn what(element: &SetElement) -> String {
         Some(Meaning::Forwarded { address } | Meaning::Told { address, .. }) => format!("forwarding of {address}"),
         Some(Meaning::Policed { address, .. }) => format!("the ingress policy of {address}"),
         Some(Meaning::SpoofGuard { port, .. }) => format!("the spoof guard of {port}"),
+        Some(Meaning::StrictSource { port, .. }) => format!("the source check of {port}"),
+        None if strict_port(element).is_some() => format!("the source check of {}", key_of(element)),
         None if element.family == Family::Bridge => format!("the spoof guard of {}", key_of(element)),
         None => format!("{} ({})", key_of(element), element.set),
     }

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::nft::{Count, ReadError, SetElement, Socket};
 
 use crate::part::PARTS;
-use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, spoof};
+use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, source, spoof};
 
 /// What an element does for its attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,6 +59,15 @@ pub enum Meaning {
         /// What was dropped so far.
         dropped: Count,
     },
+    /// What this port of a bridge sends from another IP address is dropped.
+    StrictSource {
+        /// The host's end of the container's pair.
+        port: String,
+        /// The addresses that it may send with, in order; none where somebody has removed them.
+        addresses: Vec<IpAddr>,
+        /// What was dropped so far.
+        dropped: Count,
+    },
 }
 
 /// What all attachments have in this namespace, and whose it is, in order. Nothing installed is nothing found; elements that
@@ -73,6 +82,7 @@ pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadErr
         found.extend(meant);
     }
     found.extend(spoof::meanings(socket)?);
+    found.extend(source::meanings(socket)?);
     found.sort();
     Ok(found)
 }

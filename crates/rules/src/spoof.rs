@@ -39,7 +39,7 @@ const GUARDED: &str = "guarded";
 /// The reference plugin's turn, before everything else.
 const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
 /// `IFNAMSIZ`
-const NAME: usize = 16;
+pub(crate) const NAME: usize = 16;
 
 /// What spoof guards need of the table.
 pub static SPOOF_GUARD: Part = Part {
@@ -73,13 +73,13 @@ fn own_mac(owner: &AttachmentId, port: &IfName, mac: &Mac) -> SetElement {
     element(owner, MACS, key)
 }
 
-fn element(owner: &AttachmentId, set: &str, key: Vec<u8>) -> SetElement {
+pub(crate) fn element(owner: &AttachmentId, set: &str, key: Vec<u8>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
     let element = Element { key, key_end: None, data: None, comment, note: None };
     SetElement { family: Family::Bridge, table: TABLE.to_owned(), set: set.to_owned(), element }
 }
 
-fn name(port: &IfName) -> Vec<u8> {
+pub(crate) fn name(port: &IfName) -> Vec<u8> {
     let mut bytes = port.as_str().as_bytes().to_vec();
     bytes.resize(NAME, 0);
     bytes

@@ -15,6 +15,7 @@ use linux::nft::{Family, SetElement, Socket};
 mod egress;
 mod frames;
 mod ports;
+mod source;
 
 /// What the rules are, in the words of `nft`.
 const RULES: &str = r#"table inet netloom {

@@ -37,6 +37,8 @@ pub enum Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meta {
+    /// `meta protocol`: two bytes in network order, an Ethernet type. A VLAN tag that the kernel has taken off is not it.
+    Protocol,
     /// `meta nfproto`: one byte, 2 for IPv4 and 10 for IPv6.
     Nfproto,
     /// `meta l4proto`: one byte, an IP protocol number.
@@ -312,6 +314,7 @@ impl Expr {
                 w.number(
                     2,
                     match key {
+                        Meta::Protocol => 1,
                         Meta::Nfproto => 15,
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
