@@ -41,6 +41,8 @@ pub enum DefaultNetwork {
     /// The same bridge as the default network of the agent, which is installed as the manual says, with the manifests of
     /// `deploy/`: [`Node::install_agent`].
     Agent,
+    /// The network that the agents provide, with these lines of settings besides. Nothing leads from node to node but what they make.
+    Provided(&'static str),
     /// No configuration: nodes are not ready until somebody writes one. `up` does not wait for them.
     None,
 }
@@ -129,7 +131,7 @@ impl Options {
             return Ok(Cluster { nodes: Vec::new(), control, claim });
         }
         let control = control.with_controllers()?;
-        if self.network == DefaultNetwork::Agent {
+        if self.network.has_agent() {
             control.allow_agents()?;
         }
         (self.say)("images: busybox, pause");
@@ -177,8 +179,8 @@ impl Options {
         let mut node = Node::new(wanted)?;
         std::fs::write(cluster.dir().join(format!("{}.pid", node.name())), node.den().pid().to_string())
             .context("the node's process ID")?;
-        connect(control, &node, every)?;
-        if self.network != DefaultNetwork::None {
+        connect(control, &node, every, !matches!(self.network, DefaultNetwork::Provided(_)))?;
+        if matches!(self.network, DefaultNetwork::Bridge | DefaultNetwork::Agent) {
             node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods(), self.network == DefaultNetwork::Agent))?;
         }
         let ca = std::fs::read(control.ca()).context("the API server's certificate")?;
@@ -186,21 +188,33 @@ impl Options {
         let config = std::fs::read_to_string(control.kubeconfig_of(node.name())).context("the kubelet's kubeconfig")?;
         node.write("/etc/kubernetes/kubelet.kubeconfig", config.replace(&control.ca().display().to_string(), "/etc/kubernetes/ca.crt"))?;
         let program = self.netloom_cni.canonicalize().with_context(|| format!("{} is missing", self.netloom_cni.display()))?;
-        if self.network == DefaultNetwork::Agent {
+        if self.network.has_agent() {
             // What a node's packages bring: containerd itself runs it for every pod.
             std::os::unix::fs::symlink(&program, node.path("/opt/cni/bin/loopback")).context("the plugin loopback")?;
             // What the agent finds out by itself, it finds out while a test waits for it.
-            node.install_agent(control, &program, "reconcileEvery: 5s\n")?;
+            let network = match self.network {
+                DefaultNetwork::Provided(settings) => format!("provide: netloom\n{settings}\n"),
+                _ => "clusterNetwork: /etc/cni/net.d/10-pods.conflist\n".to_owned(),
+            };
+            node.install_agent(control, &program, &format!("{network}reconcileEvery: 5s\n"))?;
         } else {
             node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
         }
         node.start_containerd()?;
         node.import(&cluster.claim.dir().join("images.tar"))?;
         node.start_kubelet()?;
-        if self.network == DefaultNetwork::Agent {
+        if self.network.has_agent() {
             node.start_agent()?;
         }
         Ok(node)
+    }
+}
+
+// === impl DefaultNetwork ===
+
+impl DefaultNetwork {
+    fn has_agent(self) -> bool {
+        matches!(self, DefaultNetwork::Agent | DefaultNetwork::Provided(_))
     }
 }
 
@@ -233,6 +247,14 @@ impl Cluster {
     /// Its nodes, to stop and start what runs on them.
     pub fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
+    }
+
+    /// Starts kube-proxy on every node, in the mode `nftables` or `iptables`; those that run are replaced.
+    ///
+    /// # Errors
+    /// As [`Node::start_proxy`].
+    pub fn start_proxies(&mut self, mode: &str) -> Result<()> {
+        self.nodes.iter_mut().try_for_each(|node| node.start_proxy(&self.control, mode))
     }
 
     /// A node by its name.
@@ -325,8 +347,8 @@ fn link(net: u8) -> String {
     format!("nltb{net}")
 }
 
-/// Gives a node its links to the bridges, and routes to the other nodes' pods and to its own.
-fn connect(control: &ControlPlane, node: &Node, every: &[Wanted]) -> Result<()> {
+/// Gives a node its links to the bridges; and, if it is to have them from here, routes to the other nodes' pods and to its own.
+fn connect(control: &ControlPlane, node: &Node, every: &[Wanted], routes: bool) -> Result<()> {
     let (fabric, name) = (control.den(), node.name());
     node.den().ip(&format!("link add eth0 type veth peer name {name} netns {}", fabric.pid()))?;
     fabric.ip(&format!("link set {name} master br0 up"))?;
@@ -340,6 +362,9 @@ fn connect(control: &ControlPlane, node: &Node, every: &[Wanted]) -> Result<()> 
     let gateway = control.url();
     let gateway = gateway.trim_start_matches("https://").split(':').next().unwrap_or_default();
     node.den().ip(&format!("route add default via {gateway}"))?;
+    if !routes {
+        return Ok(());
+    }
     for other in every.iter().filter(|other| other.name != name) {
         node.den().ip(&format!("route add {} via {}", other.pods, other.address))?;
     }

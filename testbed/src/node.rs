@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use crate::{Den, PAUSE, Process};
 
 mod agent;
+mod proxy;
 mod reboot;
 
 /// How long each program may take until it answers, and to end.
@@ -54,6 +55,7 @@ mount --make-rshared /";
 #[derive(Debug)]
 pub struct Node {
     // Dropped in this order.
+    proxy: Option<Process>,
     agent: Option<Process>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
@@ -94,7 +96,7 @@ impl Node {
         den.write("/etc/containerd/config.toml", containerd_config())?;
         den.write("/etc/kubernetes/kubelet.yaml", kubelet_config(&wanted.cgroup))?;
         let Wanted { name, address, pods, program, netloom, logs, .. } = wanted;
-        Ok(Node { agent: None, kubelet: None, containerd: None, den, name, address, pods, program, netloom, logs })
+        Ok(Node { proxy: None, agent: None, kubelet: None, containerd: None, den, name, address, pods, program, netloom, logs })
     }
 
     /// Its name.
@@ -261,12 +263,12 @@ impl Node {
         self.kubelet.take().map_or(Ok(()), |mut process| process.kill())
     }
 
-    /// That containerd, kubelet and agent run, unless they were stopped.
+    /// That containerd, kubelet, agent and kube-proxy run, unless they were stopped.
     ///
     /// # Errors
     /// Which one has ended, how, and the end of its log.
     pub fn alive(&mut self) -> Result<()> {
-        self.containerd.iter_mut().chain(&mut self.kubelet).chain(&mut self.agent).try_for_each(Process::alive)
+        self.containerd.iter_mut().chain(&mut self.kubelet).chain(&mut self.agent).chain(&mut self.proxy).try_for_each(Process::alive)
     }
 
     /// The names of the pods' network namespaces on this node, below `/run/netns`.

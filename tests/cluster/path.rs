@@ -6,6 +6,7 @@
 
 mod drop_in;
 mod manifests;
+mod provided;
 mod scene;
 mod storms;
 

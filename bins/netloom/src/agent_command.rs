@@ -12,6 +12,7 @@ mod answer;
 mod ask;
 pub(crate) mod explain;
 mod laps;
+pub(crate) mod nodes;
 pub(crate) mod pods;
 mod preflight;
 pub(crate) mod run;

@@ -22,7 +22,7 @@ pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 use crate::complete;
 use crate::output::ODD;
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, PreflightArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, NodesArgs, PodsArgs, PreflightArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     /// List this node's pods and their attachments
     #[command(visible_alias = "ps")]
     Pods(PodsArgs),
+    /// List the cluster's nodes, how packets get to their pods, and whether they pass
+    Nodes(NodesArgs),
     /// Explain what a pod requested, what it got, how long that took, or why it failed
     Explain(ExplainArgs),
     /// Run this node's agent, or install what the container runtime needs

@@ -55,6 +55,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Command::Status(args) => agent_command::status::run(args),
         Command::Pods(args) => agent_command::pods::run(args),
+        Command::Nodes(args) => agent_command::nodes::run(args),
         Command::Explain(args) => agent_command::explain::run(args),
         Command::Agent(args) => agent_command::run::run(args),
         Command::Operator(args) => operator_command::run(args),

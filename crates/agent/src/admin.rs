@@ -1,4 +1,4 @@
-//! What a person asks the agent: `netloom status`, `pods`, `explain`.
+//! What a person asks the agent: `netloom status`, `pods`, `nodes`, `explain`.
 //!
 //! ```text
 //!   netloom --Ask--> /run/netloom/admin.sock --> answers in JSON; how they look is the command line's business
@@ -81,6 +81,7 @@ impl Agent {
         let told = match ask.what.as_str() {
             "status" => Ok(self.status_value()),
             "pods" => self.pods_value(),
+            "nodes" => self.nodes_value(),
             "explain" => self.explain(&text("namespace"), &text("name")),
             other => Err(CniError::new(
                 Code::INVALID_CONFIG,
@@ -105,6 +106,9 @@ impl Agent {
         o.set("defaultNetwork", settings.default_network.to_string());
         if let Ok(given) = self.default_network_now(settings, Instant::now()) {
             o.set("defaultNetworkName", given.list.name.as_str());
+        }
+        if let Some(provided) = &self.provided {
+            o.set("network", provided.value());
         }
         let before = self.preferred_by_runtime();
         if !before.is_empty() {

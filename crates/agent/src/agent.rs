@@ -21,6 +21,7 @@ use crate::default_network::DefaultNetwork;
 use crate::del::Detached;
 use crate::events::Events;
 use crate::log::Line;
+use crate::provided::Provided;
 use crate::reconcile::Findings;
 use crate::report::Reports;
 use crate::retired::{self, Retired};
@@ -28,7 +29,7 @@ use crate::room::Room;
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::shares::Shares;
 use crate::statuses::Statuses;
-use crate::{Settings, admin, firewall, health, install, log, reconcile, shares};
+use crate::{Settings, admin, firewall, health, install, log, provided, reconcile, shares};
 
 /// How long a new agent waits for the one before it to end.
 const PREDECESSOR: Duration = Duration::from_secs(60);
@@ -49,6 +50,8 @@ pub struct Agent {
     pub(crate) statuses: Statuses,
     /// Addresses of the cluster, which definitions are held against.
     pub(crate) cluster_addresses: ClusterAddresses,
+    /// The cluster's own network, where this agent provides it.
+    pub(crate) provided: Option<Provided>,
     /// The addresses of pools, where this agent holds them.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
@@ -116,6 +119,7 @@ impl Agent {
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
             cluster_addresses: ClusterAddresses::follow(&settings, &cluster),
+            provided: settings.provide.as_ref().map(|provide| Provided::new(provide, &cluster)),
             retired: Retired::default(),
             detached: Detached::default(),
             reports: Reports::default(),
@@ -234,6 +238,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     // more to reach us.
     reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
     firewall::watch(&agent, dirs.clone()).map_err(own("start a thread"))?;
+    provided::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
     admin::serve(&agent, Socket::bind(&agent.settings.admin_socket())?).map_err(own("start a thread"))?;
     let healthy = tokio::spawn(health::serve(Arc::clone(&agent)));
     install::start(&agent).map_err(own("start a thread"))?;

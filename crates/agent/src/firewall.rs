@@ -78,6 +78,9 @@ impl Agent {
                     later.get_or_insert_with(|| (Instant::now() + SETTLED, told(&removal)));
                 }
                 Some(removal) => {
+                    if let Some(provided) = self.provided.as_ref().filter(|_| removal.removed != Removed::Elements) {
+                        provided.rules_are_lost();
+                    }
                     // A reload is many transactions; what has come by now is one.
                     while let Ok(Some(more)) = watch.next(Some(Duration::ZERO)) {
                         if more.removed == Removed::Others {

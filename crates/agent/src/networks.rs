@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use attach::{Given, MAX_NETWORKS, Networks, PodView};
+use attach::{Given, MAX_NETWORKS, Networks, PodView, Protection};
 use cni::{CniError, Code, NetworkList};
 use npwg::{Definition, DefinitionRef};
 
@@ -92,7 +92,12 @@ impl Agent {
             }
         }
         if settings.default_network != NetworkSource::Nowhere {
-            known.default = Some(self.default_network(settings, by)?);
+            let mut given = self.default_network(settings, by)?;
+            let is_exempt = || settings.admission.policy.protection_of_pods(&pod.namespace) == Protection::Off;
+            if let Some(provided) = self.provided.as_ref().filter(|_| settings.default_network == NetworkSource::Provided && is_exempt()) {
+                given.list = provided.lenient_list()?;
+            }
+            known.default = Some(given);
         }
         if !settings.admission.system_namespaces.contains(&pod.namespace) {
             for source in &settings.every_pod {
@@ -132,6 +137,10 @@ impl Agent {
         let of_node = |list| Given { list, definition: None };
         match source {
             NetworkSource::Nowhere => Err(CniError::new(Code::INVALID_CONFIG, "there is no default network")),
+            NetworkSource::Provided => match &self.provided {
+                Some(provided) => provided.list().map(of_node),
+                None => Err(CniError::new(Code::INVALID_CONFIG, "this agent provides no network")),
+            },
             NetworkSource::Inline(list) => Ok(of_node(list.as_ref().clone())),
             NetworkSource::File(path) => self.default.file(path).map(of_node),
             NetworkSource::Directory { path, file } => self.default.first_of(path, file.as_deref()).map(of_node),
@@ -168,7 +177,7 @@ fn auxiliary(settings: &Settings) -> Result<Option<Given>, CniError> {
     let beside = match &settings.default_network {
         NetworkSource::File(path) => path.parent(),
         NetworkSource::Directory { path, .. } => Some(path.as_path()),
-        NetworkSource::Nowhere | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+        NetworkSource::Nowhere | NetworkSource::Provided | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
     };
     let Some(dir) = beside.filter(|dir| dir.join(name).is_dir()) else { return Ok(None) };
     let place = |e: CniError| e.within("auxiliaryCNIChainName");

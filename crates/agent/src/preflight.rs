@@ -141,6 +141,8 @@ fn selections(view: &PodView, settings: &Settings) -> Vec<DefinitionRef> {
 fn default_network(settings: &Settings, all: &All) -> Option<Given> {
     let on_node = |list| Some(Given { list, definition: None });
     match &settings.default_network {
+        // Nobody but the node's agent knows its ranges; its name and its bridge are known.
+        NetworkSource::Provided => on_node(crate::provided::list(&[], None, true).ok()?),
         NetworkSource::Nowhere => None,
         NetworkSource::Inline(list) => on_node(list.as_ref().clone()),
         NetworkSource::File(path) => on_node(DefaultNetwork::default().file(path).ok()?),

@@ -23,6 +23,8 @@ use linux::file::{self, Links};
 use npwg::StatusIps;
 use plugin::{Dirs, Prefer};
 
+use crate::provided::Provide;
+
 mod crd;
 mod error;
 mod keys;
@@ -44,6 +46,8 @@ pub struct Settings {
     pub node_name: String,
     /// The network that every pod gets first.
     pub default_network: NetworkSource,
+    /// The cluster's network, where this agent provides it: then that is the default network.
+    pub provide: Option<Provide>,
     /// Networks that every pod gets besides, less those of system namespaces.
     pub every_pod: Vec<NetworkSource>,
     /// What pods and definitions may do.
@@ -119,6 +123,8 @@ pub struct Settings {
 pub enum NetworkSource {
     /// There is none: pods have what they select. For who embeds the agent: no key says so, as a node needs one.
     Nowhere,
+    /// It is the cluster's own, which this agent provides.
+    Provided,
     /// It stands in the settings themselves.
     Inline(Arc<NetworkList>),
     /// A file.
@@ -256,6 +262,7 @@ impl Settings {
         Ok(Settings {
             node_name: values::text(keys, "nodeName")?.unwrap_or_default(),
             default_network: networks::default_network(keys, &cni_config_dir)?,
+            provide: networks::provide(keys)?,
             every_pod: networks::every_pod(keys)?,
             admission: values::admission(keys)?,
             service_ranges: values::ranges(keys, "serviceCIDRs")?,
@@ -272,7 +279,7 @@ impl Settings {
             status_wait: duration("statusWait", 2)?,
             add_wait: duration("addWait", 30)?,
             agent_wait: values::agent_wait(keys)?,
-            ipam: values::word(keys, "ipam", &[("pool", Ipam::Pool), ("crd", Ipam::Crd)])?,
+            ipam: values::ipam(keys)?,
             crd: Crd::read(keys)?,
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
             prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
@@ -300,6 +307,7 @@ impl fmt::Display for NetworkSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NetworkSource::Nowhere => f.write_str("none"),
+            NetworkSource::Provided => write!(f, "{} (provided by this agent)", crate::provided::NAME),
             NetworkSource::Inline(list) => write!(f, "{} (in the configuration)", list.name),
             NetworkSource::File(path) => path.display().fmt(f),
             NetworkSource::Directory { path, file: Some(file) } => path.join(file).display().fmt(f),

@@ -208,6 +208,10 @@ impl Rule {
         is_all(&self.pod_namespaces) && !is_all(&self.definition_namespaces)
     }
 
+    fn is_of_all_definitions(&self) -> bool {
+        self.definition_namespaces.iter().any(|glob| glob.as_str() == "*")
+    }
+
     fn forbidden(&self, case: &Case) -> Vec<Forbidden> {
         let Allow { plugins, devices, sysctls, namespaces, paths } = &self.allow;
         let (definition, uses) = (case.definition, case.uses);

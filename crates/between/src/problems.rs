@@ -146,6 +146,30 @@ pub enum Problem {
 
 // === impl Problem ===
 
+impl Problem {
+    /// The node that is affected.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        match self {
+            Problem::RangeOverlap { node, .. }
+            | Problem::RangeReserved { node, .. }
+            | Problem::RangeHoldsEndpoint { node, .. }
+            | Problem::RangeInUnderlay { node, .. }
+            | Problem::NoEndpoint { node }
+            | Problem::SameEndpoint { node, .. }
+            | Problem::EndpointIsOwn { node, .. }
+            | Problem::NoCommonFamily { node, .. }
+            | Problem::NoEndpointOfFamily { node, .. }
+            | Problem::NotOnLink { node, .. }
+            | Problem::OtherMode { node, .. }
+            | Problem::NoKey { node }
+            | Problem::SameKey { node, .. }
+            | Problem::SameMac { node, .. } => node,
+            Problem::MtuTooSmall { own, .. } => own,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

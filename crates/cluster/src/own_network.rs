@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::call::ANSWER;
 use crate::status::{FIELD_MANAGER, METADATA_ONLY};
-use crate::{Announced, ApiError, Asked, BETWEEN, Cluster, ConditionDigest, Node, note};
+use crate::told::CONTROLLER;
+use crate::{About, Announced, ApiError, Asked, BETWEEN, Cluster, ConditionDigest, Event, EventKind, Node, note};
 
 const PATH: &str = "/api/v1/nodes";
 
@@ -97,6 +98,17 @@ impl Cluster {
             request
         });
         self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await.map(|IgnoredAny| true)
+    }
+
+    /// Tells something about this node's Node, each time. `reason` is one word in camel case.
+    ///
+    /// # Errors
+    /// [`ApiError`]; nothing depends on an event, so a caller logs it and goes on.
+    pub async fn tell_of_own_node(&self, seen: &Node, kind: EventKind, reason: &str, message: &str) -> Result<(), ApiError> {
+        let regarding = About { api_version: "v1", kind: "Node", namespace: "", name: &seen.name, uid: &seen.uid };
+        let event = Event { controller: CONTROLLER, instance: self.node(), action: "Connect", kind, reason, message, regarding };
+        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about Node {}", seen.name).into() };
+        self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)
     }
 }
 

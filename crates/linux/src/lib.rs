@@ -44,6 +44,7 @@ mod captured;
 #[cfg(any(debug_assertions, feature = "crash-points"))]
 #[doc(hidden)]
 pub mod crash;
+mod echo;
 mod exec;
 pub mod fdb;
 pub mod file;
@@ -77,6 +78,7 @@ pub mod xtables;
 pub use addr::{AddrFlags, Address};
 pub use batch::{Batch, BatchError, Failure, Reply, Request};
 pub use boot::{BootId, boot_id};
+pub use echo::{Answers, echo};
 pub use exec::{ExecError, exec_in};
 pub use fdb::FdbEntry;
 pub use interrupt::on_interrupt;

@@ -21,7 +21,7 @@ use plugin::{About, Call, Cx, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
-use crate::{internal, mac, masquerade, open, spoof, verify, veth};
+use crate::{internal, mac, masquerade, open, spoof, strict, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -43,6 +43,7 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("macspoofchk", "bool", "false", "drops frames from another hardware address than the container's own"),
+        Key::new("strictSource", "bool", "false", "drops packets from another IP address than the container's own"),
         Key::new("portIsolation", "bool", "false", "isolates the containers of this bridge from each other"),
         Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
         Key::new(
@@ -107,6 +108,9 @@ impl Plugin for Bridge {
             host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
+        if conf.strict_source {
+            strict::add(call, x, &result)?;
+        }
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
         host::meet(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &outer, &result)?;
         if conf.ip_masq {
@@ -134,6 +138,9 @@ impl Plugin for Bridge {
         if conf.mac_spoof_check {
             spoof::check(call, x, prev)?;
         }
+        if conf.strict_source {
+            strict::check(call, x, prev)?;
+        }
         Ok(())
     }
 
@@ -143,6 +150,7 @@ impl Plugin for Bridge {
         }
         masquerade::del(call, x)?;
         spoof::del(call, x)?;
+        strict::del(call, x)?;
         address::release(call, x)
     }
 
@@ -152,12 +160,16 @@ impl Plugin for Bridge {
         if conf.mac_spoof_check {
             spoof::status(x)?;
         }
+        if conf.strict_source {
+            strict::status(x)?;
+        }
         address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         masquerade::gc(config, valid, x)?;
         spoof::gc(config, valid, x)?;
+        strict::gc(config, valid, x)?;
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
@@ -169,7 +181,10 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::restore(call, into)?;
         }
-        if conf.mac_spoof_check { spoof::restore(call, into) } else { Ok(()) }
+        if conf.mac_spoof_check {
+            spoof::restore(call, into)?;
+        }
+        if conf.strict_source { strict::restore(call, into) } else { Ok(()) }
     }
 }
 

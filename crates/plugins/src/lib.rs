@@ -49,6 +49,7 @@ mod sbr;
 mod single;
 mod spoof;
 mod static_addresses;
+mod strict;
 mod tap;
 mod tuning;
 mod verify;

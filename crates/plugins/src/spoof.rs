@@ -13,7 +13,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac};
 use linux::link::{self, Change};
 use linux::nft::SetElement;
 use linux::{Errno, Link, Netlink};
-use plugin::{Call, Cx, Restore, Stage};
+use plugin::{Call, Cx, Host, Restore, Stage};
 use rules::SPOOF_GUARD;
 
 use crate::{internal, verify, veth};
@@ -124,15 +124,20 @@ fn own(id: &AttachmentId, mut found: impl Iterator<Item = linux::nft::Element>) 
 fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
     if !elements.is_empty() {
         x.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
-            let ports: BTreeSet<String> = elements.iter().filter_map(rules::guarded_port).collect();
-            let netlink = host.netlink()?;
-            for port in ports {
-                let Some(link) = netlink.link(&port).map_err(internal)?.filter(|l| l.is("veth")) else { continue };
-                let down = link::set(link.index, &Change { up: Some(false), ..Change::default() });
-                netlink.send_one(down.tolerate(Errno::ENODEV)).map_err(internal)?;
-            }
+            set_down(host, elements.iter().filter_map(rules::guarded_port).collect())?;
             linux::crash_point!("guarded-port-down");
             host.nft()?.delete_missing_ok(&elements).map_err(internal)
         });
     }
+}
+
+/// Sets pairs' ends on the host down, where they are still there: nothing passes them any more.
+pub(crate) fn set_down(host: &mut Host, ports: BTreeSet<String>) -> Result<(), CniError> {
+    let netlink = host.netlink()?;
+    for port in ports {
+        let Some(link) = netlink.link(&port).map_err(internal)?.filter(|l| l.is("veth")) else { continue };
+        let down = link::set(link.index, &Change { up: Some(false), ..Change::default() });
+        netlink.send_one(down.tolerate(Errno::ENODEV)).map_err(internal)?;
+    }
+    Ok(())
 }

@@ -19,8 +19,7 @@ const NETWORKS: [(&str, &str); 2] = [("storage", "10.245"), ("backup", "10.246")
 
 impl Node {
     /// Puts what an agent needs on the node: its token, kubeconfig and settings, `netloom-cni` and the runtime's
-    /// configuration, by `netloom agent install`. The default network is `/etc/cni/net.d/10-pods.conflist`; `settings` are
-    /// lines of YAML that are added. The node's disk gets the networks `storage` and `backup`, for definitions of these names
+    /// configuration, by `netloom agent install`. `settings` are lines of YAML, which name the default network. The node's disk gets the networks `storage` and `backup`, for definitions of these names
     /// without a configuration. The API server must allow it: [`ControlPlane::allow_agents`].
     ///
     /// Returns what the installation has said.
@@ -36,7 +35,7 @@ impl Node {
             "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "agent"}}],
         });
         self.write(KUBECONFIG, format!("{config:#}"))?;
-        let own = format!("kubeconfig: {KUBECONFIG}\nclusterNetwork: /etc/cni/net.d/10-pods.conflist\nhealthAddress: 127.0.0.1:9180\n");
+        let own = format!("kubeconfig: {KUBECONFIG}\nhealthAddress: 127.0.0.1:9180\n");
         self.write(SETTINGS, format!("{own}{settings}"))?;
         for (name, prefix) in NETWORKS {
             self.write(&format!("/etc/cni/multus/net.d/{name}.conflist"), self.macvlan(name, prefix))?;

@@ -41,7 +41,9 @@ fn agent_comes_to_running_pods_and_goes_from_running_pods() {
 
     scene.cluster.control().allow_agents().unwrap();
     let control = scene.cluster.control();
-    let said = scene.cluster.nodes()[0].install_agent(control, &plugin_dir().join("netloom-cni"), "reconcileEvery: 1s\n").unwrap();
+    let said = scene.cluster.nodes()[0]
+        .install_agent(control, &plugin_dir().join("netloom-cni"), "clusterNetwork: /etc/cni/net.d/10-pods.conflist\nreconcileEvery: 1s\n")
+        .unwrap();
     assert!(said.contains("/etc/cni/net.d/00-netloom.conflist"), "{said}");
     assert_eq!(programs(&scene), ["bridge", "host-local", "loopback", "netloom", "netloom-cni"]);
     scene.cluster.nodes_mut()[0].start_agent().unwrap();
@@ -111,7 +113,9 @@ fn configuration_of_multus_without_multus_is_served() {
     node.write("/etc/cni/net.d/00-multus.conf", config.to_string()).unwrap();
     scene.cluster.control().allow_agents().unwrap();
     let control = scene.cluster.control();
-    let said = node.install_agent(control, &plugin_dir().join("netloom-cni"), "install: never\n").unwrap();
+    let said = node
+        .install_agent(control, &plugin_dir().join("netloom-cni"), "clusterNetwork: /etc/cni/net.d/10-pods.conflist\ninstall: never\n")
+        .unwrap();
     assert_eq!(programs(&scene), ["bridge", "host-local", "loopback", "multus", "netloom", "netloom-cni"], "{said}");
     scene.cluster.nodes_mut()[0].start_agent().unwrap();
     scene.apply(&workload("web", 2, "storage, backup", "1"));

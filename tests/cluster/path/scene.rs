@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,11 @@ impl Scene {
         self.last = Instant::now();
     }
 
+    /// Starts kube-proxy on every node, in this mode.
+    pub(crate) fn start_proxies(&mut self, mode: &str) {
+        self.cluster.start_proxies(mode).unwrap();
+    }
+
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
         self.cluster.control().kubectl(&[args, &["--request-timeout=90s"]].concat(), "").unwrap()
     }
@@ -159,6 +164,13 @@ impl Scene {
         let nobody = || panic!("nobody on {} has {} of {}\n{}", pod.node, pod.ip, pod.name, self.why());
         let net = format!("--net=/run/netns/{}", self.namespace(pod).unwrap_or_else(nobody));
         self.node(pod).try_run(&[&["nsenter", &net, "--"], argv].concat()).unwrap()
+    }
+
+    /// Begins a program in a pod's network, whose end is waited for later.
+    pub(crate) fn begin(&self, pod: &Pod, argv: &[&str]) -> Child {
+        let net = format!("--net=/run/netns/{}", self.namespace(pod).unwrap());
+        let mut command = self.node(pod).command("nsenter");
+        command.args([&[net.as_str(), "--"], argv].concat()).stdout(Stdio::piped()).spawn().unwrap()
     }
 
     /// The namespace in which somebody has the pod's address.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use json::Object;
 
 use super::NOT_READY;
-use super::answer::{NONE, flag, number, shown, text, texts};
+use super::answer::{NONE, flag, joined, number, shown, text, texts};
 use super::ask::ask;
 use crate::cli::{Format, StatusArgs};
 use crate::output::{BAD, GOOD, ODD, TITLE, put, structured};
@@ -46,6 +46,14 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
         put("protection", ODD, &gap);
     }
     put("default network", plain, &default_network(o));
+    if let Some(network) = o.object("network") {
+        let (style, told) = between(network);
+        put("cluster network", style, &told);
+        put("pod ranges", plain, &joined(network, "ranges"));
+        for (key, style) in [("lacks", BAD), ("problems", ODD)] {
+            texts(network, key).iter().for_each(|why| put("", style, why));
+        }
+    }
     let preferred = texts(o, "preferredByRuntime");
     if let Some(first) = preferred.first() {
         put("runtime", ODD, &format!("uses {first}, which sorts before Netloom's configuration"));
@@ -94,6 +102,19 @@ fn default_network(o: &Object) -> String {
         (Some(one), _) | (None, Some(one)) => one,
         (None, None) => NONE.to_owned(),
     }
+}
+
+/// How packets get to other nodes, and to how many.
+fn between(network: &Object) -> (Style, String) {
+    let mode = shown(network, "mode");
+    let (peers, reached) = (number(network, "peers"), number(network, "peersReached"));
+    let told = match (peers, reached) {
+        (Some(0), _) => "no other node".to_owned(),
+        (Some(peers), Some(reached)) => format!("{reached} of {peers} other nodes reached"),
+        _ => NONE.to_owned(),
+    };
+    let mtu = number(network, "mtu").map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
+    (if peers > reached { ODD } else { Style::new() }, format!("{mode}, {told}{mtu}"))
 }
 
 /// Sandboxes whose DEL was answered, and whose links and addresses are still to go.

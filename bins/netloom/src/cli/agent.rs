@@ -60,6 +60,15 @@ pub(crate) struct PodsArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct NodesArgs {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) asked: Asked,

@@ -52,6 +52,16 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "nodes",
+        examples: &[
+            ("sudo netloom nodes", "List every node, the way to its pods, and how fast it answers an echo request"),
+            ("sudo netloom nodes -o json", "Print the same for a program"),
+        ],
+        exit: &[("0", "Every node's pods have a route"), ("1", "The agent did not answer"), ("3", "A node is not reached")],
+        files: &[AGENT_SOCKET],
+        ..NONE
+    },
+    Page {
         path: "explain",
         examples: &[
             ("sudo netloom explain web", "Explain pod default/web"),

@@ -35,6 +35,12 @@ impl Agent {
             head(&mut out, name, "gauge", help);
             out += &format!("{name} {count}\n");
         }
+        if let Some(provided) = &self.provided {
+            for (name, help, count) in provided.figures() {
+                head(&mut out, name, "gauge", help);
+                out += &format!("{name} {count}\n");
+            }
+        }
         let Some(addresses) = &self.addresses else { return out };
         let (store, meters) = (&addresses.store, addresses.store.meters());
         let name = "netloom_ipam_add_seconds";

@@ -56,7 +56,7 @@ fn directory_of(source: &NetworkSource) -> Option<&Path> {
     match source {
         NetworkSource::File(path) => path.parent(),
         NetworkSource::Directory { path, .. } => Some(path),
-        NetworkSource::Nowhere | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+        NetworkSource::Nowhere | NetworkSource::Provided | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
     }
 }
 
@@ -79,7 +79,7 @@ pub fn program_beside() -> std::io::Result<PathBuf> {
 /// [`InstallError`]
 pub fn install(settings: &Settings, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, InstallError> {
     let networks = DefaultNetwork::default();
-    let asks_nobody = !matches!(settings.default_network, NetworkSource::Named(_));
+    let asks_nobody = !matches!(settings.default_network, NetworkSource::Named(_) | NetworkSource::Provided);
     let options = Options {
         configuration: options.configuration && settings.install != Install::Never && asks_nobody,
         early: options.early || settings.install == Install::Early,
@@ -96,6 +96,7 @@ fn on_disk(settings: &Settings, networks: &DefaultNetwork) -> Result<NetworkList
         NetworkSource::File(path) => networks.file(path),
         NetworkSource::Directory { path, file } => networks.first_of(path, file.as_deref()),
         NetworkSource::Nowhere => Err(CniError::new(Code::INVALID_CONFIG, "there is no default network to install a configuration for")),
+        NetworkSource::Provided => Err(CniError::new(Code::TRY_AGAIN_LATER, "the agent provides the default network, once it runs")),
         NetworkSource::Named(name) => chain::load(&settings.conf_dir, name).map_err(CniError::from),
     }
 }

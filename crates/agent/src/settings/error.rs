@@ -46,6 +46,14 @@ pub enum SettingsError {
         /// The other one.
         second: &'static str,
     },
+    /// A key that does nothing without another one.
+    #[error("{key} has no effect without {needed}: add that, or remove {key}")]
+    Without {
+        /// The key.
+        key: &'static str,
+        /// The other one, with its value.
+        needed: &'static str,
+    },
     /// A network that stands in the settings is none.
     #[error("{key}: {problem}")]
     Network {

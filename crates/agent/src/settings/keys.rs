@@ -38,6 +38,32 @@ pub const KEYS: &[Key] = &[
     ),
     key("defaultNetwork", Origin::Own, "", "another name of clusterNetwork"),
     key(
+        "provide",
+        Origin::Own,
+        "nothing",
+        "netloom: the agent provides the default network itself, instead of clusterNetwork: docs/operate/cluster-network.md",
+    ),
+    key(
+        "between",
+        Origin::Own,
+        "auto",
+        "with provide, how packets get to other nodes. auto: direct where both nodes are in one subnet, else vxlan; direct; vxlan. The same on all nodes",
+    ),
+    key("vxlanVNI", Origin::Own, "4096", "with provide, the number of the vxlan network. The same on all nodes"),
+    key("vxlanPort", Origin::Own, "4789", "with provide, the UDP port of vxlan. The same on all nodes"),
+    key(
+        "nonMasqueradeCIDRs",
+        Origin::Own,
+        "pods of all Nodes, and Nodes that are reached directly",
+        "with provide, list of ranges that see a pod's own address; all others see the node's",
+    ),
+    key(
+        "strictSource",
+        Origin::Own,
+        "true",
+        "with provide, packets that leave a pod with another address than its own are dropped; a policy rule with protect: off for its namespace exempts a pod",
+    ),
+    key(
         "defaultNetworks",
         Origin::Call,
         "none",
@@ -127,7 +153,7 @@ pub const KEYS: &[Key] = &[
         Origin::Own,
         "pool",
         "the source of this node's addresses. pool: files, and the cluster's operator; crd: the node's CiliumNode \
-            (docs/operate/cilium-crd.md)",
+            (docs/operate/cilium-crd.md). With provide: podCIDR, and pools are for other networks",
     ),
     key("ciliumNodeUpdateRate", Origin::Own, "15s", "with ipam: crd, the minimum time between two writes of the CiliumNode's status"),
     key("ipamPrefixIPv4", Origin::Own, "32", "with ipam: crd, the prefix length that an interface gets with an IPv4 address"),
@@ -212,7 +238,7 @@ const STANDARD: &[&str] = &[
 
 /// Keys of which one decides for all: who has one in the agent's file does not want another one of the runtime. A directory
 /// in which to look is less than what the runtime names.
-const DEFAULT_NETWORK: &[&str] = &["clusterNetwork", "defaultNetwork", "delegates"];
+const DEFAULT_NETWORK: &[&str] = &["provide", "clusterNetwork", "defaultNetwork", "delegates"];
 
 /// Checks the names of the agent's own keys.
 pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), SettingsError> {

@@ -6,8 +6,47 @@ use std::sync::Arc;
 use cni::NetworkList;
 use json::{Object, Value};
 
-use super::values::{on_host, path, text, wrong};
+use between::{Mode, Tunnel, Vxlan};
+
+use super::values::{count, on_host, path, ranges, text, word, wrong};
 use super::{NetworkSource, SettingsError};
+use crate::provided::Provide;
+
+/// Keys that name another default network.
+const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
+/// Keys of the network that is provided.
+const OF_PROVIDED: [&str; 5] = ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort"];
+/// The number of our vxlan network: above those that flannel, Calico and Cilium use.
+const VNI: usize = 4096;
+/// Its UDP port, as IANA has it.
+const PORT: usize = 4789;
+
+/// The cluster's network, where the agent provides it.
+pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
+    if keys.get("provide").is_none() {
+        return match OF_PROVIDED.into_iter().find(|key| keys.get(key).is_some()) {
+            Some(key) => Err(SettingsError::Without { key, needed: "provide: netloom" }),
+            None => Ok(None),
+        };
+    }
+    word(keys, "provide", &[("netloom", ())])?;
+    if let Some(other) = OTHERS.into_iter().find(|key| keys.get(key).is_some()) {
+        return Err(SettingsError::Both { first: "provide", second: other });
+    }
+    let modes = &[("auto", Mode::Auto(Tunnel::Vxlan)), ("direct", Mode::Direct), ("vxlan", Mode::Vxlan)];
+    let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let port = number("vxlanPort", PORT, usize::from(u16::MAX))?;
+    Ok(Some(Provide {
+        mode: word(keys, "between", modes)?,
+        vxlan: Vxlan { vni: number("vxlanVNI", VNI, (1 << 24) - 1)?, port: u16::try_from(port).unwrap_or(u16::MAX) },
+        strict_source: match keys.get("strictSource") {
+            None => true,
+            Some(Value::Bool(strict)) => *strict,
+            Some(other) => return Err(wrong("strictSource", "true or false", other)),
+        },
+        non_masquerade: keys.get("nonMasqueradeCIDRs").is_some().then(|| ranges(keys, "nonMasqueradeCIDRs")).transpose()?,
+    }))
+}
 
 /// The cluster's default network: `clusterNetwork`, else the first of `delegates`, else a file of a directory.
 pub(super) fn default_network(keys: &Object, cni_config_dir: &Path) -> Result<NetworkSource, SettingsError> {
@@ -16,6 +55,9 @@ pub(super) fn default_network(keys: &Object, cni_config_dir: &Path) -> Result<Ne
         && one != other
     {
         return Err(SettingsError::Both { first: "clusterNetwork", second: "defaultNetwork" });
+    }
+    if keys.get("provide").is_some() {
+        return Ok(NetworkSource::Provided);
     }
     if let Some(source) = named(keys)? {
         return Ok(source);

@@ -10,7 +10,7 @@ use daemon::log::Level;
 use ipnet::IpNet;
 use json::{Object, Value};
 
-use super::{SettingsError, kind};
+use super::{Ipam, SettingsError, kind};
 
 /// Multus's words beside ours.
 pub(super) const LEVELS: &[(&str, Level)] = &[
@@ -117,6 +117,15 @@ pub(super) fn word<T: Copy>(keys: &Object, key: &str, words: &[(&str, T)]) -> Re
     };
     let expected = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
     found.map(|(_, value)| *value).ok_or_else(|| wrong(key, &expected(), &Value::String(given.unwrap_or_default())))
+}
+
+/// Where the node's addresses come from. With the network that the agent provides, its pods' come from the Node's ranges, and pools are for
+/// other networks.
+pub(super) fn ipam(keys: &Object) -> Result<Ipam, SettingsError> {
+    match (keys.get("provide"), keys.get("ipam")) {
+        (None, _) => word(keys, "ipam", &[("pool", Ipam::Pool), ("crd", Ipam::Crd)]),
+        (Some(_), _) => word(keys, "ipam", &[("podCIDR", Ipam::Pool)]),
+    }
 }
 
 /// A version of CNI.

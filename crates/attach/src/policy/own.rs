@@ -106,6 +106,13 @@ impl Policy {
         rules.filter_map(|rule| rule.protect).max().unwrap_or_default()
     }
 
+    /// How the pods of a namespace are kept to what is theirs on the default network, which no definition is of: by the rules for all
+    /// definitions.
+    pub fn protection_of_pods(&self, namespace: &str) -> Protection {
+        let is_of_pods = |rule: &&super::Rule| rule.pod_namespaces.iter().any(|glob| glob.matches(namespace)) && rule.is_of_all_definitions();
+        self.rules.iter().filter(is_of_pods).filter_map(|rule| rule.protect).max().unwrap_or_default()
+    }
+
     /// What a network takes of the node's own, by its configuration.
     pub fn taken(&self, case: &Case, own: &dyn NodeOwn) -> Vec<Forbidden> {
         let named = case.named().filter(|_| case.uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str())));

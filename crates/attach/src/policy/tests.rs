@@ -707,6 +707,16 @@ fn the_default_networks_leases_are_its_own() {
 }
 
 #[test]
+fn pods_are_exempt_by_a_rule_that_names_their_namespace() {
+    let parsed = policy(
+        r#"[{"name":"vms","podNamespaces":["vm-*"],"protect":"off"},
+            {"name":"trusted","definitionNamespaces":["infra"],"protect":"off"}]"#,
+    );
+    let policy = parsed.unwrap();
+    assert_eq!(["vm-1", "shop"].map(|namespace| policy.protection_of_pods(namespace)), [Protection::Off, Protection::On]);
+}
+
+#[test]
 fn the_strictest_rule_says_what_is_protected() {
     let protection = |rules: &str| {
         let (policy, definition) = (policy(rules).unwrap(), DefinitionRef::new("a", "n").unwrap());

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod addr;
+mod echo;
 mod link;
 mod link_change;
 mod link_remove;

@@ -28,6 +28,28 @@ statuses         none pending
 }
 
 #[test]
+fn the_network_that_the_agent_provides() {
+    let o = object(
+        r#"{"network": {"mode": "auto", "mtu": 1450, "ranges": ["10.1.1.0/24", "fd00:1::/64"], "peers": 3, "peersReached": 2,
+            "lacks": [], "problems": ["node c has no usable InternalIP"]}}"#,
+    );
+    let text = plain(&render(&o, false, PIPED));
+    let expected = "\
+cluster network  auto, 2 of 3 other nodes reached, MTU 1450
+pod ranges       10.1.1.0/24, fd00:1::/64
+                 node c has no usable InternalIP
+";
+    assert!(text.contains(expected), "{text}");
+    let alone =
+        object(r#"{"network": {"mode": "direct", "ranges": [], "peers": 0, "peersReached": 0, "lacks": ["Node a has no podCIDR yet"]}}"#);
+    let text = plain(&render(&alone, false, PIPED));
+    assert!(
+        text.contains("cluster network  direct, no other node\npod ranges       -\n                 Node a has no podCIDR yet\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn who_waits_for_a_worker() {
     let calls = |waiting: u64| {
         let o = object(&format!(r#"{{"calls": 8, "workers": 16, "callsWaiting": {waiting}}}"#));

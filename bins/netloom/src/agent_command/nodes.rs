@@ -1,0 +1,94 @@
+//! `netloom nodes`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anstyle::Style;
+use json::{Object, Value};
+
+use super::NOT_READY;
+use super::answer::{NONE, flag, joined, line, micros, objects, shown, texts};
+use super::ask::ask;
+use crate::cli::{Format, NodesArgs};
+use crate::output::{BAD, FAINT, ODD, Rows, TITLE, put, putln, structured};
+use crate::page::{Hang, Look, Page};
+
+const TITLES: [&str; 5] = ["NODE", "POD RANGES", "WAY", "TO", "ANSWERS"];
+
+pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<ExitCode> {
+    let value = ask(&args.asked.socket, "nodes", &[])?;
+    let Value::Array(nodes) = &value else {
+        anyhow::bail!("the agent's answer is {}, not a list: use the version of netloom that the agent has", value.kind())
+    };
+    let nodes: Vec<&Object> = nodes.iter().filter_map(Value::as_object).collect();
+    let well = !nodes.iter().any(|node| style(node) == BAD);
+    match args.output.and_then(Format::structured) {
+        Some(format) => structured(&value, format)?,
+        None if nodes.is_empty() => putln!("the agent has not seen any Node yet: see `netloom status`"),
+        None => put!("{}", render(&nodes, Look::here())),
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+/// How a node is painted: one that is not reached, or of which something is wrong.
+fn style(node: &Object) -> Style {
+    let ways = objects(node, "ways");
+    match flag(node, "own") {
+        Some(true) if texts(node, "problems").is_empty() => FAINT,
+        _ if flag(node, "reached") == Some(false) => BAD,
+        _ if !texts(node, "problems").is_empty() || ways.iter().any(|way| flag(way, "answers") == Some(false)) => ODD,
+        _ => Style::new(),
+    }
+}
+
+/// A row for each range of a node; what is wrong with it stands below.
+pub(super) fn render(nodes: &[&Object], look: Look) -> String {
+    let mut rows = Rows::new(&TITLES);
+    let mut of_rows: Vec<&Object> = Vec::new();
+    for node in nodes {
+        for cells in cells(node) {
+            rows.push(cells);
+            of_rows.push(node);
+        }
+    }
+    let mut page = Page::new(look);
+    let mut lines = rows.lines();
+    page.row(TITLE, &lines.next().unwrap_or_default());
+    for (i, (row, node)) in lines.zip(&of_rows).enumerate() {
+        page.row(style(node), &row);
+        if of_rows.get(i + 1).is_none_or(|next| !std::ptr::eq(*next, *node)) {
+            for problem in texts(node, "problems") {
+                page.line(Hang { first: "  ", rest: "  " }, &[(style(node), &problem)]);
+            }
+        }
+    }
+    page.into_text()
+}
+
+fn cells(node: &Object) -> Vec<Vec<String>> {
+    let name = line(&shown(node, "name"));
+    let ways = objects(node, "ways");
+    if flag(node, "own") == Some(true) {
+        return vec![vec![name, joined(node, "ranges"), "this node".to_owned(), joined(node, "addresses"), String::new()]];
+    }
+    if ways.is_empty() {
+        let way = if texts(node, "ranges").is_empty() { NONE } else { "not reached" };
+        return vec![vec![name, joined(node, "ranges"), way.to_owned(), joined(node, "addresses"), String::new()]];
+    }
+    let of_way = |(i, way): (usize, &&Object)| {
+        let name = if i == 0 { name.clone() } else { String::new() };
+        let by = format!("{} by {}", shown(way, "way"), shown(way, "link"));
+        let answers = match (flag(way, "answers"), micros(way, "microseconds")) {
+            (Some(true), Some(took)) => milliseconds(took),
+            (Some(true), None) => "yes".to_owned(),
+            (Some(false), _) => "no".to_owned(),
+            (None, _) => NONE.to_owned(),
+        };
+        vec![name, shown(way, "range"), line(&by), shown(way, "to"), answers]
+    };
+    ways.iter().enumerate().map(of_way).collect()
+}
+
+fn milliseconds(took: Duration) -> String {
+    format!("{:.2} ms", took.as_secs_f64() * 1e3)
+}

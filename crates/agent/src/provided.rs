@@ -1,0 +1,177 @@
+//! The cluster's own network, where this agent provides it: what this node's pods get as their default network, and the way to those of
+//! other nodes.
+//!
+//! ```text
+//!   Nodes ------------------------.
+//!   own links, addresses, routes --+--> between::plan --+--> own ranges, MTU --> list: the default network; kept for the next start
+//!   ranges of Services -----------'     (pure)          +--> gateway         the bridge, and its addresses
+//!                                                       +--> fabric::apply   devices, neighbours, routes to other nodes' pods
+//!                                                       +--> rules::keep     masquerade for what leaves the cluster
+//!                                                       '--> condition       NetworkUnavailable, on the own Node
+//! ```
+//!
+//! One thread does all of it, one step after the other ([`follow`]); whatever changes wakes it. Everything that it makes stays when the
+//! agent ends, and a new agent writes only what differs. Until the API server has told of all Nodes nothing is taken away: pods get
+//! addresses of the ranges that the agent knew last.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use between::{Mode, Plan, Vxlan};
+use cluster::{Cluster, Nodes};
+use cni::{CniError, Code, NetworkList};
+use ipnet::IpNet;
+use json::Object;
+
+use crate::lock;
+
+mod condition;
+mod follow;
+mod gateway;
+mod kept;
+mod list;
+mod peers;
+mod told;
+mod underlay;
+
+pub(crate) use follow::start;
+pub(crate) use list::{NAME, list};
+
+/// The cluster's network, as a person chooses it: the same on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provide {
+    /// How packets get to other nodes.
+    pub mode: Mode,
+    /// The vxlan network, where the mode uses it.
+    pub vxlan: Vxlan,
+    /// Where pods are seen by their own addresses; all others see the node's. `None`: the ranges of all Nodes, and the addresses of those
+    /// that are reached without a tunnel.
+    pub non_masquerade: Option<Vec<IpNet>>,
+    /// Whether a packet that leaves a pod with another address than its own is dropped.
+    pub strict_source: bool,
+}
+
+/// What wakes the thread that does the work.
+pub(crate) enum Wake {
+    /// A Node has changed.
+    Nodes,
+    /// The kernel reports something.
+    Notice(linux::Notice),
+    /// Rules of ours were removed.
+    Rules,
+}
+
+/// The network, as far as others of the agent ask for it.
+pub(crate) struct Provided {
+    settings: Provide,
+    pub(crate) nodes: Nodes,
+    state: Mutex<State>,
+    wake: Mutex<Option<SyncSender<Wake>>>,
+}
+
+/// What came of the last round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    /// The default network; `None` while there is none.
+    list: Option<Arc<NetworkList>>,
+    /// Why there is none, or why it is not whole.
+    pub(crate) lacks: Vec<String>,
+    /// What is wrong with other nodes, or with ranges.
+    pub(crate) problems: BTreeSet<String>,
+    /// The own pods' ranges.
+    pub(crate) ranges: Vec<IpNet>,
+    /// What pods' links get.
+    pub(crate) mtu: Option<u32>,
+    /// How many Nodes there are besides the own one, and how many of them have a way to all of their ranges.
+    pub(crate) peers: (usize, usize),
+    /// What the kernel is to have.
+    pub(crate) plan: Option<Arc<Plan>>,
+}
+
+// === impl Provided ===
+
+impl Provided {
+    /// Begins to follow Nodes. Must be called within a tokio runtime.
+    pub(crate) fn new(settings: &Provide, cluster: &Cluster) -> Self {
+        Provided { settings: settings.clone(), nodes: cluster.follow_nodes(), state: Mutex::default(), wake: Mutex::default() }
+    }
+
+    /// The default network of this node's pods.
+    pub(crate) fn list(&self) -> Result<NetworkList, CniError> {
+        let state = lock(&self.state);
+        if let Some(list) = &state.list {
+            return Ok(list.as_ref().clone());
+        }
+        let why = if state.lacks.is_empty() { "the API server has not told of the Nodes yet".to_owned() } else { state.lacks.join("; ") };
+        Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
+    }
+
+    /// The same for pods that may send with any address.
+    pub(crate) fn lenient_list(&self) -> Result<NetworkList, CniError> {
+        self.list()?;
+        let (ranges, mtu) = {
+            let state = lock(&self.state);
+            (state.ranges.clone(), state.mtu)
+        };
+        list(&ranges, mtu, false)
+    }
+
+    /// What a person is told of it.
+    pub(crate) fn value(&self) -> Object {
+        let state = lock(&self.state).clone();
+        let (peers, reached) = state.peers;
+        let mut o = Object::new();
+        o.set("mode", self.settings.mode.to_string());
+        o.set("ranges", texts(&state.ranges));
+        if let Some(mtu) = state.mtu {
+            o.set("mtu", u64::from(mtu));
+        }
+        o.set("peers", peers as u64);
+        o.set("peersReached", reached as u64);
+        o.set("routes", state.plan.map_or(0, |plan| plan.routes.len()) as u64);
+        o.set("lacks", state.lacks);
+        o.set("problems", state.problems.into_iter().collect::<Vec<_>>());
+        o
+    }
+
+    /// The same for a monitoring system: name, meaning, value.
+    pub(crate) fn figures(&self) -> [(&'static str, &'static str, usize); 5] {
+        let state = lock(&self.state);
+        let (peers, reached) = state.peers;
+        [
+            ("netloom_network_peers", "Nodes besides this one.", peers),
+            ("netloom_network_peers_reached", "Those of them that this node has routes to all pod ranges of.", reached),
+            ("netloom_network_routes", "Routes to pod ranges of other nodes.", state.plan.as_ref().map_or(0, |plan| plan.routes.len())),
+            ("netloom_network_problems", "What is wrong with other nodes, or with ranges.", state.problems.len()),
+            ("netloom_network_lacks", "Reasons why this node's pods have no network, or only a part of it.", state.lacks.len()),
+        ]
+    }
+
+    /// How packets get to other nodes.
+    pub(crate) fn mode(&self) -> Mode {
+        self.settings.mode
+    }
+
+    /// Says that rules of ours were removed, by whomever.
+    pub(crate) fn rules_are_lost(&self) {
+        if let Some(wake) = &*lock(&self.wake) {
+            // Who has much to do looks at the rules anyway.
+            let _ = wake.try_send(Wake::Rules);
+        }
+    }
+}
+
+fn texts<T: ToString>(all: &[T]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn joined<T: ToString>(all: &[T]) -> String {
+    texts(all).join(", ")
+}
+
+/// A Node's addresses without those of links.
+fn usable(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    addresses.iter().map(IpAddr::to_canonical).collect()
+}

@@ -1,0 +1,83 @@
+//! What the own Node says of its network: the condition `NetworkUnavailable`, and which mode its agent has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{Announced, EventKind, Node, OwnNetwork, Unavailable};
+
+use super::{Provided, State};
+use crate::log::Line;
+use crate::{Agent, lock};
+
+/// After a write that failed.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What was written last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written {
+    on_its_way: Arc<AtomicBool>,
+    failed: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Why this node's pods have no network; `None` if they have. A peer that is not reached is no such reason: pods of this node have the
+/// network, and its Node would lose all of them.
+fn unavailable(state: &State) -> Option<Unavailable> {
+    if state.lacks.is_empty() {
+        return None;
+    }
+    let reason = if state.ranges.is_empty() { "NoPodCIDR" } else { "NetloomIsDown" };
+    Some(Unavailable { reason: reason.to_owned(), message: state.lacks.join("; ") })
+}
+
+/// Writes it, unless the Node says so already, and tells what is new as an Event of the Node. Nothing waits for that.
+pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[String], written: &Written) {
+    let Some(own) = provided.nodes.own() else { return };
+    if !new.is_empty() {
+        tell(agent, &own, new);
+    }
+    let network = OwnNetwork { announced: Some(Announced { mode: provided.mode(), keys: Vec::new() }), unavailable: unavailable(state) };
+    let rests = lock(&written.failed).is_some_and(|at| at.elapsed() < PAUSE);
+    if network.is_in(&own) || rests || written.on_its_way.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (cluster, written) = (agent.cluster.clone(), written.clone());
+    drop(agent.runtime.spawn(async move {
+        let result = cluster.write_own_network(&own, &network).await;
+        *lock(&written.failed) = result.is_err().then(Instant::now);
+        written.on_its_way.store(false, Ordering::Release);
+        match result {
+            Ok(true) => {
+                let now = network.unavailable.map_or_else(|| "available".to_owned(), |why| format!("unavailable: {}", why.message));
+                Line::info("cluster network").with("node", own.name.as_str()).with("now", now).end();
+            }
+            Ok(false) => {}
+            Err(e) => Line::warn("cluster network").with("what", "the Node's condition is not written").with("error", e).end(),
+        }
+    }));
+}
+
+fn tell(agent: &Agent, own: &Arc<Node>, new: &[String]) {
+    let (cluster, own, message) = (agent.cluster.clone(), Arc::clone(own), new.join("; "));
+    drop(agent.runtime.spawn(async move {
+        if let Err(e) = cluster.tell_of_own_node(&own, EventKind::Warning, "ClusterNetwork", &message).await {
+            Line::debug("event").with("reason", "ClusterNetwork").with("error", e).end();
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_problem_takes_no_node_away() {
+        let state = State { problems: ["node b has no usable InternalIP".to_owned()].into(), ..State::default() };
+        assert_eq!(unavailable(&state), None);
+        let state = State { lacks: vec!["Node a has no podCIDR yet".to_owned()], ..State::default() };
+        assert_eq!(unavailable(&state).map(|why| why.reason).as_deref(), Some("NoPodCIDR"));
+        let range = "10.1.0.0/24".parse().unwrap();
+        let state = State { lacks: vec!["x".to_owned()], ranges: vec![range], ..State::default() };
+        assert_eq!(unavailable(&state).map(|why| why.reason).as_deref(), Some("NetloomIsDown"));
+    }
+}

@@ -1,0 +1,422 @@
+//! The thread that keeps this node's part of the network as the plan says.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use between::{NodeSeen, OwnNode, Plan, Settings, Underlay};
+use fabric::{Fabric, Options};
+use ipnet::IpNet;
+use linux::{Inside, Monitor, Notice};
+use plugin::{Dirs, Host};
+use rules::Egress;
+
+use super::condition::{self, Written};
+use super::kept::Kept;
+use super::told::Told;
+use super::{Provided, State, Wake, gateway, list, underlay, usable};
+use crate::log::Line;
+use crate::{Agent, lock};
+
+/// After something that could not be done.
+const AGAIN: Duration = Duration::from_secs(5);
+/// While the API server has not told yet what a plan is made from.
+const SOON: Duration = Duration::from_millis(250);
+/// How long after the agent's start nobody is told that an answer has not come yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What may wait to be looked at. Who reports more waits, as the kernel then does.
+const ROOM: usize = 1 << 14;
+/// The port of WireGuard's devices.
+const WIREGUARD_PORT: u16 = 51820;
+
+/// Keeps the network for as long as the process lives. Nothing, where the agent does not provide it.
+pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
+    if agent.provided.is_none() {
+        return Ok(());
+    }
+    let (wake, wakes) = sync_channel(ROOM);
+    let (agent, told, listens) = (Arc::clone(agent), wake.clone(), wake);
+    if let Some(provided) = &agent.provided {
+        *lock(&provided.wake) = Some(told.clone());
+    }
+    let of_nodes = Arc::clone(&agent);
+    drop(agent.runtime.spawn(async move {
+        let Some(mut nodes) = of_nodes.provided.as_ref().map(|provided| provided.nodes.clone()) else { return };
+        drop(of_nodes);
+        loop {
+            nodes.changed().await;
+            // One that is there already says the same; where there is no room everything is looked at.
+            let _ = told.try_send(Wake::Nodes);
+        }
+    }));
+    std::thread::Builder::new().name("links".to_owned()).spawn(move || listen(&listens))?;
+    let work = move || {
+        let Some(provided) = &agent.provided else { return };
+        let mut network = Network::new(&agent, provided, dirs);
+        loop {
+            let keep = || network.keep(&wakes);
+            if catch_unwind(AssertUnwindSafe(keep)).is_ok() {
+                return;
+            }
+            Line::error("cluster network").with("error", "this is a bug in the agent; please report it with the log").end();
+            network = Network::new(&agent, provided, network.host.dirs.clone());
+            std::thread::sleep(AGAIN);
+        }
+    };
+    std::thread::Builder::new().name("between".to_owned()).spawn(work).map(drop)
+}
+
+/// Passes on what the kernel reports. A socket that is of no use any more is replaced, and anything may have been missed.
+fn listen(wake: &SyncSender<Wake>) {
+    let host = Host::here(Dirs::default());
+    loop {
+        let heard = || -> Result<(), String> {
+            let mut monitor = Monitor::open(host.inside()).map_err(|e| e.to_string())?;
+            let mut notice = Some(Notice::Lost);
+            loop {
+                if notice.take().is_some_and(|notice| wake.send(Wake::Notice(notice)).is_err()) {
+                    return Ok(());
+                }
+                notice = monitor.next(None).map_err(|e| e.to_string())?;
+            }
+        };
+        match heard() {
+            Ok(()) => return,
+            Err(e) => Line::error("cluster network").with("what", "changes of links and routes are noticed late").with("error", e).end(),
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// What is to be done in a round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Todo {
+    /// The own links may be others.
+    look: bool,
+    /// The Nodes may be others.
+    plan: bool,
+    /// Whatever depends on the plan may have changed in the kernel.
+    keep: bool,
+}
+
+/// This node's part of the network.
+struct Network<'a> {
+    agent: &'a Agent,
+    provided: &'a Provided,
+    host: Host,
+    fabric: Fabric,
+    kept: Kept,
+    links: Vec<Underlay>,
+    /// The own Node's addresses.
+    own: Vec<IpAddr>,
+    plan: Option<Arc<Plan>>,
+    /// The index of the bridge.
+    bridge: Option<u32>,
+    told: Told,
+    /// What has happened, and is to be told as an Event.
+    news: Vec<String>,
+    written: Written,
+}
+
+impl Agent {
+    /// The addresses of all attachments that there is a record of; `None` if one cannot be read.
+    fn addresses_of_records(&self) -> Option<BTreeSet<IpAddr>> {
+        let mut all = BTreeSet::new();
+        for sandbox in self.records.sandboxes().ok()? {
+            let Some(record) = self.records.read(&sandbox).ok()? else { continue };
+            let results = record.steps.iter().filter_map(|step| step.result());
+            all.extend(results.flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())));
+        }
+        Some(all)
+    }
+}
+
+/// What a round could not do.
+#[derive(Debug, Default)]
+struct Lacks {
+    /// Of this node, so that its pods have no network or none to others.
+    own: Vec<String>,
+    /// Of single peers.
+    problems: BTreeSet<String>,
+    /// It is early yet: what this node lacks is about to come.
+    is_early: bool,
+}
+
+// === impl Todo ===
+
+impl Todo {
+    const ALL: Todo = Todo { look: true, plan: true, keep: true };
+
+    fn is_empty(self) -> bool {
+        !(self.look || self.plan || self.keep)
+    }
+}
+
+// === impl Network ===
+
+impl<'a> Network<'a> {
+    fn new(agent: &'a Agent, provided: &'a Provided, dirs: Dirs) -> Self {
+        let (kept, why) = Kept::read(&agent.settings.state_dir);
+        if let Some(why) = why {
+            Line::warn("cluster network").with("error", why).with("now", "the API server is asked").end();
+        }
+        Network {
+            agent,
+            provided,
+            host: Host::here(dirs),
+            // Between two nodes of which only one has seen a change, packets come by a tunnel and go back by a direct route.
+            fabric: Fabric::new(Options { loose_rp_filter: true }),
+            kept,
+            links: Vec::new(),
+            own: Vec::new(),
+            plan: None,
+            bridge: None,
+            told: Told::default(),
+            news: Vec::new(),
+            written: Written::default(),
+        }
+    }
+
+    /// One round after the other, for as long as anybody can wake it.
+    fn keep(&mut self, wakes: &Receiver<Wake>) {
+        let mut todo = Todo::ALL;
+        loop {
+            let begun = Instant::now();
+            let rest = self.round(todo);
+            todo = Todo::default();
+            let until = begun + rest.unwrap_or(self.agent.settings.reconcile);
+            while todo.is_empty() {
+                match wakes.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(wake) => self.take(wake, &mut todo),
+                    Err(RecvTimeoutError::Timeout) => todo = Todo::ALL,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            while let Ok(wake) = wakes.try_recv() {
+                self.take(wake, &mut todo);
+            }
+        }
+    }
+
+    /// What follows from something that has happened.
+    fn take(&mut self, wake: Wake, todo: &mut Todo) {
+        match wake {
+            Wake::Nodes => todo.plan = true,
+            Wake::Rules => todo.keep = true,
+            Wake::Notice(notice) => {
+                todo.look |= underlay::may_differ(&notice, &self.links, &self.own);
+                todo.keep |= self.fabric.notice(&notice) || gateway::is_lost(&notice, self.bridge);
+            }
+        }
+    }
+
+    /// Does what is to be done. How long until it is to be tried again, if anything could not be done.
+    fn round(&mut self, todo: Todo) -> Option<Duration> {
+        let mut lacks = Lacks::default();
+        let listed = self.provided.nodes.listed();
+        if !listed.complete {
+            let why = listed.failing.map_or_else(|| "it has not answered yet".to_owned(), |failing| failing.error.to_string());
+            lacks.own.push(format!("the API server has not told of the Nodes: {why}"));
+        } else if todo.look || todo.plan {
+            self.plan_anew(&mut lacks);
+        }
+        let pending = self.agent.cluster_addresses.pending();
+        self.carry_out(&mut lacks);
+        let retries = !lacks.own.is_empty() || pending.is_some();
+        let is_short = !listed.complete || pending.is_some();
+        lacks.is_early = !listed.complete && self.agent.since.elapsed().unwrap_or_default() < PATIENCE;
+        self.tell(lacks);
+        retries.then_some(if is_short { SOON } else { AGAIN })
+    }
+
+    /// A plan from what is there now.
+    fn plan_anew(&mut self, lacks: &mut Lacks) {
+        let nodes = self.provided.nodes.all();
+        let name = self.provided_for();
+        let Some(own) = nodes.iter().find(|node| node.name == name) else {
+            // Its ranges are still what its pods have.
+            lacks.own.push(format!("Node {name} is not among the cluster's {} Nodes", nodes.len()));
+            return;
+        };
+        self.own = usable(&own.internal_ips);
+        let looked = self.host.netlink().map_err(|e| e.to_string());
+        match looked.and_then(|netlink| underlay::links(netlink, &self.own).map_err(|e| e.to_string())) {
+            Ok(links) => self.links = links,
+            Err(e) => lacks.own.push(format!("cannot read the node's links: {e}")),
+        }
+        let settings = Settings {
+            mode: self.provided.settings.mode,
+            vxlan: self.provided.settings.vxlan,
+            wireguard_port: WIREGUARD_PORT,
+            reserved: self.agent.cluster_addresses.ranges(),
+        };
+        let seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
+        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone() };
+        match between::plan(&settings, &own_node, &seen) {
+            Ok(plan) => self.plan = Some(Arc::new(plan)),
+            Err(e) => lacks.own.push(e.to_string()),
+        }
+    }
+
+    fn provided_for(&self) -> &'a str {
+        self.agent.cluster.node()
+    }
+
+    /// Makes the kernel what the plan says. Without a plan: what is known from before.
+    fn carry_out(&mut self, lacks: &mut Lacks) {
+        if let Some(plan) = &self.plan {
+            let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
+            let mtu = plan.mtu.or(self.kept.mtu);
+            // Without a range that nobody else has the node keeps what it had.
+            if !ranges.is_empty() && (ranges != self.kept.ranges || mtu != self.kept.mtu) {
+                self.keep_in_mind(ranges, mtu, lacks);
+            }
+        }
+        self.forget_former();
+        let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
+        self.forward(&all, lacks);
+        match gateway::keep(&mut self.host, &all) {
+            Ok(0) => {}
+            Ok(missing) => Line::info("cluster network").with("bridge", list::BRIDGE).with("added", missing).end(),
+            Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
+        }
+        self.bridge = self.host.netlink().ok().and_then(gateway::index);
+        let Some(plan) = &self.plan else { return };
+        let applied = match self.host.netlink() {
+            Ok(netlink) => self.fabric.apply(netlink, plan).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        match applied {
+            Ok(applied) => {
+                if applied.changes > 0 {
+                    Line::info("cluster network").with("changes", applied.changes).with("routes", plan.routes.len()).end();
+                }
+                lacks.own.extend(applied.errors.iter().map(ToString::to_string));
+            }
+            Err(e) => lacks.own.push(e),
+        }
+        self.masquerade(&all, lacks);
+    }
+
+    /// Notes what pods get from now on, before any pod gets it.
+    fn keep_in_mind(&mut self, ranges: Vec<IpNet>, mtu: Option<u32>, lacks: &mut Lacks) {
+        let kept = self.kept.with(ranges, mtu);
+        if !self.kept.ranges.is_empty() && kept.ranges != self.kept.ranges {
+            let (before, now) = (super::joined(&self.kept.ranges), super::joined(&kept.ranges));
+            self.news.push(format!("this node's pod ranges were {before} and are {now}: running pods keep their addresses until they end"));
+        }
+        if let Err(e) = kept.write(&self.agent.settings.state_dir) {
+            lacks.own.push(format!("cannot keep the node's ranges: {e}"));
+        }
+        let line = Line::info("cluster network").with("ranges", super::joined(&kept.ranges));
+        let line = if let Some(mtu) = kept.mtu { line.with("mtu", mtu) } else { line };
+        if kept.former.is_empty() { line } else { line.with("pods_keep", super::joined(&kept.former)) }.end();
+        self.kept = kept;
+    }
+
+    /// Takes away what no pod has an address of any more.
+    fn forget_former(&mut self) {
+        if self.kept.former.is_empty() {
+            return;
+        }
+        let Some(used) = self.agent.addresses_of_records() else { return };
+        let (stays, goes): (Vec<IpNet>, Vec<IpNet>) =
+            self.kept.former.iter().partition(|range| used.iter().any(|address| range.contains(address)));
+        if goes.is_empty() {
+            return;
+        }
+        let left = self.host.netlink().and_then(|netlink| gateway::leave(netlink, &goes));
+        let kept = Kept { former: stays, ..self.kept.clone() };
+        if left.is_ok() && kept.write(&self.agent.settings.state_dir).is_ok() {
+            Line::info("cluster network").with("left", super::joined(&goes)).with("why", "no pod has an address of it any more").end();
+            self.kept = kept;
+        }
+    }
+
+    /// Lets the node forward packets of its pods' families.
+    fn forward(&mut self, ranges: &[IpNet], lacks: &mut Lacks) {
+        for family in [linux::Family::V4, linux::Family::V6] {
+            if !ranges.iter().any(|range| linux::Family::of(range.addr()) == family) {
+                continue;
+            }
+            let inside = Inside::here();
+            let forwards = match self.host.netlink() {
+                Ok(netlink) => fabric::forward(&inside, netlink, family).map_err(|e| e.to_string()),
+                Err(e) => Err(e.to_string()),
+            };
+            match forwards {
+                Ok(written) => written.iter().for_each(|written| {
+                    Line::info("cluster network")
+                        .with("sysctl", &written.sysctl)
+                        .with("was", &written.before)
+                        .with("now", written.now)
+                        .end();
+                }),
+                Err(e) => lacks.own.push(e),
+            }
+        }
+    }
+
+    /// Masquerades what leaves the cluster.
+    fn masquerade(&mut self, own: &[IpNet], lacks: &mut Lacks) {
+        let Some(plan) = &self.plan else { return };
+        let inside = match &self.provided.settings.non_masquerade {
+            Some(ranges) => ranges.iter().copied().chain(own.iter().copied()).collect(),
+            None => plan.inside.iter().copied().chain(own.iter().copied()).collect(),
+        };
+        let egress = Egress { own: own.to_vec(), inside };
+        let kept = match self.host.nft() {
+            Ok(socket) => rules::keep(socket, &egress).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        if let Err(e) = kept {
+            lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}"));
+        }
+    }
+
+    /// Tells everybody what came of the round.
+    fn tell(&mut self, mut lacks: Lacks) {
+        let list = if self.kept.ranges.is_empty() {
+            if self.plan.is_some() && lacks.own.is_empty() {
+                lacks.own.push(format!("Node {} has no podCIDR yet", self.provided_for()));
+            }
+            None
+        } else {
+            let strict = self.provided.settings.strict_source;
+            list::list(&self.kept.ranges, self.kept.mtu, strict).map_err(|e| lacks.own.push(e.to_string())).ok().map(Arc::new)
+        };
+        if let Some(plan) = &self.plan {
+            lacks.problems.extend(plan.problems.iter().map(ToString::to_string));
+        }
+        let peers = self.provided.nodes.all().len().saturating_sub(1);
+        let reached = peers.saturating_sub(self.plan.as_ref().map_or(peers, |plan| plan.unreached.len()));
+        let (is_new, state) = {
+            let mut state = lock(&self.provided.state);
+            let is_new = list.is_some() && state.list != list;
+            *state = State {
+                list,
+                lacks: lacks.own.clone(),
+                problems: lacks.problems.clone(),
+                ranges: self.kept.ranges.clone(),
+                mtu: self.kept.mtu,
+                peers: (peers, reached),
+                plan: self.plan.clone(),
+            };
+            (is_new, state.clone())
+        };
+        if is_new {
+            self.agent.default.wake();
+        }
+        if lacks.is_early {
+            return;
+        }
+        let mut new = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect());
+        new.append(&mut self.news);
+        if self.plan.is_some() {
+            condition::write(self.agent, self.provided, &state, &new, &self.written);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The bridge of this node's pods, and the addresses that they send to what is elsewhere.
+//!
+//! The first pod's attachment would make both. They are made before, because the node's own packets to other nodes' pods come from there
+//! as well, and kept, because a bridge without addresses would cut every pod off.
+
+use std::net::IpAddr;
+
+use cni::{CniError, Code, IfName, Mac};
+use ipnet::IpNet;
+use linux::link::{self, Change, Ipv6Conf, Kind};
+use linux::{AddrFlags, Batch, Errno, Link, LinkSpec, Netlink, Notice, Object, Scope, Sysctl, addr};
+use plugin::Host;
+
+use super::list::BRIDGE;
+
+/// The first two bytes of the hardware address that an address makes (as kubenet's).
+const OF_ADDRESS: [u8; 2] = [0x0a, 0x58];
+
+/// Makes the bridge what it is to be: it is there, it is up, and it has the gateway of each of these ranges. What it has of others stays.
+/// How many things were missing.
+pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError> {
+    let wanted: Vec<IpNet> = ranges.iter().filter_map(of).collect();
+    let Some(first) = wanted.first() else { return Ok(0) };
+    let mut missing = 0;
+    let bridge = match find(host.netlink()?)? {
+        Some(bridge) => bridge,
+        None => {
+            missing += 1;
+            let name = IfName::parse(BRIDGE).map_err(internal)?;
+            // Without an address of its own a bridge takes the lowest one of its ports, and changes it with them.
+            let spec = LinkSpec { mac: hardware_address(first.addr()), ..LinkSpec::new(name, Kind::Bridge(link::Bridge::default())) };
+            host.netlink()?.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map_err(internal)?;
+            find(host.netlink()?)?.ok_or_else(|| internal(format!("bridge {BRIDGE} was deleted as soon as it was made")))?
+        }
+    };
+    if bridge.kind.as_deref() != Some("bridge") {
+        let kind = bridge.kind.as_deref().unwrap_or("a device");
+        let msg = format!("the node has a link {BRIDGE} of type {kind}, which is no bridge: delete it with `ip link del {BRIDGE}`");
+        return Err(CniError::new(Code::INVALID_CONFIG, msg));
+    }
+    if wanted.iter().any(|net| net.addr().is_ipv6()) {
+        // The host may have IPv6 off for new interfaces.
+        let off = Sysctl::new(["net", "ipv6", "conf", BRIDGE, Ipv6Conf::DisableIpv6.name()]).map_err(internal)?;
+        if off.read(host.inside()).is_ok_and(|value| value.trim() != "0") {
+            off.write(host.inside(), "0").map_err(internal)?;
+        }
+    }
+    let netlink = host.netlink()?;
+    let there: Vec<IpNet> = netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|address| address.net).collect();
+    let mut batch = Batch::new();
+    if !bridge.flags.up() {
+        batch.push(link::set(bridge.index, &Change { up: Some(true), ..Change::default() }));
+    }
+    for net in wanted.iter().filter(|net| !there.contains(net)) {
+        let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
+        batch.push(addr::add(bridge.index, *net, flags).tolerate(Errno::EEXIST));
+    }
+    missing += batch.len();
+    if !batch.is_empty() {
+        netlink.send(batch).map_err(internal)?;
+    }
+    Ok(missing)
+}
+
+/// Takes the gateways of these ranges away, which no pod has an address of any more.
+pub(crate) fn leave(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<(), CniError> {
+    let Some(bridge) = find(netlink)? else { return Ok(()) };
+    let gone = ranges.iter().filter_map(of).map(|net| addr::delete(bridge.index, net).tolerate(Errno::EADDRNOTAVAIL));
+    netlink.send(gone.collect()).map(drop).map_err(internal)
+}
+
+/// Whether what the kernel reports is that the bridge is gone or down, or has lost an address.
+pub(crate) fn is_lost(notice: &Notice, index: Option<u32>) -> bool {
+    match notice {
+        Notice::Lost => true,
+        Notice::Gone(Object::Link(link)) => link.name == BRIDGE,
+        Notice::Present(Object::Link(link)) => Some(link.index) == index && (link.name != BRIDGE || !link.flags.up()),
+        Notice::Gone(Object::Address(address)) => Some(address.index) == index && address.scope != Scope::Link,
+        _ => false,
+    }
+}
+
+/// The bridge's index, if it is there.
+pub(crate) fn index(netlink: &mut Netlink) -> Option<u32> {
+    find(netlink).ok().flatten().map(|bridge| bridge.index)
+}
+
+fn find(netlink: &mut Netlink) -> Result<Option<Link>, CniError> {
+    netlink.link(BRIDGE).map_err(internal)
+}
+
+/// The first address of a range, which `host-local` gives to no pod; `None` of a range that has no room for it.
+pub(crate) fn of(range: &IpNet) -> Option<IpNet> {
+    let first = match range.network() {
+        IpAddr::V4(network) => IpAddr::from(u32::from(network).checked_add(1)?.to_be_bytes()),
+        IpAddr::V6(network) => IpAddr::from(u128::from(network).checked_add(1)?.to_be_bytes()),
+    };
+    IpNet::new(first, range.prefix_len()).ok().filter(|_| range.contains(&first))
+}
+
+fn hardware_address(address: IpAddr) -> Option<Mac> {
+    let octets: Vec<u8> = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let last = octets.len().checked_sub(4).and_then(|from| octets.get(from..))?;
+    Mac::from_bytes(&[&OF_ADDRESS, last].concat())
+}
+
+fn internal(e: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INTERNAL, e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ranges_gateway_is_its_first_address() {
+        for (range, expected) in [
+            ("10.1.2.0/24", Some("10.1.2.1/24")),
+            ("fd00:1:2::/64", Some("fd00:1:2::1/64")),
+            ("10.1.2.4/31", Some("10.1.2.5/31")),
+            ("10.1.2.4/32", None),
+            ("255.255.255.255/32", None),
+        ] {
+            assert_eq!(of(&range.parse().unwrap()).map(|net| net.to_string()).as_deref(), expected, "{range}");
+        }
+        assert_eq!(hardware_address("10.1.2.1".parse().unwrap()).unwrap().to_string(), "0a:58:0a:01:02:01");
+    }
+}

@@ -1,0 +1,88 @@
+//! `strictSource`: a container sends with its own IP addresses, or not at all. See crate `rules`.
+//!
+//! What a container has is known once IPAM has answered, which is before anybody else than plugins runs in it. The guard stands until
+//! nothing passes any more: the host's end is set down before the elements go, as with `spoof`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config};
+use linux::nft::SetElement;
+use plugin::{Call, Cx, Restore, Stage};
+use rules::STRICT_SOURCE;
+
+use crate::{internal, spoof, veth};
+
+/// The elements are added; they are in the teardown before.
+pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult) -> Result<(), CniError> {
+    let elements = told(call, result)?;
+    linux::crash_point!("sources-free");
+    remove(x, elements.clone());
+    rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
+    linux::crash_point!("sources-strict");
+    Ok(())
+}
+
+/// CHECK: every element is there.
+pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let elements = told(call, prev)?;
+    rules::check(x.host.nft()?, &elements).map_err(internal)
+}
+
+/// What ADD has added, to be put back.
+pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniError> {
+    into.elements(told(call, call.prev()?)?);
+    Ok(())
+}
+
+/// DEL, whatever `strictSource` says now: what counts is what ADD did. One key is looked up; only where it is there all are read.
+pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    if !x.host.has_nft()? {
+        return Ok(());
+    }
+    let key = rules::strict(call.id, &veth::outer_name(call.id)?);
+    let nft = x.host.nft()?;
+    if nft.find(&[key]).map_err(internal)?.iter().flatten().next().is_none() {
+        return Ok(());
+    }
+    let elements = rules::owned_by(nft, &STRICT_SOURCE, call.id).map_err(internal)?;
+    remove(x, elements);
+    Ok(())
+}
+
+/// STATUS: whether the kernel has rules for frames.
+pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
+    let msg = format!(
+        "strictSource: the kernel does not support nftables rules for bridges: {said}; remove the key, or use a kernel with \
+            CONFIG_NF_TABLES_BRIDGE"
+    );
+    Err(CniError::new(Code::NOT_AVAILABLE, msg))
+}
+
+/// GC: the elements of a network's attachments that are not valid.
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    if !x.host.has_nft()? {
+        return Ok(());
+    }
+    let gone = rules::stale(x.host.nft()?, &STRICT_SOURCE, &config.network, valid).map_err(internal)?;
+    remove(x, gone);
+    Ok(())
+}
+
+/// The elements for the addresses that a result tells.
+fn told(call: &Call<'_>, result: &AddResult) -> Result<Vec<SetElement>, CniError> {
+    let addresses: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.addr()).collect();
+    Ok(rules::strict_source(call.id, &veth::outer_name(call.id)?, &addresses))
+}
+
+fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
+    if !elements.is_empty() {
+        x.teardown.at(Stage::Devices, "remove the guard against forged IP addresses", move |host| {
+            let ports: BTreeSet<String> = elements.iter().filter_map(rules::strict_port).collect();
+            spoof::set_down(host, ports)?;
+            linux::crash_point!("strict-port-down");
+            host.nft()?.delete_missing_ok(&elements).map_err(internal)
+        });
+    }
+}

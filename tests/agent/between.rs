@@ -1,0 +1,6 @@
+//! The cluster's own network, provided by agents: several machines on one wire or behind a router, an agent on each, Nodes in the API,
+//! and pods whose packets are followed.
+
+mod addresses;
+mod paths;
+mod scene;
