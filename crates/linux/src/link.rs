@@ -94,6 +94,8 @@ pub struct Link {
     pub vrf_table: Option<u32>,
     /// What a vxlan is made with.
     pub vxlan: Option<Vxlan>,
+    /// A tunnel whose program says for each packet where it goes (`external`), as Cilium and Open vSwitch do.
+    pub external: bool,
     /// Who may use a tap.
     pub tun: Option<Tun>,
     /// What a bridge is made with.
@@ -242,6 +244,7 @@ impl Link {
             ipvlan: None,
             vrf_table: None,
             vxlan: None,
+            external: false,
             tun: None,
             bridge: None,
             port: None,
@@ -282,11 +285,16 @@ impl Link {
             match kind {
                 IFLA_INFO_KIND => self.kind = Some(text(value)),
                 IFLA_INFO_DATA => match self.kind.as_deref() {
+                    Some("geneve") => self.external = is_set(value, IFLA_GENEVE_COLLECT_METADATA),
+                    Some("gretap" | "ip6gretap" | "erspan" | "ip6erspan") => self.external = is_set(value, IFLA_GRE_COLLECT_METADATA),
                     Some("macvlan") => self.macvlan = Macvlan::parse(value),
                     Some("vlan") => self.vlan = kind::vlan_id(value),
                     Some("ipvlan") => self.ipvlan = IpvlanMode::parse(value),
                     Some("vrf") => self.vrf_table = kind::vrf_table(value),
-                    Some("vxlan") => self.vxlan = Vxlan::parse(value),
+                    Some("vxlan") => {
+                        self.vxlan = Vxlan::parse(value);
+                        self.external = is_set(value, IFLA_VXLAN_COLLECT_METADATA);
+                    }
                     Some("tun") => self.tun = Some(Tun::parse(value)),
                     Some("bridge") => self.bridge = Some(Bridge::parse(value)),
                     _ => {}
@@ -313,6 +321,11 @@ impl Link {
     pub fn is(&self, kind: &str) -> bool {
         self.kind.as_deref() == Some(kind)
     }
+}
+
+/// Whether a flag is among a kind's data: some kinds say it by its presence alone, others in a byte.
+fn is_set(data: &[u8], flag: u16) -> bool {
+    Attributes(data).any(|(kind, value)| kind == flag && value.first() != Some(&0))
 }
 
 /// `struct ifinfomsg`.

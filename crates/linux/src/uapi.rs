@@ -228,6 +228,11 @@ pub(crate) mod link {
     pub(crate) const IFLA_VXLAN_PORT: u16 = 15;
     pub(crate) const IFLA_VXLAN_GROUP6: u16 = 16;
     pub(crate) const IFLA_VXLAN_LOCAL6: u16 = 17;
+    pub(crate) const IFLA_VXLAN_COLLECT_METADATA: u16 = 25;
+
+    pub(crate) const IFLA_GENEVE_COLLECT_METADATA: u16 = 6;
+
+    pub(crate) const IFLA_GRE_COLLECT_METADATA: u16 = 18;
 
     pub(crate) const IFLA_TUN_OWNER: u16 = 1;
     pub(crate) const IFLA_TUN_GROUP: u16 = 2;

@@ -157,6 +157,13 @@ fn what_is_the_nodes_own() {
         "link add up6 type veth peer name up7",
         "link set up6 master switch0",
         "link add tunnel0 type vxlan id 7 local 192.0.2.10 dstport 4790",
+        "link set tunnel0 up",
+        "route add 10.78.0.0/16 dev tunnel0",
+        // One that an administrator made for pods alone, and an interface that gave itself an address.
+        "link add storage0 type vxlan id 8 local 192.0.2.10 remote 192.0.2.11 dstport 4790",
+        "link set storage0 up",
+        "link add auto0 type veth peer name auto1",
+        "addr add 169.254.7.9/16 dev auto0",
         // The host's end of a pod's pair, as another program makes it.
         "link add lxc0 type veth peer name eth0 netns elsewhere",
         "link set lxc0 up",
@@ -178,7 +185,11 @@ fn what_is_the_nodes_own() {
     let select = |port: u16| json!([{"name": "ports", "portMappings": [{"hostPort": port, "containerPort": 80}]}]).to_string();
     // Beside what is refused below: what takes nothing. What the first one makes on a node stays.
     node.define("beside", &network(json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.8.0/24"}})));
-    for (name, networks) in [("beside", "beside,mac1".to_owned()), ("published", select(18080))] {
+    node.define("on-storage", &network(json!({"type": "macvlan", "master": "storage0", "ipam": at("10.9.6.7/24")})));
+    node.define("zeroconf", &network(json!({"type": "host-device", "device": "auto0"})));
+    for (name, networks) in
+        [("beside", "beside,mac1".to_owned()), ("published", select(18080)), ("unneeded", "on-storage,zeroconf".to_owned())]
+    {
         let pod = node.pod(name, &networks);
         pod.must("ADD");
         pod.must("DEL");
@@ -208,7 +219,11 @@ fn what_is_the_nodes_own() {
             "takes local-dns, which has the node's address 169.254.25.10",
         ),
         ("on-pair", network(json!({"type": "macvlan", "master": "lxc0"})), "puts its pods' interfaces on lxc0, which leads to a pod"),
-        ("on-tunnel", network(json!({"type": "vlan", "master": "tunnel0", "vlanId": 5})), "puts its pods' interfaces on tunnel0, a tunnel"),
+        (
+            "on-tunnel",
+            network(json!({"type": "vlan", "master": "tunnel0", "vlanId": 5})),
+            "puts its pods' interfaces on tunnel0, a tunnel over which the node reaches 10.78.0.0/16",
+        ),
         ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is not hardware"),
         (
             "mtu",

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use cni::Mac;
+use ipnet::IpNet;
 use linux::link::Link;
 use linux::route::RouteKind;
 use linux::sysfs::Bus;
@@ -46,17 +47,17 @@ pub(super) fn needed(
     routes: &[Route],
     servers: &[IpAddr],
 ) -> Result<BTreeMap<u32, Need>, ReadError> {
-    let addresses: Vec<(u32, IpAddr)> = addresses.iter().map(|one| (one.index, one.net.addr())).collect();
     let of = |index: u32| links.iter().find(|link| link.index == index);
     // A program of the node may be reached at an address of a link alone, as its DNS server is. Hosts' ends of pods' pairs have such ones.
-    let is_of_program = |index: u32, address: IpAddr| {
-        let is_v4 = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
-        is_v4 && of(index).is_some_and(|link| !leads_to_pod(link, routes))
+    let is_of_program = |one: &Address| {
+        let is_v4 = matches!(one.net.addr(), IpAddr::V4(v4) if v4.is_link_local());
+        is_v4 && of(one.index).is_some_and(|link| !leads_to_pod(link, routes) && !is_zeroconf(link, one))
     };
     // One that is valid elsewhere, too, is the better one to name.
-    let global = addresses.iter().filter(|(_, address)| is_global(*address));
-    let addressed = addresses.iter().filter(|(index, address)| is_of_program(*index, *address)).chain(global);
-    let addressed = addressed.map(|(index, address)| (*index, Need::Address(*address)));
+    let global = addresses.iter().filter(|one| is_global(one.net.addr()));
+    let addressed = addresses.iter().filter(|one| is_of_program(one)).chain(global);
+    let addressed = addressed.map(|one| (one.index, Need::Address(one.net.addr())));
+    let addresses: Vec<(u32, IpAddr)> = addresses.iter().map(|one| (one.index, one.net.addr())).collect();
     let (bridges, mut needed): (BTreeMap<u32, Need>, BTreeMap<u32, Need>) =
         addressed.partition(|(index, _)| of(*index).is_some_and(|link| link.is("bridge") || link.is("vrf")));
     let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
@@ -77,6 +78,12 @@ pub(super) fn needed(
         needed.entry(index).or_insert(need);
     }
     Ok(needed)
+}
+
+/// Whether an interface gave itself an address because nobody else gave it one (RFC 3927: always in 169.254.0.0/16 as a whole). What a
+/// program is reached at stands alone, in a smaller network, or on a link without a wire.
+fn is_zeroconf(link: &Link, address: &Address) -> bool {
+    matches!(address.net, IpNet::V4(net) if net.addr().is_link_local() && net.prefix_len() == 16) && !link.is("dummy")
 }
 
 /// Kinds of links that packets of others travel in.
@@ -124,14 +131,46 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
 
 /// Why no pod's interface may stand on a link, in words: a pod there would send and receive as another pod does, or past what encloses the
 /// node's own packets. `need`: what the node needs it for; `in_container`: whether the node is a container, whose links are ends of pairs.
-pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>, in_container: bool) -> Option<&'static str> {
+pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>, in_container: bool) -> Option<String> {
     let leads = match need {
         Some(Need::Uplink) => return None,
         Some(Need::Address(_)) if link.is("veth") => is_known_to_lead_to_pod(link, routes),
         None if in_container && link.is("veth") => is_known_to_lead_to_pod(link, routes),
         _ => leads_to_pod(link, routes),
     };
-    if is_tunnel(link) { Some(A_TUNNEL) } else { leads.then_some(TO_A_POD) }
+    if is_tunnel(link) { carries_the_nodes_own(link, routes, need) } else { leads.then(|| TO_A_POD.to_owned()) }
+}
+
+/// What a tunnel carries of the node's own, in words. One that an administrator made for pods' interfaces has neither an address nor a
+/// route, and belongs to no switch. One that a program of the node keeps for the cluster's packets may have neither of them yet, or not at
+/// all: it is told for each packet, or in each entry of its table, where packets go.
+fn carries_the_nodes_own(tunnel: &Link, routes: &[Route], need: Option<Need>) -> Option<String> {
+    if let Some(need) = need {
+        return Some(format!("{A_TUNNEL} {need}"));
+    }
+    if tunnel.master.is_some() {
+        return Some(format!("{A_TUNNEL} that is a port of a switch"));
+    }
+    let leads_there = |route: &&Route| {
+        route.kind == RouteKind::Unicast && route.ways().any(|(_, oif)| oif == Some(tunnel.index)) && !is_of_every_link(route.dst)
+    };
+    if let Some(route) = routes.iter().find(leads_there) {
+        return Some(format!("{A_TUNNEL} over which the node reaches {}", route.dst));
+    }
+    let has_table = tunnel.vxlan.is_some_and(|vxlan| !vxlan.learning && vxlan.remote.is_none());
+    if tunnel.external || has_table {
+        return Some(format!("{A_TUNNEL} whose endpoints a program of the node sets"));
+    }
+    // No macvlan, ipvlan or vlan stands on what has no hardware address.
+    tunnel.mac.is_none().then(|| A_TUNNEL.to_owned())
+}
+
+/// Whether the kernel, or zeroconf, gives every link a route to these: they say nothing of what the link is for.
+fn is_of_every_link(dst: IpNet) -> bool {
+    match dst {
+        IpNet::V4(net) => net.addr().is_multicast() || net.addr().is_link_local() && net.prefix_len() == 16,
+        IpNet::V6(net) => net.addr().is_multicast() || net.addr().is_unicast_link_local(),
+    }
 }
 
 fn is_tunnel(link: &Link) -> bool {
@@ -238,6 +277,7 @@ mod tests {
         ip addr add 198.51.100.5/24 dev up5
         ip route add 203.0.113.6 dev up6; ip addr add 169.254.1.1/32 dev up6
         ip addr add 169.254.25.10/32 dev up7
+        ip link add auto0 type veth peer name endauto; ip addr add 169.254.7.9/16 dev auto0
         ip link add pods0 type bridge; ip link set pods0 up; ip addr add 10.244.0.1/24 dev pods0
         ip link add uplink0 type bridge; ip link set uplink0 up; ip -6 route add default dev uplink0 metric 2000
         ip tuntap add port0 mode tap; ip link set port0 master uplink0
@@ -280,6 +320,25 @@ mod tests {
         });
     }
 
+    /// An interface without a DHCP server was taken for that of the node's DNS server.
+    #[test]
+    fn an_address_that_an_interface_gave_itself_is_no_need() {
+        within(|netlink| {
+            let (mut links, mut addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let model = addresses.iter().find(|one| one.net.to_string() == "169.254.7.9/16").unwrap().clone();
+            let auto = model.index;
+            let mut is_needed = |links: &[Link], addresses: &[Address]| needed(netlink, links, addresses, &[], &[]).unwrap().contains_key(&auto);
+            assert!(!is_needed(&links, &addresses));
+            for net in ["169.254.7.9/32", "169.254.7.9/30"] {
+                addresses.push(Address { net: net.parse().unwrap(), ..model.clone() });
+                assert!(is_needed(&links, &addresses), "{net}");
+                addresses.pop();
+            }
+            links.iter_mut().filter(|link| link.index == auto).for_each(|link| link.kind = Some("dummy".to_owned()));
+            assert!(is_needed(&links, &addresses), "a link without a wire gives itself none");
+        });
+    }
+
     /// The NIC below a VLAN that is a port of a bridge with the node's address was moved into a pod.
     #[test]
     fn what_stands_below_a_bridge_with_an_address_is_needed() {
@@ -314,19 +373,68 @@ mod tests {
                 ("cali2", "veth", Some(3), 0),
                 ("veth2", "veth", None, 7),
                 ("nk1", "netkit", None, 0),
-                ("flannel.1", "vxlan", None, 0),
+                ("wg0", "wireguard", None, 0),
                 ("bond0", "bond", None, 0),
                 ("eth1.5", "vlan", None, 0),
             ] {
                 let mut link = model.clone();
                 (link.name, link.kind, link.index) = (name.to_owned(), Some(kind.to_owned()), 1000 + u32::try_from(links.len()).unwrap());
                 (link.link_netnsid, link.group) = (netnsid, group);
+                link.mac = link.mac.filter(|_| kind != "wireguard");
                 links.push(link);
             }
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
             let told = links.iter().filter(|link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false).is_some());
             let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
-            assert_eq!(told, ["up6", "cali2", "veth2", "nk1", "flannel.1"]);
+            assert_eq!(told, ["up6", "cali2", "veth2", "nk1", "wg0"]);
+        });
+    }
+
+    /// A tunnel that an administrator made for pods was refused because of its kind.
+    #[test]
+    fn of_tunnels_those_carry_pods_that_carry_nothing_of_the_nodes() {
+        within(|netlink| {
+            sh("for n in 1 2 3 4 5 6 7; do ip link add vx$n type vxlan id $n dstport 4790; ip link set vx$n up; done
+                ip addr add 10.3.0.1/24 dev vx2; ip -6 addr add fe80::7/64 dev vx1; ip addr add 169.254.7.7/16 dev vx1
+                ip route add 10.4.0.0/16 dev vx3; ip route add 10.5.0.0/16 table 7 nexthop dev vx4 nexthop dev up0; ip link add switch0 type bridge; ip link set vx5 master switch0
+                ip link add vx8 type vxlan id 8 dstport 4790 nolearning; ip link add vx9 type vxlan external dstport 4791
+                ip link add vxa type vxlan id 10 dstport 4790 nolearning remote 192.0.2.77; ip link add vxb type vxlan id 11 dstport 4790 group 239.1.1.1 dev up0
+                ip link add mac6 link vx6 type macvlan; ip addr add 10.6.0.1/24 dev mac6
+                ip tuntap add tap1 mode tap; ip tuntap add tun1 mode tun; ip tuntap add tap2 mode tap; ip addr add 10.7.0.1/24 dev tap2");
+            let (mut links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
+            let model = links.iter().find(|link| link.name == "vx7").unwrap().clone();
+            for (name, kind, external) in
+                [("gt1", "gretap", false), ("gt2", "gretap", true), ("gen1", "geneve", false), ("gen2", "geneve", true), ("sec1", "macsec", false)]
+            {
+                let mut link = model.clone();
+                (link.name, link.kind, link.vxlan, link.external) = (name.to_owned(), Some(kind.to_owned()), None, external);
+                link.index = 2000 + u32::try_from(links.len()).unwrap();
+                links.push(link);
+            }
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            let why = |link: &Link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false);
+            let tunnels = links.iter().filter(|link| is_tunnel(link) && link.name != "port0");
+            let (refused, allowed): (Vec<_>, Vec<_>) = tunnels.map(|link| (link.name.as_str(), why(link))).partition(|(_, why)| why.is_some());
+            let allowed: Vec<&str> = allowed.into_iter().map(|(name, _)| name).collect();
+            assert_eq!(allowed, ["vx1", "vx7", "vxa", "vxb", "tap1", "gt1", "gen1", "sec1"]);
+            let refused: Vec<String> = refused.into_iter().map(|(name, why)| format!("{name}: {}", why.unwrap())).collect();
+            assert_eq!(
+                refused,
+                [
+                    "vx2: a tunnel which has the node's address 10.3.0.1",
+                    "vx3: a tunnel over which the node reaches 10.4.0.0/16",
+                    "vx4: a tunnel over which the node reaches 10.5.0.0/16",
+                    "vx5: a tunnel that is a port of a switch",
+                    "vx6: a tunnel which has the node's address 10.6.0.1",
+                    "vx8: a tunnel whose endpoints a program of the node sets",
+                    "vx9: a tunnel whose endpoints a program of the node sets",
+                    "tun1: a tunnel",
+                    "tap2: a tunnel which has the node's address 10.7.0.1",
+                    "gt2: a tunnel whose endpoints a program of the node sets",
+                    "gen2: a tunnel whose endpoints a program of the node sets",
+                ]
+            );
         });
     }
 
