@@ -50,6 +50,8 @@ pub enum Names {
     },
     /// A directory in which files are written, of each network its own: the default, or one below it.
     Directory,
+    /// Matches of iptables, word for word, which may name users, ports and files of the host.
+    Matches,
 }
 
 // === impl About ===
@@ -89,14 +91,20 @@ impl Key {
         Key { name, kind: "path", default, summary, names: Names::Directory }
     }
 
+    /// A key that has matches of iptables.
+    pub const fn matches(name: &'static str, summary: &'static str) -> Self {
+        Key { name, kind: "list", default: "none", summary, names: Names::Matches }
+    }
+
     /// Whether a definition may name this path, chain or mark without anybody's leave: nothing, the default, a usual one, and of
     /// directories what is below the default. Only the text is looked at.
     pub fn is_usual(&self, path: &str) -> bool {
         match self.names {
             // There may be a chain of that name.
-            _ if path == "none" => self.names == Names::Nothing,
+            _ if path == "none" => matches!(self.names, Names::Nothing | Names::Matches),
             _ if path.is_empty() || path == self.default => true,
-            Names::Nothing => true,
+            // Of words of iptables each is looked at by itself.
+            Names::Nothing | Names::Matches => true,
             Names::Firewall => false,
             Names::Path { usual } => usual.contains(&path),
             Names::Directory => {

@@ -38,8 +38,8 @@ static ABOUT: About = About {
         Key::new("snat", "bool", "true", "connections from the container's own network or 127.0.0.1 get the host's address"),
         Key::new("masqAll", "bool", "false", "with snat: all connections through a host port get the host's address"),
         Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
-        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match: nftables or iptables expressions"),
-        Key::new("conditionsV6", "list", "none", "the same for IPv6"),
+        Key::matches("conditionsV4", "what an IPv4 connection must match: nftables or iptables expressions"),
+        Key::matches("conditionsV6", "the same for IPv6"),
         Key::firewall("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
         Key::firewall("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
         Key::new(

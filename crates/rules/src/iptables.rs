@@ -15,6 +15,7 @@
 //! agent's container, the programs run in the mount namespace of the machine's first process. They act on the network namespace of
 //! the calling thread.
 
+mod names;
 mod run;
 mod saved;
 mod text;
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use linux::Family;
 
+pub use names::{Outside, names_outside};
 pub use run::IptablesError;
 pub use saved::Saved;
 pub use text::{Changes, Rule};

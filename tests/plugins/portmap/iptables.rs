@@ -428,6 +428,9 @@ fn what_iptables_refuses_is_undone_and_named() {
             (json!({"conditionsV4": ["-m", "conntrack", "--ctorigsrc", "nowhere.invalid"]}), 7, "of \"--ctorigsrc\" is not an address"),
             (json!({"conditionsV4": ["-s"]}), 7, "\"\" of \"-s\" is not an address"),
             (json!({"conditionsV4": ["-s", "fd00::1"]}), 7, "\"fd00::1\" of \"-s\" is not an address or a network of IPv4"),
+            (json!({"conditionsV4": ["-s", "10.300/8"]}), 7, "\"10.300/8\" of \"-s\" is not an address or a network of IPv4"),
+            (json!({"conditionsV4": ["-s", "10."]}), 7, "\"10.\" of \"-s\" is not an address or a network of IPv4"),
+            (json!({"conditionsV4": ["-s", "010/8"]}), 7, "\"010/8\" of \"-s\" is not an address or a network of IPv4"),
             // They hold, or nothing is published.
             (json!({"backend": "iptables", "conditionsV4": ["", "-s", OUTSIDE4]}), 7, "iptables"),
             (json!({"backend": "iptables", "conditionsV4": ["", "ip saddr 192.0.2.9"]}), 7, "nftables-specific options [conditionsV4]"),
@@ -439,6 +442,23 @@ fn what_iptables_refuses_is_undone_and_named() {
             assert_eq!(words.rules(), words.before, "{keys}");
             words.scene.del(&attached);
         }
+        words.expect_nothing();
+    });
+}
+
+/// A network without its last zeroes was taken for the name of a machine, as which iptables does not take it.
+#[test]
+fn networks_whose_last_numbers_are_missing() {
+    both_kinds(|kind| {
+        let words = Words::new(kind);
+        let scene = &words.scene;
+        let attached = scene.add_with("c1", &json!([tcp(8080, 80)]), &json!({"conditionsV4": ["!", "-s", "10/8", "-d", "192/8"]}));
+        scene.answer("c1", 80);
+        assert_eq!(scene.tcp("outside", HOST4, 8080), format!("c1 {OUTSIDE4}"));
+        scene.check(&attached).silent();
+        let rules = words.rules();
+        assert!(rules.contains("! -s 10.0.0.0/8 -d 192.0.0.0/8 "), "{rules}");
+        scene.del(&attached);
         words.expect_nothing();
     });
 }

@@ -218,10 +218,14 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.zones {
         all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
     }
-    for one in &uses.ports {
+    for one in &uses.looked_up {
+        let why = "whose name iptables would look up while other programs wait for it: write the number";
+        all.push(format!("definition {definition} has the condition {one}, {why}"));
+    }
+    for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
         let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|own| word(*own) == protocol).unwrap_or_default();
-        let whose = port.parse().ok().and_then(|port| own.port(port, protocol, None));
+        let whose = port.parse().ok().and_then(|port| own.port(port, protocol, *ip));
         all.extend(whose.map(|whose| format!("definition {definition} publishes the node's port {one}, {whose}")));
     }
     all

@@ -327,6 +327,17 @@ fn no_network_is_called_as_a_file_of_leases() {
     }
 }
 
+/// iptables opens it as root.
+#[test]
+fn a_path_in_a_match_of_iptables_needs_a_rule() {
+    let bpf = r#"{"type":"portmap","conditionsV4":["-m","bpf","--object-pinned","/sys/fs/bpf/theirs"]}"#;
+    let got = without_a_rule(bpf);
+    let rule = r#"{"name":"paths","definitionNamespaces":["a"],"allow":{"paths":["/sys/fs/bpf/theirs"]}}"#;
+    assert!(got.len() == 1 && got[0].contains("(plugins[0].conditionsV4)") && got[0].contains(rule), "{got:?}");
+    let group = r#"{"type":"theirs","delegates":[{"type":"portmap","conditionsV6":["-m","cgroup","--path","a.slice"]}]}"#;
+    assert!(without_a_rule(group).iter().any(|what| what.contains(r#""/sys/fs/cgroup/a.slice" (plugins[0].delegates[0].conditionsV6)"#)));
+}
+
 /// It runs on the host as root, with whatever keys it has.
 #[test]
 fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
@@ -507,8 +518,10 @@ impl NodeOwn for Node {
         (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
     }
 
-    fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
-        (port == 22 && protocol == npwg::Protocol::Tcp).then(|| "the port of SSH".to_owned())
+    /// At 192.0.2.7 nobody listens.
+    fn port(&self, port: u16, protocol: npwg::Protocol, ip: Option<std::net::IpAddr>) -> Option<String> {
+        let is_free = ip.is_some_and(|ip| ip.to_string() == "192.0.2.7");
+        (port == 22 && protocol == npwg::Protocol::Tcp && !is_free).then(|| "the port of SSH".to_owned())
     }
 }
 
@@ -594,6 +607,17 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         ),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"TCP"}]}}"#, r#""22/tcp""#),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostport":1,"hostPort":22}]}}"#, r#""22/tcp""#),
+        (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.9"}]}}"#, r#""22/tcp""#),
+        (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7","HostIP":""}]}}"#, r#""22/tcp""#),
+        (
+            r#"{"type":"portmap","conditionsV4":["-m","owner","--uid-owner","root"]}"#,
+            r#"has the condition "--uid-owner root" (plugins[0].conditionsV4), whose name iptables would look up while"#,
+        ),
+        (r#"{"type":"portmap","ConditionsV6":["-p","ospf"]}"#, r#"the condition "-p ospf" (plugins[0].ConditionsV6)"#),
+        (
+            r#"{"type":"portmap","conditionsV4":["--dport=http"],"conditionsv4":[]}"#,
+            r#"the condition "--dport http" (plugins[0].conditionsV4)"#,
+        ),
         (
             r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":443,"hostIP":"10.96.0.1"}]}}"#,
             r#"publishes ports at "10.96.0.1" (plugins[0].runtimeConfig.portMappings.hostIP), which is of Services"#,
@@ -622,6 +646,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"host-device","device":"eth1"}"#,
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
+        r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7"}]}}"#,
+        r#"{"type":"portmap","conditionsV4":["-s","10/8","-m","owner","--uid-owner","0"],"conditionsV6":["ip6","saddr","fd00::/8"]}"#,
         r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");

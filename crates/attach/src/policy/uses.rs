@@ -7,6 +7,7 @@ use cni::{NetworkList, PluginEntry};
 use ipam::DEFAULT_DATA_DIR;
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
+use rules::iptables::{Outside, names_outside};
 
 use super::routed::{HostSide, Routed};
 
@@ -40,6 +41,8 @@ pub struct Uses {
     pub(crate) paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
+    /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`.
+    pub(crate) looked_up: Vec<Use>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -58,8 +61,8 @@ pub struct Uses {
     pub(crate) addresses: Vec<Use>,
     /// Gateways of pods, which bridges get as their addresses.
     pub(crate) ways: Vec<Use>,
-    /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
-    pub(crate) ports: Vec<Use>,
+    /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`, with the address of the host at which they do.
+    pub(crate) ports: Vec<(Use, Option<IpAddr>)>,
     /// Addresses of the host at which ports lead to a pod.
     pub(crate) published: Vec<Use>,
     /// Zones of firewalld, which are the node's, but for the one that is usual.
@@ -368,6 +371,11 @@ impl Uses {
             let ips = all(mapping, "hostIP").filter_map(|(key, ip)| Some((key, ip.as_str()?)));
             let at = |key: &str| format!("{place}.runtimeConfig.portMappings.{key}");
             self.published.extend(ips.map(|(key, ip)| Use { what: ip.to_owned(), place: at(key) }));
+            // Of several keys any may count.
+            let mut ips: Vec<Option<IpAddr>> = all(mapping, "hostIP").map(|(_, ip)| address(ip.as_str().unwrap_or_default())).collect();
+            if ips.is_empty() {
+                ips.push(None);
+            }
             let mut protocols: Vec<&str> = all(mapping, "protocol").filter_map(|(_, protocol)| protocol.as_str()).collect();
             if protocols.is_empty() {
                 protocols.push("tcp");
@@ -375,7 +383,8 @@ impl Uses {
             for port in all(mapping, "hostPort").filter_map(|(_, port)| if let Value::Number(port) = port { port.as_u64() } else { None }) {
                 let what = |protocol: &&str| format!("{port}/{}", protocol.to_ascii_lowercase());
                 let place = || format!("{place}.runtimeConfig.portMappings");
-                self.ports.extend(protocols.iter().map(|protocol| Use { what: what(protocol), place: place() }));
+                let all = protocols.iter().flat_map(|protocol| ips.iter().map(move |ip| (protocol, *ip)));
+                self.ports.extend(all.map(|(protocol, ip)| (Use { what: what(protocol), place: place() }, ip)));
             }
         }
     }
@@ -385,6 +394,7 @@ impl Uses {
     fn named(&mut self, key: &Key, raw: &Keys, place: &str) {
         let list = match key.names {
             Names::Nothing => return,
+            Names::Matches => return self.matches(key, raw, place),
             Names::Firewall => &mut self.firewall,
             Names::Path { .. } | Names::Directory => &mut self.paths,
         };
@@ -397,6 +407,20 @@ impl Uses {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
                 if !key.is_usual(&what) {
                     list.push(Use { what, place: format!("{place}.{name}") });
+                }
+            }
+        }
+    }
+
+    /// What matches of iptables name of the host.
+    fn matches(&mut self, key: &Key, raw: &Keys, place: &str) {
+        for (key, value) in all(raw, key.name) {
+            let words: Vec<&str> = value.as_array().into_iter().flatten().map(|word| word.as_str().unwrap_or_default()).collect();
+            let place = || format!("{place}.{key}");
+            for outside in names_outside(&words) {
+                match outside {
+                    Outside::Path(path) => self.paths.push(Use { what: path, place: place() }),
+                    Outside::Name { option, value } => self.looked_up.push(Use { what: format!("{option} {value}"), place: place() }),
                 }
             }
         }

@@ -301,9 +301,17 @@ fn not_an_address<'w>(word: &'w str, next: &'w str, family: Family) -> Option<&'
 /// Whether it is an address with or without a mask, which is a number of bits or an address.
 fn is_address(text: &str, family: Family) -> bool {
     let is_of_family = |text: &str| text.parse::<IpAddr>().is_ok_and(|address| Family::of(address) == family);
+    let is_written = |text: &str| is_of_family(text) || family == Family::V4 && is_short(text);
     let bits = if family == Family::V4 { 32 } else { 128 };
     let is_mask = |text: &str| is_of_family(text) || text.parse::<u8>().is_ok_and(|mask| mask <= bits);
-    text.split_once('/').map_or_else(|| is_of_family(text), |(address, mask)| is_of_family(address) && is_mask(mask))
+    text.split_once('/').map_or_else(|| is_written(text), |(address, mask)| is_written(address) && is_mask(mask))
+}
+
+/// Whether it is an address of IPv4 whose last numbers are missing: iptables takes `10/8` for `10.0.0.0/8`, and `10.1` for `10.1.0.0`
+/// (`xtables_numeric_to_ipaddr`).
+fn is_short(text: &str) -> bool {
+    let is_plain = |number: &str| number.parse::<u8>().is_ok_and(|value| value.to_string() == number);
+    (1..4).contains(&text.split('.').count()) && text.split('.').all(is_plain)
 }
 
 // === impl Words ===
