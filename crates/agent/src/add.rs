@@ -12,7 +12,7 @@ use std::time::Instant;
 use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
-use plugin::Host;
+use plugin::{Foreseen, Host};
 use plugins::BUILTINS;
 
 use crate::Agent;
@@ -86,7 +86,7 @@ impl Agent {
             ..Asked::new(view, &sandbox.ifname, BUILTINS)
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
-        drop(own);
+        let parents = own.into_parents();
         let _room = self.room.take(plan.memory(view))?;
         for taken in &plan.taken {
             self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
@@ -102,8 +102,9 @@ impl Agent {
         self.is_waited_for(request)?;
         let foreseen = self.foresee(sandbox.container.as_str(), &plan);
         let mut told = BTreeSet::new();
-        let mut keep_own = |planned: &Planned, plugin: usize, result: &AddResult, host: &mut Host| {
-            self.keep_own(pod, planned, plugin, result, || self.this_node(host, known.given()), &mut told)
+        let mut keep_own = |planned: &Planned, plugin: usize, foreseen: Foreseen<'_>, host: &mut Host| match foreseen {
+            Foreseen::Parent(link) if parents.contains(&link.index) => Ok(()),
+            _ => self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told),
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
@@ -116,21 +117,31 @@ impl Agent {
         Ok(record)
     }
 
-    /// Which addresses a network gives, only the result of its plugins tells for certain: neither they nor the host's routes to them
-    /// are the node's own. `own`: the node, made only for networks that are held against it; `told`: what an Event has said already.
+    /// Which addresses a network gives, only the result of its plugins tells for certain, and which link a name means, only its use: neither
+    /// they nor the host's routes to them are the node's own. `own`: the node, made only for networks that are held against it; `told`:
+    /// what an Event has said already.
     fn keep_own<'n>(
         &self,
         pod: &Pod,
         planned: &Planned,
         plugin: usize,
-        result: &AddResult,
+        foreseen: Foreseen<'_>,
         own: impl FnOnce() -> ThisNode<'n>,
         told: &mut BTreeSet<String>,
     ) -> Result<(), CniError> {
         let Some(selection) = planned.source.selection().filter(|_| planned.protection > Protection::Off) else { return Ok(()) };
         let own = own();
         let is_owners = planned.is_on_disk || own.is_default_network(&selection.definition);
-        for what in attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own) {
+        let all = match foreseen {
+            Foreseen::Result(result) => attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own),
+            // What the node's own configuration names is its owner's choice, and a device is that of who gave it to the pod.
+            _ if is_owners => Vec::new(),
+            Foreseen::Moved(_) if planned.device.is_some() => Vec::new(),
+            // An Event has said so of the link of that name.
+            Foreseen::Moved(_) | Foreseen::Parent(_) if planned.protection == Protection::Warn => Vec::new(),
+            foreseen => own.taken_by_use(foreseen).into_iter().collect(),
+        };
+        for what in all {
             let error = CniError::from(attach::protected(&selection.definition, what));
             if planned.protection == Protection::On {
                 return Err(error);

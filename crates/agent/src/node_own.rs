@@ -1,7 +1,7 @@
 //! What is this node's own, as the kernel, the settings and the API server tell it. Each is looked up when a network could take it.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use linux::Family;
 use linux::link::Link;
 use linux::route::{RouteFilter, RouteKind};
 use npwg::{DefinitionRef, Protocol};
-use plugin::Host;
+use plugin::{Foreseen, Host};
 use plugins::BUILTINS;
 
 use crate::Agent;
@@ -44,6 +44,8 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
     pub(crate) routed: OnceCell<Vec<(IpNet, String)>>,
     virtual_servers: OnceCell<Result<Vec<VirtualServer>, String>>,
+    /// The links that were asked for as those on which pods' interfaces stand, by index.
+    parents: RefCell<BTreeSet<u32>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -147,6 +149,7 @@ impl<'a> ThisNode<'a> {
             next_hops: OnceCell::new(),
             routed: OnceCell::new(),
             virtual_servers: OnceCell::new(),
+            parents: RefCell::default(),
             given,
             services,
             servers,
@@ -200,10 +203,52 @@ impl<'a> ThisNode<'a> {
         if meant.is_empty() {
             return Ok(None);
         }
+        self.parents.borrow_mut().extend(meant.iter().map(|link| link.index));
+        for link in meant {
+            if let Some(why) = self.is_no_parent(link)? {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_no_parent(&self, link: &Link) -> Result<Option<String>, &str> {
         let (needed, routes) = (self.needed()?, self.routes()?);
         let in_container = self.links()?.iter().any(|link| link.is("veth") && needed.get(&link.index) == Some(&Need::Uplink));
-        let why = |link: &Link| links::is_no_parent(link, routes, needed.get(&link.index).copied(), in_container);
-        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, why(link)?))))
+        let why = links::is_no_parent(link, routes, needed.get(&link.index).copied(), in_container);
+        Ok(why.map(|why| format!("{}, {why}", link.name)))
+    }
+
+    /// The links that were asked for as those on which pods' interfaces stand, by index: what a name means later may be another link.
+    pub(crate) fn into_parents(self) -> BTreeSet<u32> {
+        self.parents.into_inner()
+    }
+
+    /// What the use of a link, or of a hardware address, takes of the node's own, in words.
+    pub(crate) fn taken_by_use(&self, foreseen: Foreseen<'_>) -> Option<String> {
+        match foreseen {
+            Foreseen::Result(_) => None,
+            Foreseen::Mac(mac) => Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac)?)),
+            Foreseen::Parent(link) => {
+                let unknown = |e: &str| Some(format!("{}, which may belong to another pod ({e})", link.name));
+                let whose = self.is_no_parent(link).unwrap_or_else(unknown)?;
+                Some(format!("the pod's interface would stand on {whose}"))
+            }
+            Foreseen::Moved(link) => {
+                let whose = self.default_bridge(&link.name).or_else(|| {
+                    self.is_not_moved(link).unwrap_or_else(|e| Some(format!("{}, which may belong to another program ({e})", link.name)))
+                })?;
+                Some(format!("the pod would take {whose}, away from the node"))
+            }
+        }
+    }
+
+    fn is_not_moved(&self, link: &Link) -> Result<Option<String>, &str> {
+        let why = match self.needed()?.get(&link.index) {
+            Some(need) => Some(need.to_string()),
+            None => links::belongs_to(link, self.links()?, self.routes()?),
+        };
+        Ok(why.map(|why| format!("{}, {why}", link.name)))
     }
 
     /// The routes of the host, of all tables; else why they cannot be read.

@@ -9,7 +9,7 @@ use cni::{AddResult, CniArgs, CniError, Code, ContainerId, Interface};
 use json::Value;
 use linux::boot::BootIdError;
 use linux::{Netlink, Netns, NetnsError, NetnsId, boot_id};
-use plugin::{Host, Teardown};
+use plugin::{Foreseen, Host, Teardown};
 
 use crate::records::Tombstone;
 use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
@@ -27,8 +27,8 @@ pub struct Sandbox {
     pub pod: PodView,
 }
 
-/// Looks at what an attachment has after one of its plugins, which is the one of that number in its list.
-pub type CheckAttachment<'a> = dyn FnMut(&Planned, usize, &AddResult, &mut Host) -> Result<(), CniError> + 'a;
+/// Looks at what one of an attachment's plugins is about to do, and at its result; it is the one of that number in its list.
+pub type CheckAttachment<'a> = dyn FnMut(&Planned, usize, Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// Attaches sandboxes and detaches them.
 pub struct Attacher {
@@ -128,7 +128,7 @@ impl Attacher {
         self.add_checked(sandbox, plan, host, by, &mut |_, _, _, _| Ok(()))
     }
 
-    /// The same; `check` looks at each plugin's result before anything else is made, and ends the ADD with its error.
+    /// The same; `check` looks at what each plugin is about to do, and at its result before anything else is made, and ends the ADD with its error.
     ///
     /// # Errors
     /// [`AddError`], as of [`Attacher::add`].
@@ -248,7 +248,7 @@ impl Attacher {
         let offered = device::offer(planned.device.as_ref(), step, &host.dirs.devices).map_err(failed)?;
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
-        let mut check = |plugin, result: &AddResult, host: &mut Host| check(planned, plugin, result, host);
+        let mut check = |plugin, foreseen: Foreseen<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
         let result = match self.chain.add_checked(&step.list, &runtime, host, by, &mut check) {
             Ok(result) => result,
             Err(e) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, PluginEntry};
 use json::Object;
 use linux::{Netns, NetnsError};
-use plugin::{Call, Cx, Delegate, Finder, Found, Host, Stage, Teardown};
+use plugin::{Call, Cx, Delegate, Finder, Foreseen, Found, Host, Stage, Teardown};
 
 use crate::{Cache, CacheError, Cached};
 
@@ -70,8 +70,8 @@ impl From<AddError> for CniError {
     }
 }
 
-/// Looks at the result of a plugin, which is the one of that number in the list.
-pub type CheckResult<'a> = dyn FnMut(usize, &AddResult, &mut Host) -> Result<(), CniError> + 'a;
+/// Looks at what a plugin is about to do, and at its result; it is the one of that number in the list.
+pub type CheckResult<'a> = dyn FnMut(usize, Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// One plugin of a list, found, with the configuration derived for this call.
 pub(crate) struct Step {
@@ -137,7 +137,7 @@ impl Chain {
         self.add_checked(list, runtime, host, by, &mut |_, _, _| Ok(()))
     }
 
-    /// The same; `check` looks at each plugin's result before the next plugin runs, and ends the ADD with its error.
+    /// The same; `check` looks at what each plugin is about to do, and at its result before the next plugin runs, and ends the ADD with its error.
     ///
     /// # Errors
     /// [`AddError`], as of [`Chain::add`].
@@ -161,14 +161,14 @@ impl Chain {
             let mut teardown = Teardown::new();
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
             let result = {
-                let mut foreseen = |result: &AddResult, host: &mut Host| check(at, result, host);
-                let mut x = Cx { foreseen: Some(&mut foreseen), ..Cx::new(host, &mut teardown, &self.finder, by) };
+                let mut foresee = |foreseen: Foreseen<'_>, host: &mut Host| check(at, foreseen, host);
+                let mut x = Cx { foresee: Some(&mut foresee), ..Cx::new(host, &mut teardown, &self.finder, by) };
                 self.add_one(step, &call, &mut x)
             };
             made.push(teardown);
             let result = prev.insert(result.map_err(|e| failed(step, "add", e))?);
             linux::crash_point!("chain-plugin-added");
-            check(at, result, host)
+            check(at, Foreseen::Result(result), host)
         });
         let added = added.and_then(|()| {
             let result = prev.clone().unwrap_or_default();

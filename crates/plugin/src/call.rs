@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, PluginType};
-use linux::Netns;
+use linux::{Link, Netns};
 
 use crate::{About, Host, Restore, Teardown};
 
@@ -37,12 +37,25 @@ pub struct Cx<'a> {
     /// Set by an IPAM plugin in its ADD: who puts its addresses on an interface asks the network first whether another machine
     /// has them, and says so ([`Delegate::conflict`]).
     pub probe: bool,
-    /// Who looks at a result before the host is changed for it ([`Cx::foresee`]).
-    pub foreseen: Option<&'a mut Foreseen<'a>>,
+    /// Who looks at what is about to be done, before it is ([`Cx::foresee`]).
+    pub foresee: Option<&'a mut Foresee<'a>>,
 }
 
-/// Looks at what a plugin is about to give, before it changes anything of the host for it; its error ends the ADD.
-pub type Foreseen<'a> = dyn FnMut(&AddResult, &mut Host) -> Result<(), CniError> + 'a;
+/// What a plugin is about to do, as it turns out during an ADD: its configuration alone does not tell.
+#[derive(Debug, Clone, Copy)]
+pub enum Foreseen<'a> {
+    /// The container, and the host for it, get what a result has.
+    Result(&'a AddResult),
+    /// The container gets a hardware address that is made of another address of its.
+    Mac(&'a Mac),
+    /// An interface of the container stands on this link of the host.
+    Parent(&'a Link),
+    /// The container alone has this link of the host.
+    Moved(&'a Link),
+}
+
+/// Looks at what a plugin is about to do; its error ends the ADD.
+pub type Foresee<'a> = dyn FnMut(Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// Another machine has an address that an IPAM plugin has given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,16 +203,16 @@ pub trait Delegate {
 impl<'a> Cx<'a> {
     /// For one call.
     pub fn new(host: &'a mut Host, teardown: &'a mut Teardown, delegate: &'a dyn Delegate, deadline: Instant) -> Self {
-        Cx { host, teardown, delegate, deadline, probe: false, foreseen: None }
+        Cx { host, teardown, delegate, deadline, probe: false, foresee: None }
     }
 
-    /// For a plugin that gives the host addresses or routes which a result has: whether it may, asked before it does. A bridge's address
-    /// would stay when the ADD is undone, as other pods may need it by then.
+    /// Whether a plugin may do something, asked before it does: give the host addresses or routes, of which a bridge's address would stay
+    /// when the ADD is undone, as other pods may need it by then; or use a link, of which the name alone was known when the ADD began.
     ///
     /// # Errors
     /// That of who looks at it; none where nobody does.
-    pub fn foresee(&mut self, result: &AddResult) -> Result<(), CniError> {
-        self.foreseen.as_mut().map_or(Ok(()), |look| look(result, self.host))
+    pub fn foresee(&mut self, foreseen: Foreseen<'_>) -> Result<(), CniError> {
+        self.foresee.as_mut().map_or(Ok(()), |look| look(foreseen, self.host))
     }
 }
 

@@ -22,7 +22,7 @@ mod restore;
 mod teardown;
 
 pub use about::{About, Key, Names};
-pub use call::{Call, Conflict, Cx, Delegate, Foreseen, Plugin, Said};
+pub use call::{Call, Conflict, Cx, Delegate, Foresee, Foreseen, Plugin, Said};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
 pub use finder::{Builtins, Finder, Found, ITSELF, Prefer};
 pub use host::{Dirs, Host};

@@ -17,7 +17,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Foreseen, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -71,7 +71,7 @@ impl Plugin for Bridge {
         let mut conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
-        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
         if conf.mac_spoof_check {
             // The guard has to know it before the container can send.
             conf.mac = conf.mac.or_else(mac::random);
@@ -102,7 +102,7 @@ impl Plugin for Bridge {
             gateways(&conf, &mut result)?;
         }
         // Also before rules: masquerading knows a pod by its address.
-        x.foresee(&result)?;
+        x.foresee(Foreseen::Result(&result))?;
         if is_gateway {
             gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
             host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;

@@ -58,7 +58,7 @@ impl Plugin for Dummy {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, call.args)?;
         let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;
-        let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
         let name = &call.id.ifname;
         let spec = LinkSpec { mac, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), Kind::Dummy) };
         let made = call.netns()?.enter(|inside| Ok::<_, CniError>(open(inside)?.send_one(link::create(&spec)))).map_err(internal)??;

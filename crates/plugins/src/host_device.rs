@@ -14,7 +14,7 @@ pub(crate) use loan::fuzz;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Host, Key, Plugin};
+use plugin::{About, Call, Cx, Foreseen, Host, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -55,6 +55,7 @@ impl Plugin for HostDevice {
         let addresses = Addresses::before_link(ipam, call, x)?;
         linux::crash_point!("device-addresses-known");
         if let Some(device) = &device {
+            x.foresee(Foreseen::Moved(device))?;
             lend::lend(call, x, device)?;
         }
         let wire = if device.is_some() { Wire::Own } else { Wire::None };

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::{CniArgs, CniError, Code, Config, Mac};
-use plugin::Key;
+use plugin::{Cx, Foreseen, Key};
 use serde::Deserialize;
 
 use crate::address::Addresses;
@@ -83,10 +83,19 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
 
 /// The hardware address that a link is made with: the one that was asked for; or, with `macFromIP`, `0a:58` and the four
 /// bytes of its first IPv4 address, as kubenet and OVN-Kubernetes make it: the neighbours' entries stay true when the
-/// address goes to another container.
-pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
-    if asked.is_some() || !from_ip(config)? {
+/// address goes to another container. Nobody has seen that one in the configuration.
+pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses, x: &mut Cx<'_>) -> Result<Option<Mac>, CniError> {
+    if asked.is_some() {
         return Ok(asked);
+    }
+    let made = made_of(config, addresses)?;
+    made.iter().try_for_each(|mac| x.foresee(Foreseen::Mac(mac)))?;
+    Ok(made)
+}
+
+fn made_of(config: &Config, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
+    if !from_ip(config)? {
+        return Ok(None);
     }
     let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to derive a hardware address from: {why}"));
     let ips = match addresses {
@@ -143,11 +152,9 @@ mod tests {
             let ips = ips.iter().map(|ip| cni::IpConfig { address: ip.parse().unwrap(), gateway: None, interface: None }).collect();
             Addresses::Known(cni::AddResult { ips, ..Default::default() })
         };
-        let made = |a: &Addresses| of_new_link(&on, None, a).map(|m| m.unwrap().to_string());
+        let made = |a: &Addresses| made_of(&on, a).map(|m| m.unwrap().to_string());
         assert_eq!(made(&known(&["fd00::2/64", "10.1.0.254/24", "10.2.0.3/24"])).unwrap(), "0a:58:0a:01:00:fe");
-        let asked: Mac = "02:00:00:00:00:01".parse().unwrap();
-        assert_eq!(of_new_link(&on, Some(asked.clone()), &Addresses::None).unwrap(), Some(asked));
-        assert_eq!(of_new_link(&config(r#""macFromIP":null"#), None, &known(&["10.1.0.2/24"])).unwrap(), None);
+        assert_eq!(made_of(&config(r#""macFromIP":null"#), &known(&["10.1.0.2/24"])).unwrap(), None);
         for (addresses, says) in [
             (known(&["fd00::2/64"]), "the IPAM plugin returned none"),
             (Addresses::None, "set \"ipam\""),

@@ -82,7 +82,7 @@ impl Plugin for Macvlan {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { parent, macvlan, mac, dns } = Conf::read(call.config, call.args)?;
         let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
-        let mac = mac::of_new_link(call.config, mac, &addresses)?;
+        let mac = mac::of_new_link(call.config, mac, &addresses, x)?;
         parent.carry(call, x, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
         single::configure("macvlan", dns, addresses, &Wire::Own, call, x)
     }

@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 
 use cni::{CniError, Code, Config, IfName, Mac, NameError};
-use linux::link::{self, Kind};
-use linux::{BatchError, Errno, Family, Link, LinkSpec, Netlink, Netns};
-use plugin::{Call, Cx};
+use linux::link::{self, Kind, MacvlanMode};
+use linux::{BatchError, Errno, Family, Inside, Link, LinkSpec, Netlink, Netns};
+use plugin::{Call, Cx, Foreseen};
 use serde::Deserialize;
 
 use crate::open;
@@ -47,9 +47,7 @@ impl Parent {
         kind: impl FnOnce(&Link) -> Result<Kind<'static>, CniError> + Send,
     ) -> Result<(), CniError> {
         let netns = call.netns()?;
-        let make = |netlink: &mut Netlink, into: Option<&Netns>| {
-            let parent = self.find(netlink)?;
-            let kind = kind(&parent)?;
+        let make = |netlink: &mut Netlink, parent: Link, kind: Kind<'static>, into: Option<&Netns>| {
             let name = kind.name();
             let spec = LinkSpec {
                 mac,
@@ -60,11 +58,31 @@ impl Parent {
             };
             Ok::<_, CniError>(netlink.send_one(link::create(&spec)).map(drop).map_err(|e| Refused { kind: name, parent: parent.name, e }))
         };
-        let made = match self.in_container {
-            true => netns.enter(|inside| make(&mut open(inside)?, None)).map_err(internal)??,
-            false => make(x.host.netlink()?, Some(netns))?,
+        let made = if self.in_container {
+            let make_inside = |inside: &Inside| {
+                let mut netlink = open(inside)?;
+                let parent = self.find(&mut netlink)?;
+                let kind = kind(&parent)?;
+                make(&mut netlink, parent, kind, None)
+            };
+            netns.enter(make_inside).map_err(internal)??
+        } else {
+            let parent = self.find(x.host.netlink()?)?;
+            let kind = kind(&parent)?;
+            self.foresee(&parent, &kind, x)?;
+            make(x.host.netlink()?, parent, kind, Some(netns))?
         };
         made.map_err(|refused| refused.told(call))
+    }
+
+    /// A name may have come to another link since it was looked at: this link is the one that is used, by its index. On that of the default
+    /// route everybody's interfaces may stand.
+    fn foresee(&self, parent: &Link, kind: &Kind<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match kind {
+            Kind::Macvlan { macvlan, .. } if macvlan.mode == MacvlanMode::Passthru => x.foresee(Foreseen::Moved(parent)),
+            _ if self.master.is_empty() => Ok(()),
+            _ => x.foresee(Foreseen::Parent(parent)),
+        }
     }
 
     /// Whether it is the container's, and not the host's.

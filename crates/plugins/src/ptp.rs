@@ -14,7 +14,7 @@ use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginT
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Family, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
-use plugin::{About, Call, Cx, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Foreseen, Key, Plugin, Restore};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -85,14 +85,14 @@ impl Plugin for Ptp {
         let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;
         addresses.known().map_or(Ok(()), |result| ways(result).map(drop))?;
         linux::crash_point!("ptp-addresses-known");
-        let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
         let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
         // The pair is a wire of its own.
         let mut result = addresses.with_link(call, x, &Wire::None)?;
         let ways = ways(&result)?;
-        x.foresee(&result)?;
+        x.foresee(Foreseen::Result(&result))?;
         host_side(x, &outer, &ways)?;
         let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
         notice_carrier(x.host.netlink()?, &outer, &ways)?;

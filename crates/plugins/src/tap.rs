@@ -84,7 +84,7 @@ impl Plugin for Tap {
         let mut conf = Conf::read(call.config, call.args, &call.id.ifname)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
-        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
         linux::crash_point!("tap-addresses-known");
         netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
         linux::crash_point!("tap-made");

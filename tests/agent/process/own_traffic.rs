@@ -186,6 +186,64 @@ fn who_is_known_on_the_node_is_nobody_else() {
     let other = node.pod("other", &asks("02:00:00:00:07:07"));
     other.must("ADD");
     other.must("DEL");
+    // One that nobody asked for, but for the address that it is made of.
+    node.host.sh("", "ip neigh replace 192.168.1.1 lladdr 0a:58:0a:09:07:63 dev up0 nud permanent");
+    let fixed = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
+    node.define("made", &plain(json!({"macFromIP": true, "ipam": fixed("10.9.7.99/24")})));
+    node.define("made-too", &network(&[json!({"type": "macvlan", "master": "up0", "macFromIP": true, "ipam": fixed("10.9.7.99/24")})]));
+    node.define("free", &plain(json!({"macFromIP": true, "ipam": fixed("10.9.7.98/24")})));
+    for name in ["made", "made-too"] {
+        let pod = node.pod(name, name);
+        is_refused(
+            &node,
+            &pod,
+            "the pod would get the hardware address 0a:58:0a:09:07:63, which the node's router 192.168.1.1 has (macFromIP)",
+        );
+        pod.must("DEL");
+    }
+    let pod = node.pod("free", "free");
+    pod.must("ADD");
+    pod.must("DEL");
+}
+
+/// A name that meant no link when the pod's networks were checked means another pod's pair when they are made.
+#[test]
+fn a_link_that_comes_after_the_check() {
+    let node = node("late", "serviceCIDRs: [10.96.0.0/12]");
+    node.host.container("elsewhere");
+    let script = "#!/bin/sh\nip link del lxc9 2>/dev/null\n[ $CNI_COMMAND = ADD ] || exit 0\n\
+        ip link add lxc9 group 777 type veth peer name eth0 netns elsewhere && echo '{\"cniVersion\":\"1.0.0\"}'\n";
+    node.host.write("/run/bin/maker", script);
+    node.host.sh("", "chmod 755 /run/bin/maker");
+    let before = node.before();
+    let on = |keys: Value| {
+        let mut plugin = json!({"ipam": {"type": "static", "addresses": [{"address": "10.9.7.7/24"}]}});
+        plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        network(&[json!({"type": "maker"}), plugin])
+    };
+    for (name, keys, says) in [
+        (
+            "stands",
+            json!({"type": "macvlan", "master": "lxc9"}),
+            "the pod's interface would stand on lxc9, which leads to a pod: the node's own resources are protected",
+        ),
+        ("alone", json!({"type": "macvlan", "mode": "passthru", "master": "lxc9"}), "the pod would take lxc9, which leads to a pod"),
+        ("moves", json!({"type": "host-device", "device": "lxc9"}), "the pod would take lxc9, which leads to a pod, away from the node"),
+    ] {
+        node.define(name, &on(keys));
+        let pod = node.pod(name, name);
+        is_refused(&node, &pod, says);
+        pod.must("DEL");
+    }
+    node.define("beside", &on(json!({"type": "macvlan", "master": "up0"})));
+    let pod = node.pod("beside", "beside");
+    let path = format!("/run/bin:{}", node.bin.display());
+    for verb in ["ADD", "DEL"] {
+        let done = pod.begin_with(verb, &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        assert!(done.status.success(), "{verb}: {done:?}");
+    }
+    drop(pod);
+    node.expect(&before, "a link that comes after the check");
 }
 
 /// The addresses of pods were known only by the bridge of the default network, and this one has none.

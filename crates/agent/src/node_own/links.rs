@@ -327,7 +327,8 @@ mod tests {
             let (mut links, mut addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
             let model = addresses.iter().find(|one| one.net.to_string() == "169.254.7.9/16").unwrap().clone();
             let auto = model.index;
-            let mut is_needed = |links: &[Link], addresses: &[Address]| needed(netlink, links, addresses, &[], &[]).unwrap().contains_key(&auto);
+            let mut is_needed =
+                |links: &[Link], addresses: &[Address]| needed(netlink, links, addresses, &[], &[]).unwrap().contains_key(&auto);
             assert!(!is_needed(&links, &addresses));
             for net in ["169.254.7.9/32", "169.254.7.9/30"] {
                 addresses.push(Address { net: net.parse().unwrap(), ..model.clone() });
@@ -404,9 +405,15 @@ mod tests {
             let (mut links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
             let routes = netlink.routes(RouteFilter::default()).unwrap();
             let model = links.iter().find(|link| link.name == "vx7").unwrap().clone();
-            for (name, kind, external) in
-                [("gt1", "gretap", false), ("gt2", "gretap", true), ("gen1", "geneve", false), ("gen2", "geneve", true), ("sec1", "macsec", false)]
-            {
+            let external: Vec<&str> = links.iter().filter(|link| link.external).map(|link| link.name.as_str()).collect();
+            assert_eq!(external, ["vx9"]);
+            for (name, kind, external) in [
+                ("gt1", "gretap", false),
+                ("gt2", "gretap", true),
+                ("gen1", "geneve", false),
+                ("gen2", "geneve", true),
+                ("sec1", "macsec", false),
+            ] {
                 let mut link = model.clone();
                 (link.name, link.kind, link.vxlan, link.external) = (name.to_owned(), Some(kind.to_owned()), None, external);
                 link.index = 2000 + u32::try_from(links.len()).unwrap();
@@ -415,7 +422,8 @@ mod tests {
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
             let why = |link: &Link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false);
             let tunnels = links.iter().filter(|link| is_tunnel(link) && link.name != "port0");
-            let (refused, allowed): (Vec<_>, Vec<_>) = tunnels.map(|link| (link.name.as_str(), why(link))).partition(|(_, why)| why.is_some());
+            let (refused, allowed): (Vec<_>, Vec<_>) =
+                tunnels.map(|link| (link.name.as_str(), why(link))).partition(|(_, why)| why.is_some());
             let allowed: Vec<&str> = allowed.into_iter().map(|(name, _)| name).collect();
             assert_eq!(allowed, ["vx1", "vx7", "vxa", "vxb", "tap1", "gt1", "gen1", "sec1"]);
             let refused: Vec<String> = refused.into_iter().map(|(name, why)| format!("{name}: {}", why.unwrap())).collect();
