@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use attach::{AddressRun, Given, NodeOwn, Parent};
+use attach::{AddressRun, AddressSource, Given, NodeOwn, Parent};
 use cni::{Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
@@ -123,8 +123,8 @@ impl<'g> GivenNetwork<'g> {
     }
 
     /// Whether its pods get their addresses from there, too, where no address is given twice.
-    fn has_source(&self, source: &str) -> bool {
-        self.list.and_then(attach::source_of).is_some_and(|own| own == source)
+    fn has_source(&self, source: &AddressSource) -> bool {
+        self.list.and_then(attach::source_of).is_some_and(|own| own == *source)
     }
 
     /// Whether its configuration says which addresses of a family it hands out.
@@ -382,8 +382,8 @@ impl<'a> ThisNode<'a> {
     }
 
     /// Whether nobody else gets these addresses: a pool is the owner's, who says what is in it, and of whereabouts it is the same range.
-    fn is_leased(&self, source: Option<&str>) -> bool {
-        source.is_some_and(|source| source.starts_with("pool ") || self.given.iter().any(|given| given.has_source(source)))
+    fn is_leased(&self, source: Option<&AddressSource>) -> bool {
+        source.is_some_and(|source| matches!(source, AddressSource::Pool(_)) || self.given.iter().any(|given| given.has_source(source)))
     }
 
     /// Whether a network may have these addresses that pods have without asking. Where its configuration does not say which it hands out, all
@@ -561,7 +561,7 @@ impl NodeOwn for ThisNode<'_> {
         self.taken_by_route(run, bridge)
     }
 
-    fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String> {
+    fn default_network(&self, run: AddressRun, source: Option<&AddressSource>) -> Option<String> {
         // The kernel is asked only if the addresses may be those of such a network.
         if self.is_leased(source) || !self.given.iter().any(|given| self.may_be_given(given, run)) {
             return None;
@@ -569,7 +569,7 @@ impl NodeOwn for ThisNode<'_> {
         self.is_of_default_network(run)
     }
 
-    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String> {
+    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String> {
         if self.is_leased(source) {
             return None;
         }

@@ -36,8 +36,8 @@ pub use plan::{
     Refusal, Source, network_of, plan,
 };
 pub use policy::{
-    AddressRun, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out, lease_dirs,
-    protected, source_of, taken_by_result,
+    AddressRun, AddressSource, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out,
+    lease_dirs, protected, source_of, taken_by_result,
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

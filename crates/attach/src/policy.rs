@@ -31,7 +31,7 @@ pub use glob::Glob;
 pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;
-pub use routed::{Parent, handed_out, source_of, taken_by_result};
+pub use routed::{AddressSource, Parent, handed_out, source_of, taken_by_result};
 use uses::Use;
 pub use uses::Uses;
 pub(crate) use uses::folded;

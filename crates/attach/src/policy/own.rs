@@ -11,7 +11,7 @@ use npwg::{DefinitionRef, Protocol, Selection};
 use plugin::Builtins;
 
 use super::ranges::AddressRun;
-use super::routed::{self, Parent};
+use super::routed::{self, AddressSource, Parent};
 use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
@@ -65,10 +65,10 @@ pub trait NodeOwn: fmt::Debug {
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
     /// pod that has it answers there for it. `source`: from which the pod gets them, and no other address, as
     /// [`source_of`](crate::source_of) names it: the default network's own gives none twice.
-    fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String>;
+    fn default_network(&self, run: AddressRun, source: Option<&AddressSource>) -> Option<String>;
 
     /// Whose packets to this address `parent` receives, in words: an ipvlan on it that has the address takes them.
-    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String>;
+    fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String>;
 
     /// Whose a hardware address is on the node or on its default network, in words.
     fn mac(&self, mac: &Mac) -> Option<String>;

@@ -41,7 +41,7 @@ pub(crate) enum HostSide {
         /// Whose packets an ipvlan looks through.
         parent: Option<Parent>,
         /// From where all of its addresses are.
-        source: Option<String>,
+        source: Option<AddressSource>,
     },
 }
 
@@ -54,6 +54,15 @@ pub enum Parent {
     DefaultRoute,
     /// A device that a plugin before it has told.
     Told,
+}
+
+/// From where pods get all of their addresses, if nobody else gets the same ones from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressSource {
+    /// The pool of that name, which belongs to the cluster's owner.
+    Pool(String),
+    /// Ranges of whereabouts with its reservations: the values of each key that says which, as JSON.
+    Whereabouts(Vec<Vec<String>>),
 }
 
 /// Addresses that a configuration hands out, or has the host reach.
@@ -141,26 +150,25 @@ fn parents(raw: &Keys, place: &str) -> Vec<Parent> {
 
 /// From where a plugin has all of its addresses, if nobody else gets the same ones from there: a pool, which belongs to the cluster's owner;
 /// or a range of whereabouts, with its reservations. `None` where it has them from elsewhere, or where that is decided later.
-fn source<'a>(raw: impl Pairs<'a>) -> Option<String> {
+fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
     let ipam = together(raw, "ipam");
     let texts = |key: &str| -> Vec<String> { all(&ipam, key).map(|(_, value)| json::compact(value)).collect() };
     match kinds_of(&ipam)[..] {
         ["pool"] if texts("network").is_empty() => match &all(&ipam, "pool").map(|(_, value)| value.as_str()).collect::<Vec<_>>()[..] {
-            [] => Some("pool default".to_owned()),
-            [Some(name)] if !name.is_empty() => Some(format!("pool {name}")),
+            [] => Some(AddressSource::Pool("default".to_owned())),
+            [Some(name)] if !name.is_empty() => Some(AddressSource::Pool((*name).to_owned())),
             _ => None,
         },
         ["whereabouts"] => {
             let keys = ["range", "range_start", "range_end", "ipRanges", "exclude", "network_name"];
-            Some(keys.iter().fold("whereabouts".to_owned(), |all, key| format!("{all} {}", texts(key).join(","))))
+            Some(AddressSource::Whereabouts(keys.iter().map(|key| texts(key)).collect()))
         }
         _ => None,
     }
 }
 
-/// From where the pods of a network have all of their addresses, where no other network's pods get the same: `pool NAME`, or `whereabouts`
-/// with its ranges.
-pub fn source_of(list: &NetworkList) -> Option<String> {
+/// From where the pods of a network have all of their addresses, where no other network's pods get the same.
+pub fn source_of(list: &NetworkList) -> Option<AddressSource> {
     list.plugins.iter().find_map(|plugin| source(plugin.raw()))
 }
 
@@ -190,10 +198,10 @@ impl HostSide {
         match self {
             HostSide::Pod { parent, source } => {
                 // Of a larger range each address is looked at when a pod gets it.
-                let of_pods = |address| own.default_network(AddressRun::one(address), source.as_deref());
+                let of_pods = |address| own.default_network(AddressRun::one(address), source.as_ref());
                 let whose = of_pods(run.first).filter(|_| of_pods(run.last).is_some());
                 let single = || parent.as_ref().filter(|_| run.first == run.last);
-                whose.or_else(|| own.received(run.first, single()?, source.as_deref()))
+                whose.or_else(|| own.received(run.first, single()?, source.as_ref()))
             }
             side => own.traffic(run, side.bridge()),
         }
@@ -329,6 +337,10 @@ mod tests {
     use super::*;
     use crate::{Case, Policy};
 
+    fn is_of_pods(source: Option<&AddressSource>) -> bool {
+        source.is_some_and(|source| *source == AddressSource::Pool("pods".to_owned()))
+    }
+
     /// A node at 192.168.1.20/24 with Services of 10.96.0.0/12, whose default network is 10.244.0.0/24 on `cni0`.
     #[derive(Debug)]
     struct Node;
@@ -378,14 +390,14 @@ mod tests {
             Some((*whose).to_owned())
         }
 
-        fn default_network(&self, run: AddressRun, source: Option<&str>) -> Option<String> {
-            let is = source != Some("pool pods") && run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap()));
+        fn default_network(&self, run: AddressRun, source: Option<&AddressSource>) -> Option<String> {
+            let is = !is_of_pods(source) && run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap()));
             is.then(|| "of the default network".to_owned())
         }
 
-        fn received(&self, address: IpAddr, parent: &Parent, source: Option<&str>) -> Option<String> {
+        fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String> {
             match parent {
-                Parent::Named(name) if name == "cni0" && source != Some("pool pods") => self.traffic(AddressRun::one(address), None),
+                Parent::Named(name) if name == "cni0" && !is_of_pods(source) => self.traffic(AddressRun::one(address), None),
                 Parent::Told => self.traffic(AddressRun::one(address), None),
                 Parent::Named(_) | Parent::DefaultRoute => None,
             }
@@ -566,7 +578,10 @@ mod tests {
     fn what_a_network_hands_out() {
         let runs = |plugins: &str| handed_out(&list(plugins), plugins::BUILTINS).iter().map(AddressRun::to_string).collect::<Vec<_>>();
         assert_eq!(runs(r#"{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]]}}"#)[0], "10.244.0.0/24");
-        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods"}}"#)).as_deref(), Some("pool pods"));
+        assert_eq!(
+            source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods"}}"#)),
+            Some(AddressSource::Pool("pods".to_owned()))
+        );
         let of = |range: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"{range}"}}}}"#)));
         assert!(of("10.1.0.0/16").is_some() && of("10.1.0.0/16") == of("10.1.0.0/16") && of("10.1.0.0/16") != of("10.1.0.0/24"));
         assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);

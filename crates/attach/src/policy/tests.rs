@@ -506,11 +506,11 @@ impl NodeOwn for Node {
         None
     }
 
-    fn default_network(&self, _: AddressRun, _: Option<&str>) -> Option<String> {
+    fn default_network(&self, _: AddressRun, _: Option<&AddressSource>) -> Option<String> {
         None
     }
 
-    fn received(&self, _: std::net::IpAddr, _: &crate::Parent, _: Option<&str>) -> Option<String> {
+    fn received(&self, _: std::net::IpAddr, _: &crate::Parent, _: Option<&AddressSource>) -> Option<String> {
         None
     }
 
