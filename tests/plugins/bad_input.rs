@@ -420,8 +420,14 @@ fn others() -> Vec<Case> {
         plugin("macvlan: mtu negative", "macvlan", json!({"mtu": -5}), 7, &["mtu", "-5"]),
         plugin("macvlan: mode", "macvlan", json!({"mode": "brigde"}), 7, &["mode", "brigde", "bridge"]),
         plugin("macvlan: the parent's queue", "macvlan", json!({"bcqueuelen": 100_001}), 7, &["bcqueuelen", "100001", "100000"]),
-        plugin("macvlan: no queue at all", "macvlan", json!({"bcqueuelen": -1}), 7, &["bcqueuelen", "-1"]),
-        plugin("macvlan: a queue without end", "macvlan", json!({"bcqueuelen": 4_294_967_296_u64}), 7, &["bcqueuelen", "4294967296"]),
+        plugin("macvlan: no queue at all", "macvlan", json!({"bcqueuelen": -1}), 7, &["bcqueuelen", "-1", "100000"]),
+        plugin(
+            "macvlan: a queue without end",
+            "macvlan",
+            json!({"bcqueuelen": 4_294_967_296_u64}),
+            7,
+            &["bcqueuelen", "4294967296", "100000"],
+        ),
         plugin("macvlan: mac", "macvlan", json!({"mac": "ff:ff:ff:ff:ff:ff"}), 7, &["mac", "ff:ff:ff:ff:ff:ff"]),
         plugin("macvlan: a port of a bridge", "macvlan", json!({"master": "port0", "mode": "passthru"}), 999, &["port0", "bridge port"]),
         plugin("macvlan: interface taken", "macvlan", json!({}), 999, &["eth0", "already exists"])

@@ -40,7 +40,7 @@ static ABOUT: About = About {
 #[serde(default, rename_all = "camelCase")]
 struct Keys {
     mode: String,
-    bcqueuelen: u32,
+    bcqueuelen: i64,
     dns: Dns,
 }
 
@@ -62,12 +62,12 @@ impl Conf {
         let parent = Parent::read(config)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let mac = mac::requested(config, args, mac::INTERFACE)?;
-        let bc_queue_len = match keys.bcqueuelen {
-            0 => None,
-            1..=MOST_QUEUED => Some(keys.bcqueuelen),
-            more => {
-                let msg = format!("{more} packets are more than {MOST_QUEUED}: the queue is the parent's, for all of its macvlans");
-                return Err(CniError::invalid("bcqueuelen", msg));
+        let bc_queue_len = match u32::try_from(keys.bcqueuelen) {
+            Ok(0) => None,
+            Ok(packets @ 1..=MOST_QUEUED) => Some(packets),
+            _ => {
+                let why = "the queue is the parent's, for all of its macvlans";
+                return Err(CniError::invalid("bcqueuelen", format!("{} is not between 0 and {MOST_QUEUED}: {why}", keys.bcqueuelen)));
             }
         };
         Ok(Conf { parent, macvlan: link::Macvlan { mode, bc_queue_len }, mac, dns: keys.dns })
