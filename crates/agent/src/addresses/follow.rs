@@ -220,7 +220,7 @@ impl Follow {
         next = next.min(self.freeze_again().await);
         next = next.min(self.return_recalled(&object.spec).await);
         let stocks = &mut self.stocks;
-        next = next.min(self.store.look(|all| stocks.look(all, &object.spec, now)).unwrap_or(IDLE));
+        next = next.min(self.store.look(|all| stocks.look(all, &object.spec, &seen.demand, now)).unwrap_or(IDLE));
         next = next.min(self.shrink(&object.spec, now).await);
         let status = self.status(&object, &seen, now);
         self.time_refill(&status.demand, now);

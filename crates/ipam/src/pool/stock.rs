@@ -1,6 +1,7 @@
 //! How many addresses of a pool a node keeps for pods to come: as many as came lately.
 //!
 //! ```text
+//!   pods wait, and nothing that was asked for is on its way          --> sixteen for each of them: who calls at once calls again
 //!   a pod takes one, and less than a quarter of the stock is left --> it is filled up; soon after the last time, to four times as much
 //!   no pod comes for a while                                      --> half as much, in the end nothing
 //!   pods of other nodes wait, and nothing is left for them        --> nothing, until the next pod comes
@@ -11,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use api::{GrantedFamily, GrantedPool, NodeIpPoolSpec};
+use api::{Demand, GrantedFamily, GrantedPool, NodeIpPoolSpec};
 use pool::{Allocator, Family};
 
 use super::node::{block_size, families, has, is_own};
 
-/// Of a pool that the node uses for the first time, and of one that was empty.
+/// Of a pool that the node uses for the first time, and of one that was empty; for each pod that waits then.
 const FIRST: u64 = 16;
 /// A stock that has to be filled again this soon was too small.
 const SOON: Duration = Duration::from_secs(2);
@@ -45,19 +46,28 @@ struct Stock {
 // === impl Stocks ===
 
 impl Stocks {
-    /// Looks at what pods have taken since the last look. How long until the next one if nothing happens; `None`: for as long as that.
-    pub fn look(&mut self, all: &Allocator, spec: &NodeIpPoolSpec, now: Instant) -> Option<Duration> {
+    /// Looks at what pods have taken since the last look. `told`: what the API server was told last. How long until the next look if nothing
+    /// happens; `None`: for as long as that.
+    pub fn look(&mut self, all: &Allocator, spec: &NodeIpPoolSpec, told: &[Demand], now: Instant) -> Option<Duration> {
         let is_stocked = |name: &str, pool: &GrantedPool| pool.scaling.max_stock > 0 && !pool.ending && !is_own(all, name);
         self.0.retain(|(name, _), _| spec.pools.get(name).is_some_and(|pool| is_stocked(name, pool)));
         for (name, pool) in spec.pools.iter().filter(|(name, pool)| is_stocked(name, pool)) {
             for (family, raw) in families(pool) {
-                self.look_at(all, name, family, (pool, raw), now);
+                let told = told.iter().find(|demand| demand.pool == *name).map_or(0, |demand| demand.needed(family == Family::V4));
+                self.look_at(all, name, family, (pool, raw), (told, now));
             }
         }
         self.0.values().filter(|stock| stock.size > 0).map(|stock| (stock.used + stock.idle).saturating_duration_since(now)).min()
     }
 
-    fn look_at(&mut self, all: &Allocator, name: &str, family: Family, (pool, raw): (&GrantedPool, &GrantedFamily), now: Instant) {
+    fn look_at(
+        &mut self,
+        all: &Allocator,
+        name: &str,
+        family: Family,
+        (pool, raw): (&GrantedPool, &GrantedFamily),
+        (told, now): (u64, Instant),
+    ) {
         let block = block_size(family, raw);
         let need = all.need(name, family, block);
         let place = (name.to_owned(), family);
@@ -82,6 +92,13 @@ impl Stocks {
         let has = u64::try_from(has(all, name, family)).unwrap_or(u64::MAX);
         let whole = |n: u64| n.div_ceil(block).saturating_mul(block);
         let full = |size: u64| whole(need.saturating_add(size));
+        let waiting = need.saturating_sub(has).div_ceil(block);
+        if waiting > 0 && told <= has && raw.keep.is_none() {
+            stock.size = FIRST.saturating_mul(waiting).max(stock.size).min(pool.scaling.max_stock);
+            stock.filled = now;
+            stock.wants = full(stock.size);
+            return;
+        }
         let supply = has.max(stock.wants).min(full(stock.size));
         stock.wants = if came && supply < whole(need.saturating_add(stock.size.div_ceil(4))).max(need + 1) {
             let most = pool.scaling.max_stock;
@@ -112,6 +129,7 @@ mod tests {
         stocks: Stocks,
         spec: NodeIpPoolSpec,
         start: Instant,
+        told: Vec<Demand>,
         granted: u8,
         pods: u32,
     }
@@ -126,12 +144,12 @@ mod tests {
             terms.v4 = Terms { prefix: 16, gateway: None };
             (terms.origin, terms.scaling.pre_allocate) = (Origin::Cluster, 0);
             all.apply(&Event::Pool(terms));
-            Node { all, stocks: Stocks::default(), spec, start: Instant::now(), granted: 0, pods: 0 }
+            Node { all, stocks: Stocks::default(), spec, start: Instant::now(), told: Vec::new(), granted: 0, pods: 0 }
         }
 
         /// What it wants a while after the start.
         fn wants(&mut self, millis: u64) -> u64 {
-            self.stocks.look(&self.all, &self.spec, self.start + Duration::from_millis(millis));
+            self.stocks.look(&self.all, &self.spec, &self.told, self.start + Duration::from_millis(millis));
             self.stocks.wants("a", Family::V4)
         }
 
@@ -144,12 +162,21 @@ mod tests {
             }
         }
 
-        fn pod(&mut self) {
+        fn ask(&mut self) -> Ask {
             self.pods += 1;
             let key = Key { network: "n".to_owned(), container: self.pods.to_string(), ifname: "eth0".to_owned() };
             let want = Want { pool: "a".to_owned(), family: Family::V4, address: None };
-            let ask = Ask { key, pod: None, claim: None, wants: vec![want] };
+            Ask { key, pod: None, claim: None, wants: vec![want] }
+        }
+
+        fn pod(&mut self) {
+            let ask = self.ask();
             self.all.reserve(&ask, &Moment::default()).unwrap();
+        }
+
+        fn waits(&mut self) {
+            let ask = self.ask();
+            self.all.wait(&ask);
         }
     }
 
@@ -179,8 +206,25 @@ mod tests {
         node.grant(140);
         assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (76 + 32, 76 + 32, 76 + 16));
         assert_eq!((node.wants(600_000), node.wants(600_001)), (76, 76), "nobody came for long");
-        let left = node.stocks.look(&node.all, &node.spec, node.start + Duration::from_secs(601));
+        let left = node.stocks.look(&node.all, &node.spec, &[], node.start + Duration::from_secs(601));
         assert_eq!(left, None);
+    }
+
+    #[test]
+    fn who_waits_at_once_is_the_measure_of_the_first_stock() {
+        let mut node = Node::new(64);
+        node.waits();
+        assert_eq!(node.wants(0), 1 + 16);
+        node.waits();
+        assert_eq!(node.wants(1), 2 + 32, "nothing was told yet");
+        node.told = vec![Demand { pool: "a".to_owned(), v4: 34, ..Demand::default() }];
+        (0..2).for_each(|_| node.waits());
+        assert_eq!(node.wants(2), 34, "more is on its way than they need");
+        node.grant(34);
+        assert_eq!(node.wants(3), 34);
+        let mut many = Node::new(64);
+        (0..9).for_each(|_| many.waits());
+        assert_eq!(many.wants(0), 9 + 64, "no more than the terms say");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Node {
         for ask in &asks {
             self.all.wait(ask);
         }
-        self.stocks.look(&self.all, &spec, now);
+        self.stocks.look(&self.all, &spec, &seen.demand, now);
         for surplus in ipam::surplus(&self.all, &spec, &self.stocks) {
             self.stop(&surplus);
         }
