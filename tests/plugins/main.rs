@@ -21,6 +21,7 @@ mod sbr;
 mod scene;
 mod spoof;
 mod status;
+mod strict;
 mod tap;
 mod tuning;
 mod whose_link;

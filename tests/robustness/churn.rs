@@ -47,7 +47,7 @@ fn networks(container: usize) -> Vec<Network> {
         Network { ifname, chain: plugins.iter().map(complete).collect() }
     };
     let mut cluster = vec![json!({
-        "type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": ipam(1)
+        "type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "strictSource": true, "ipam": ipam(1)
     })];
     cluster.extend(chained(container));
     let macvlan = json!({"type": "macvlan", "master": "wire0", "ipam": ipam(2)});

@@ -118,13 +118,14 @@ fn guarded() -> Value {
     let mut first = bridge();
     first.as_object_mut().unwrap().remove("cniVersion");
     first["macspoofchk"] = json!(true);
+    first["strictSource"] = json!(true);
     let last = json!({"type": "tuning", "mac": "02:00:00:00:00:77"});
     json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
 }
 
 /// Those of the guard's own steps: the bridge's have tests of their own.
 fn of_guard((scene, points): Deaths) -> Deaths {
-    let own = |point: &String| ["guard", "unguarded"].iter().any(|own| point.starts_with(own));
+    let own = |point: &String| ["guard", "unguarded", "sources-", "strict-"].iter().any(|own| point.starts_with(own));
     (scene, points.into_iter().filter(own).collect())
 }
 

@@ -331,7 +331,9 @@ mod tests {
                 |links: &[Link], addresses: &[Address]| needed(netlink, links, addresses, &[], &[]).unwrap().contains_key(&auto);
             assert!(!is_needed(&links, &addresses));
             for net in ["169.254.7.9/32", "169.254.7.9/30"] {
-                addresses.push(Address { net: net.parse().unwrap(), ..model.clone() });
+                let mut other = model.clone();
+                other.net = net.parse().unwrap();
+                addresses.push(other);
                 assert!(is_needed(&links, &addresses), "{net}");
                 addresses.pop();
             }

@@ -230,6 +230,12 @@ fn a_file_is_read_and_named_in_its_error() {
 const SAMPLES: &[(&str, &str)] = &[
     ("clusterNetwork", "/etc/x.conf"),
     ("defaultNetwork", "x"),
+    ("provide", "netloom"),
+    ("between", "vxlan"),
+    ("vxlanVNI", "7"),
+    ("vxlanPort", "8472"),
+    ("nonMasqueradeCIDRs", "[10.0.0.0/8]"),
+    ("strictSource", "false"),
     ("defaultNetworks", "[x]"),
     ("delegates", "[{name: x, type: bridge}]"),
     ("multusAutoconfigDir", "/x"),
@@ -272,14 +278,44 @@ const SAMPLES: &[(&str, &str)] = &[
     ("pluginStateDir", "/x"),
 ];
 
+fn sample(name: &str) -> &'static str {
+    SAMPLES.iter().find(|(key, _)| *key == name).unwrap_or_else(|| panic!("no sample of {name}")).1
+}
+
+#[test]
+fn the_network_that_the_agent_provides() {
+    let settings = parse("provide: netloom\n");
+    let provide = settings.provide.unwrap();
+    assert_eq!((settings.default_network, provide.mode.to_string()), (NetworkSource::Provided, "auto".to_owned()));
+    assert!(provide.strict_source && provide.non_masquerade.is_none());
+    for (text, says) in [
+        ("provide: calico", "provide: expected netloom"),
+        ("provide: netloom\nclusterNetwork: x", "provide and clusterNetwork contradict each other"),
+        ("provide: netloom\nmultusMasterCNI: x.conf", "provide and multusMasterCNI contradict each other"),
+        ("provide: netloom\nbetween: wireguard", "between: expected auto or direct or vxlan"),
+        ("provide: netloom\nvxlanPort: 65536", "vxlanPort: expected a number from 1 to 65535"),
+        ("provide: netloom\nvxlanVNI: 16777216", "vxlanVNI: expected a number from 1 to 16777215"),
+        ("provide: netloom\nipam: crd", "ipam: expected podCIDR"),
+        ("provide: netloom\nstrictSource: 1", "strictSource: expected true or false"),
+        ("between: direct", "between has no effect without provide: netloom: add that, or remove between"),
+        ("ipam: podCIDR", "ipam: expected pool or crd"),
+    ] {
+        let got = refused(text);
+        assert!(got.contains(says), "{text}: {got}");
+    }
+    let of_call = call(&parse("provide: netloom"), r#"{"clusterNetwork": "other"}"#).unwrap();
+    assert_eq!(of_call.default_network, NetworkSource::Provided, "a call names no other one");
+}
+
 #[test]
 fn every_key_of_the_table_is_read() {
     let plain = parse("");
     for key in KEYS {
         let (beside, value) = match key.name {
             "globalNamespaces" => ("namespaceIsolation: true\n", "a, b"),
+            "between" | "vxlanVNI" | "vxlanPort" | "nonMasqueradeCIDRs" | "strictSource" => ("provide: netloom\n", sample(key.name)),
             "auxiliaryCNIChainName" => ("clusterNetwork: /etc/x.conf\n", "x"),
-            name => ("", SAMPLES.iter().find(|(key, _)| *key == name).unwrap_or_else(|| panic!("no sample of {name}")).1),
+            name => ("", sample(name)),
         };
         let without = Settings { own: Arc::default(), ..parse(beside) };
         let with = Settings { own: Arc::default(), ..parse(&format!("{beside}{}: {value}\n", key.name)) };

@@ -109,7 +109,8 @@ impl Policy {
     /// How the pods of a namespace are kept to what is theirs on the default network, which no definition is of: by the rules for all
     /// definitions.
     pub fn protection_of_pods(&self, namespace: &str) -> Protection {
-        let is_of_pods = |rule: &&super::Rule| rule.pod_namespaces.iter().any(|glob| glob.matches(namespace)) && rule.is_of_all_definitions();
+        let is_of_pods =
+            |rule: &&super::Rule| rule.pod_namespaces.iter().any(|glob| glob.matches(namespace)) && rule.is_of_all_definitions();
         self.rules.iter().filter(is_of_pods).filter_map(|rule| rule.protect).max().unwrap_or_default()
     }
 

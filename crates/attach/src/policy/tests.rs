@@ -659,7 +659,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
 fn every_key_of_bridge_says_whether_it_changes_the_bridge() {
     let about = plugins::BUILTINS.iter().map(|plugin| plugin.about()).find(|about| about.name == "bridge").unwrap();
     let of_pair = ["bridge", "ipMasq", "ipMasqBackend", "hairpinMode", "portIsolation", "vlan", "vlanTrunk", "preserveDefaultVlan"];
-    let of_container = ["enabledad", "disableContainerInterface", "mac", "macFromIP", "ipam"];
+    let of_container = ["enabledad", "disableContainerInterface", "mac", "macFromIP", "strictSource", "ipam"];
     for key in about.keys {
         let value = match key.kind {
             "bool" => "true",

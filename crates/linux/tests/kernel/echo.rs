@@ -16,7 +16,11 @@ fn who_answers_is_told_from_who_is_silent() {
         for (index, net) in [(10, "10.7.0.1/24"), (10, "fd00:7::1/64"), (1, "127.0.0.1/8"), (1, "::1/128")] {
             done(netlink, link::set(index, &Change { up: Some(true), ..Change::default() }));
             // A real kernel has the loopback's own already.
-            let _ = netlink.send_one(addr::add(index, net.parse().unwrap(), AddrFlags::NONE));
+            let _ = netlink.send_one(addr::add(
+                index,
+                net.parse().unwrap(),
+                if net.contains(':') { AddrFlags::NODAD } else { AddrFlags::NONE },
+            ));
         }
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let asked = [ip("10.7.0.1"), ip("10.7.0.9"), ip("192.0.2.1"), ip("fd00:7::1"), ip("fd00:7::9"), ip("127.0.0.5")];
