@@ -119,7 +119,7 @@ impl Agent {
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
             cluster_addresses: ClusterAddresses::follow(&settings, &cluster),
-            provided: settings.provide.as_ref().map(|provide| Provided::new(provide, &cluster)),
+            provided: settings.provide.as_ref().map(|provide| Provided::new(provide, &cluster, &settings.state_dir)),
             retired: Retired::default(),
             detached: Detached::default(),
             reports: Reports::default(),

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +27,7 @@ use ipnet::IpNet;
 use json::Object;
 
 use crate::lock;
+use crate::log::Line;
 
 mod condition;
 mod follow;
@@ -37,6 +39,7 @@ mod told;
 mod underlay;
 
 pub(crate) use follow::start;
+use kept::Kept;
 pub(crate) use list::{NAME, list};
 
 /// The cluster's network, as a person chooses it: the same on all nodes.
@@ -93,9 +96,16 @@ pub(crate) struct State {
 // === impl Provided ===
 
 impl Provided {
-    /// Begins to follow Nodes. Must be called within a tokio runtime.
-    pub(crate) fn new(settings: &Provide, cluster: &Cluster) -> Self {
-        Provided { settings: settings.clone(), nodes: cluster.follow_nodes(), state: Mutex::default(), wake: Mutex::default() }
+    /// Begins to follow Nodes; until they are known, pods get what the node had last. Must be called within a tokio runtime.
+    pub(crate) fn new(settings: &Provide, cluster: &Cluster, state_dir: &Path) -> Self {
+        let (kept, why) = Kept::read(state_dir);
+        if let Some(why) = why {
+            Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
+        }
+        let known = Some(&kept).filter(|kept| !kept.ranges.is_empty());
+        let list = known.and_then(|kept| list(&kept.ranges, kept.mtu, settings.strict_source).ok()).map(Arc::new);
+        let state = State { list, ranges: kept.ranges, mtu: kept.mtu, ..State::default() };
+        Provided { settings: settings.clone(), nodes: cluster.follow_nodes(), state: Mutex::new(state), wake: Mutex::default() }
     }
 
     /// The default network of this node's pods.

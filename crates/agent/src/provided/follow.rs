@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{NodeSeen, OwnNode, Plan, Settings, Underlay};
+use between::{NodeSeen, OwnNode, Plan, Problem, Settings, Underlay};
 use fabric::{Fabric, Options};
 use ipnet::IpNet;
 use linux::{Inside, Monitor, Notice};
@@ -25,8 +25,6 @@ use crate::{Agent, lock};
 const AGAIN: Duration = Duration::from_secs(5);
 /// While the API server has not told yet what a plan is made from.
 const SOON: Duration = Duration::from_millis(250);
-/// How long after the agent's start nobody is told that an answer has not come yet.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
 /// The port of WireGuard's devices.
@@ -141,8 +139,6 @@ struct Lacks {
     own: Vec<String>,
     /// Of single peers.
     problems: BTreeSet<String>,
-    /// It is early yet: what this node lacks is about to come.
-    is_early: bool,
 }
 
 // === impl Todo ===
@@ -159,10 +155,7 @@ impl Todo {
 
 impl<'a> Network<'a> {
     fn new(agent: &'a Agent, provided: &'a Provided, dirs: Dirs) -> Self {
-        let (kept, why) = Kept::read(&agent.settings.state_dir);
-        if let Some(why) = why {
-            Line::warn("cluster network").with("error", why).with("now", "the API server is asked").end();
-        }
+        let (kept, _) = Kept::read(&agent.settings.state_dir);
         Network {
             agent,
             provided,
@@ -227,9 +220,9 @@ impl<'a> Network<'a> {
         self.carry_out(&mut lacks);
         let retries = !lacks.own.is_empty() || pending.is_some();
         let is_short = !listed.complete || pending.is_some();
-        lacks.is_early = !listed.complete && self.agent.since.elapsed().unwrap_or_default() < PATIENCE;
-        self.tell(lacks);
-        retries.then_some(if is_short { SOON } else { AGAIN })
+        let again = self.tell(lacks);
+        let retry = retries.then_some(if is_short { SOON } else { AGAIN });
+        retry.into_iter().chain(again).min()
     }
 
     /// A plan from what is there now.
@@ -377,8 +370,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Tells everybody what came of the round.
-    fn tell(&mut self, mut lacks: Lacks) {
+    /// Tells everybody what came of the round. How long until there may be more to tell.
+    fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
         let list = if self.kept.ranges.is_empty() {
             if self.plan.is_some() && lacks.own.is_empty() {
                 lacks.own.push(format!("Node {} has no podCIDR yet", self.provided_for()));
@@ -389,7 +382,11 @@ impl<'a> Network<'a> {
             list::list(&self.kept.ranges, self.kept.mtu, strict).map_err(|e| lacks.own.push(e.to_string())).ok().map(Arc::new)
         };
         if let Some(plan) = &self.plan {
-            lacks.problems.extend(plan.problems.iter().map(ToString::to_string));
+            // Without an address of its own nobody finds the way back.
+            let is_own = |problem: &&Problem| matches!(problem, Problem::NoEndpoint { node } if node == self.agent.cluster.node());
+            let (own, others): (Vec<&Problem>, Vec<&Problem>) = plan.problems.iter().partition(is_own);
+            lacks.own.extend(own.iter().map(ToString::to_string));
+            lacks.problems.extend(others.iter().map(ToString::to_string));
         }
         let peers = self.provided.nodes.all().len().saturating_sub(1);
         let reached = peers.saturating_sub(self.plan.as_ref().map_or(peers, |plan| plan.unreached.len()));
@@ -410,13 +407,11 @@ impl<'a> Network<'a> {
         if is_new {
             self.agent.default.wake();
         }
-        if lacks.is_early {
-            return;
-        }
-        let mut new = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect());
+        let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
         new.append(&mut self.news);
         if self.plan.is_some() {
             condition::write(self.agent, self.provided, &state, &new, &self.written);
         }
+        again
     }
 }
