@@ -91,6 +91,10 @@ pub(crate) struct State {
     pub(crate) peers: (usize, usize),
     /// What the kernel is to have.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// Ranges to which nothing leads although it is planned.
+    pub(crate) failed: BTreeSet<IpNet>,
+    /// Whether the own Node has a range, which may be refused.
+    pub(crate) has_range: bool,
 }
 
 // === impl Provided ===

@@ -54,7 +54,7 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
     let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
     let msg = format!(
-        "strictSource: the kernel does not support nftables rules for bridges: {said}; remove the key, or use a kernel with \
+        "strictSource: the kernel does not support nftables rules for bridges: {said}; set it to false, or use a kernel with \
             CONFIG_NF_TABLES_BRIDGE"
     );
     Err(CniError::new(Code::NOT_AVAILABLE, msg))

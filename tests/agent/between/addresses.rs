@@ -30,7 +30,7 @@ fn a_range_that_comes_late_is_waited_for() {
 
 #[test]
 fn a_node_that_is_made_again_with_another_range_keeps_its_pods() {
-    let scene = Scene::start("between: direct\nreconcileEvery: 1s", &[A, B]);
+    let scene = Scene::start("between: direct\nreconcileEvery: 1s\naddWait: 1s", &[A, B]);
     let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
     let old = a.pod("old", "");
     assert_eq!(old.must("ADD").result()["ips"][0]["address"], "10.1.1.2/24");

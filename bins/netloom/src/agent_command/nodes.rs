@@ -21,13 +21,19 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("the agent's answer is {}, not a list: use the version of netloom that the agent has", value.kind())
     };
     let nodes: Vec<&Object> = nodes.iter().filter_map(Value::as_object).collect();
-    let well = !nodes.iter().any(|node| style(node) == BAD);
+    let well = !nodes.iter().any(|node| matters(node));
     match args.output.and_then(Format::structured) {
         Some(format) => structured(&value, format)?,
         None if nodes.is_empty() => putln!("the agent has not seen any Node yet: see `netloom status`"),
         None => put!("{}", render(&nodes, Look::here())),
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+/// Whether somebody must look at it.
+fn matters(node: &Object) -> bool {
+    let is_silent = |way: &&Object| flag(way, "answers") == Some(false);
+    flag(node, "reached") == Some(false) || objects(node, "ways").iter().any(is_silent)
 }
 
 /// How a node is painted: one that is not reached, or of which something is wrong.

@@ -57,7 +57,11 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom nodes", "List every node, the way to its pods, and how fast it answers an echo request"),
             ("sudo netloom nodes -o json", "Print the same for a program"),
         ],
-        exit: &[("0", "Every node's pods have a route"), ("1", "The agent did not answer"), ("3", "A node is not reached")],
+        exit: &[
+            ("0", "Every other node has answered"),
+            ("1", "The agent did not answer"),
+            ("3", "A node is not reached, or did not answer"),
+        ],
         files: &[AGENT_SOCKET],
         ..NONE
     },

@@ -26,20 +26,28 @@ fn unavailable(state: &State) -> Option<Unavailable> {
     if state.lacks.is_empty() {
         return None;
     }
-    let reason = if state.ranges.is_empty() { "NoPodCIDR" } else { "NetloomIsDown" };
+    let reason = match (state.ranges.is_empty(), state.has_range) {
+        (true, false) => "NoPodCIDR",
+        (true, true) => "PodCIDRRefused",
+        (false, _) => "NetloomIsDown",
+    };
     Some(Unavailable { reason: reason.to_owned(), message: state.lacks.join("; ") })
 }
 
-/// Writes it, unless the Node says so already, and tells what is new as an Event of the Node. Nothing waits for that.
-pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[String], written: &Written) {
-    let Some(own) = provided.nodes.own() else { return };
+/// Writes it, unless the Node says so already, and tells what is new as an Event of the Node. Nothing waits for that. How long until it
+/// may be tried again, if it is not tried now.
+pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[String], written: &Written) -> Option<Duration> {
+    let own = provided.nodes.own()?;
     if !new.is_empty() {
         tell(agent, &own, new);
     }
     let network = OwnNetwork { announced: Some(Announced { mode: provided.mode(), keys: Vec::new() }), unavailable: unavailable(state) };
-    let rests = lock(&written.failed).is_some_and(|at| at.elapsed() < PAUSE);
-    if network.is_in(&own) || rests || written.on_its_way.swap(true, Ordering::AcqRel) {
-        return;
+    if network.is_in(&own) {
+        return None;
+    }
+    let rests = lock(&written.failed).map(|at| PAUSE.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
+    if rests.is_some() || written.on_its_way.swap(true, Ordering::AcqRel) {
+        return rests.or(Some(PAUSE));
     }
     let (cluster, written) = (agent.cluster.clone(), written.clone());
     drop(agent.runtime.spawn(async move {
@@ -55,6 +63,8 @@ pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[St
             Err(e) => Line::warn("cluster network").with("what", "the Node's condition is not written").with("error", e).end(),
         }
     }));
+    // To see whether it was.
+    Some(PAUSE)
 }
 
 fn tell(agent: &Agent, own: &Arc<Node>, new: &[String]) {

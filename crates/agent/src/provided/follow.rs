@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{NodeSeen, OwnNode, Plan, Problem, Settings, Underlay};
-use fabric::{Fabric, Options};
+use between::{Change, Entry, NodeSeen, OwnNode, Plan, Problem, Settings, Underlay};
+use cluster::Node;
+use cni::{CniError, NetworkList};
+use fabric::{EntryError, Fabric, Options};
 use ipnet::IpNet;
 use linux::{Inside, Monitor, Notice};
 use plugin::{Dirs, Host};
@@ -114,17 +116,32 @@ struct Network<'a> {
     /// The index of the bridge.
     bridge: Option<u32>,
     told: Told,
+    /// Why there is no plan, or not the newest one.
+    plan_lacks: Vec<String>,
+    /// Where the plan takes no pod to have an address.
+    reserved: Vec<IpNet>,
+    /// Whether the own Node has a range, whatever becomes of it.
+    has_range: bool,
+    /// What cannot be read of Nodes.
+    unreadable: BTreeSet<String>,
+    /// What is kept is not on the disk yet.
+    is_unwritten: bool,
+    /// Since when no pod has an address of a former range.
+    unused_since: Option<Instant>,
     /// What has happened, and is to be told as an Event.
     news: Vec<String>,
     written: Written,
 }
 
 impl Agent {
-    /// The addresses of all attachments that there is a record of; `None` if one cannot be read.
+    /// The addresses of all attachments that there is a record of; `None` if one cannot be read, or is being made.
     fn addresses_of_records(&self) -> Option<BTreeSet<IpAddr>> {
         let mut all = BTreeSet::new();
         for sandbox in self.records.sandboxes().ok()? {
             let Some(record) = self.records.read(&sandbox).ok()? else { continue };
+            if !record.is_made() {
+                return None;
+            }
             let results = record.steps.iter().filter_map(|step| step.result());
             all.extend(results.flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())));
         }
@@ -139,6 +156,8 @@ struct Lacks {
     own: Vec<String>,
     /// Of single peers.
     problems: BTreeSet<String>,
+    /// Ranges to which nothing leads although it is planned.
+    failed: BTreeSet<IpNet>,
 }
 
 // === impl Todo ===
@@ -168,6 +187,12 @@ impl<'a> Network<'a> {
             plan: None,
             bridge: None,
             told: Told::default(),
+            plan_lacks: Vec::new(),
+            reserved: Vec::new(),
+            has_range: false,
+            unreadable: BTreeSet::new(),
+            is_unwritten: false,
+            unused_since: None,
             news: Vec::new(),
             written: Written::default(),
         }
@@ -213,9 +238,11 @@ impl<'a> Network<'a> {
         if !listed.complete {
             let why = listed.failing.map_or_else(|| "it has not answered yet".to_owned(), |failing| failing.error.to_string());
             lacks.own.push(format!("the API server has not told of the Nodes: {why}"));
-        } else if todo.look || todo.plan {
-            self.plan_anew(&mut lacks);
+        } else if todo.look || todo.plan || self.reserved != self.reserved_now() {
+            self.plan_lacks.clear();
+            self.plan_anew();
         }
+        lacks.own.extend(self.plan_lacks.iter().cloned());
         let pending = self.agent.cluster_addresses.pending();
         self.carry_out(&mut lacks);
         let retries = !lacks.own.is_empty() || pending.is_some();
@@ -225,32 +252,41 @@ impl<'a> Network<'a> {
         retry.into_iter().chain(again).min()
     }
 
+    /// Where no pod may have an address: Services, and the API servers.
+    fn reserved_now(&self) -> Vec<IpNet> {
+        let addresses = &self.agent.cluster_addresses;
+        addresses.ranges().into_iter().chain(addresses.servers().into_iter().map(IpNet::from)).collect()
+    }
+
     /// A plan from what is there now.
-    fn plan_anew(&mut self, lacks: &mut Lacks) {
+    fn plan_anew(&mut self) {
         let nodes = self.provided.nodes.all();
         let name = self.provided_for();
         let Some(own) = nodes.iter().find(|node| node.name == name) else {
             // Its ranges are still what its pods have.
-            lacks.own.push(format!("Node {name} is not among the cluster's {} Nodes", nodes.len()));
+            self.plan_lacks.push(format!("Node {name} is not among the cluster's {} Nodes", nodes.len()));
             return;
         };
         self.own = usable(&own.internal_ips);
         let looked = self.host.netlink().map_err(|e| e.to_string());
         match looked.and_then(|netlink| underlay::links(netlink, &self.own).map_err(|e| e.to_string())) {
             Ok(links) => self.links = links,
-            Err(e) => lacks.own.push(format!("cannot read the node's links: {e}")),
+            Err(e) => self.plan_lacks.push(format!("cannot read the node's links: {e}")),
         }
+        self.has_range = !own.pod_cidrs.is_empty();
+        self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
+        self.reserved = self.reserved_now();
         let settings = Settings {
             mode: self.provided.settings.mode,
             vxlan: self.provided.settings.vxlan,
             wireguard_port: WIREGUARD_PORT,
-            reserved: self.agent.cluster_addresses.ranges(),
+            reserved: self.reserved.clone(),
         };
         let seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
         let own_node = OwnNode { name: name.to_owned(), links: self.links.clone() };
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => self.plan = Some(Arc::new(plan)),
-            Err(e) => lacks.own.push(e.to_string()),
+            Err(e) => self.plan_lacks.push(e.to_string()),
         }
     }
 
@@ -263,9 +299,15 @@ impl<'a> Network<'a> {
         if let Some(plan) = &self.plan {
             let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
             let mtu = plan.mtu.or(self.kept.mtu);
-            // Without a range that nobody else has the node keeps what it had.
-            if !ranges.is_empty() && (ranges != self.kept.ranges || mtu != self.kept.mtu) {
-                self.keep_in_mind(ranges, mtu, lacks);
+            // Where the Node has no range any more, another one may have it: it is given to no new pod.
+            if ranges != self.kept.ranges || mtu != self.kept.mtu {
+                self.keep_in_mind(ranges, mtu);
+            }
+        }
+        if self.is_unwritten {
+            match self.kept.write(&self.agent.settings.state_dir) {
+                Ok(()) => self.is_unwritten = false,
+                Err(e) => lacks.own.push(format!("cannot keep the node's ranges: {e}")),
             }
         }
         self.forget_former();
@@ -277,9 +319,10 @@ impl<'a> Network<'a> {
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
         }
         self.bridge = self.host.netlink().ok().and_then(gateway::index);
-        let Some(plan) = &self.plan else { return };
+        let Some(plan) = self.plan.clone() else { return };
+        let plan = self.without_former(plan, lacks);
         let applied = match self.host.netlink() {
-            Ok(netlink) => self.fabric.apply(netlink, plan).map_err(|e| e.to_string()),
+            Ok(netlink) => self.fabric.apply(netlink, &plan).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
         };
         match applied {
@@ -287,27 +330,62 @@ impl<'a> Network<'a> {
                 if applied.changes > 0 {
                     Line::info("cluster network").with("changes", applied.changes).with("routes", plan.routes.len()).end();
                 }
-                lacks.own.extend(applied.errors.iter().map(ToString::to_string));
+                for error in &applied.errors {
+                    // What one peer lacks is no reason to keep pods from this node.
+                    match range_of(error) {
+                        Some(range) => {
+                            lacks.failed.insert(range);
+                            lacks.problems.insert(error.to_string());
+                        }
+                        None => lacks.own.push(error.to_string()),
+                    }
+                }
             }
             Err(e) => lacks.own.push(e),
         }
         self.masquerade(&all, lacks);
     }
 
+    /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
+    fn without_former(&self, plan: Arc<Plan>, lacks: &mut Lacks) -> Arc<Plan> {
+        let own = |range: &IpNet| self.kept.former.iter().any(|former| former.contains(range) || range.contains(former));
+        let held: Vec<IpNet> = plan.routes.keys().filter(|range| own(range)).copied().collect();
+        if held.is_empty() {
+            return plan;
+        }
+        let mut less = plan.as_ref().clone();
+        for range in held {
+            less.routes.remove(&range);
+            lacks.failed.insert(range);
+            lacks.problems.insert(format!(
+                "{range} is another node's now, and running pods of this node still have addresses of it: delete these pods"
+            ));
+        }
+        Arc::new(less)
+    }
+
     /// Notes what pods get from now on, before any pod gets it.
-    fn keep_in_mind(&mut self, ranges: Vec<IpNet>, mtu: Option<u32>, lacks: &mut Lacks) {
+    fn keep_in_mind(&mut self, ranges: Vec<IpNet>, mtu: Option<u32>) {
         let kept = self.kept.with(ranges, mtu);
         if !self.kept.ranges.is_empty() && kept.ranges != self.kept.ranges {
             let (before, now) = (super::joined(&self.kept.ranges), super::joined(&kept.ranges));
             self.news.push(format!("this node's pod ranges were {before} and are {now}: running pods keep their addresses until they end"));
         }
-        if let Err(e) = kept.write(&self.agent.settings.state_dir) {
-            lacks.own.push(format!("cannot keep the node's ranges: {e}"));
-        }
         let line = Line::info("cluster network").with("ranges", super::joined(&kept.ranges));
         let line = if let Some(mtu) = kept.mtu { line.with("mtu", mtu) } else { line };
         if kept.former.is_empty() { line } else { line.with("pods_keep", super::joined(&kept.former)) }.end();
         self.kept = kept;
+        (self.is_unwritten, self.unused_since) = (true, None);
+        // From now on no pod gets an address of what was before.
+        lock(&self.provided.state).list = self.list().ok().flatten();
+    }
+
+    /// The default network; `None` without a range.
+    fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
+        if self.kept.ranges.is_empty() {
+            return Ok(None);
+        }
+        list::list(&self.kept.ranges, self.kept.mtu, self.provided.settings.strict_source).map(|list| Some(Arc::new(list)))
     }
 
     /// Takes away what no pod has an address of any more.
@@ -319,6 +397,12 @@ impl<'a> Network<'a> {
         let (stays, goes): (Vec<IpNet>, Vec<IpNet>) =
             self.kept.former.iter().partition(|range| used.iter().any(|address| range.contains(address)));
         if goes.is_empty() {
+            self.unused_since = None;
+            return;
+        }
+        // An ADD that has begun before the change has no record yet.
+        let since = *self.unused_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.agent.settings.add_wait {
             return;
         }
         let left = self.host.netlink().and_then(|netlink| gateway::leave(netlink, &goes));
@@ -372,27 +456,31 @@ impl<'a> Network<'a> {
 
     /// Tells everybody what came of the round. How long until there may be more to tell.
     fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
-        let list = if self.kept.ranges.is_empty() {
-            if self.plan.is_some() && lacks.own.is_empty() {
-                lacks.own.push(format!("Node {} has no podCIDR yet", self.provided_for()));
-            }
-            None
-        } else {
-            let strict = self.provided.settings.strict_source;
-            list::list(&self.kept.ranges, self.kept.mtu, strict).map_err(|e| lacks.own.push(e.to_string())).ok().map(Arc::new)
-        };
         if let Some(plan) = &self.plan {
-            // Without an address of its own nobody finds the way back.
-            let is_own = |problem: &&Problem| matches!(problem, Problem::NoEndpoint { node } if node == self.agent.cluster.node());
-            let (own, others): (Vec<&Problem>, Vec<&Problem>) = plan.problems.iter().partition(is_own);
+            let own_node = self.agent.cluster.node();
+            let (own, others): (Vec<&Problem>, Vec<&Problem>) = plan.problems.iter().partition(|problem| takes_away(problem, own_node));
             lacks.own.extend(own.iter().map(ToString::to_string));
             lacks.problems.extend(others.iter().map(ToString::to_string));
+            if self.kept.ranges.is_empty() && !self.has_range && self.plan_lacks.is_empty() {
+                lacks.own.push(format!("Node {} has no podCIDR yet", self.provided_for()));
+            }
         }
-        let peers = self.provided.nodes.all().len().saturating_sub(1);
-        let reached = peers.saturating_sub(self.plan.as_ref().map_or(peers, |plan| plan.unreached.len()));
+        lacks.problems.extend(self.unreadable.iter().cloned());
+        let list = self.list().unwrap_or_else(|e| {
+            lacks.own.push(e.to_string());
+            None
+        });
+        let nodes = self.provided.nodes.all();
+        let peers = nodes.len().saturating_sub(1);
+        let is_unreached = |node: &&Arc<Node>| {
+            let planned = self.plan.as_ref().is_none_or(|plan| plan.unreached.contains(&node.name));
+            planned || node.pod_cidrs.iter().any(|range| lacks.failed.contains(&range.trunc()))
+        };
+        let unreached = nodes.iter().filter(|node| node.name != self.agent.cluster.node()).filter(is_unreached).count();
+        let reached = peers.saturating_sub(unreached);
         let (is_new, state) = {
             let mut state = lock(&self.provided.state);
-            let is_new = list.is_some() && state.list != list;
+            let is_new = list.is_some();
             *state = State {
                 list,
                 lacks: lacks.own.clone(),
@@ -401,6 +489,8 @@ impl<'a> Network<'a> {
                 mtu: self.kept.mtu,
                 peers: (peers, reached),
                 plan: self.plan.clone(),
+                failed: lacks.failed.clone(),
+                has_range: self.has_range,
             };
             (is_new, state.clone())
         };
@@ -409,9 +499,43 @@ impl<'a> Network<'a> {
         }
         let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
         new.append(&mut self.news);
-        if self.plan.is_some() {
-            condition::write(self.agent, self.provided, &state, &new, &self.written);
-        }
-        again
+        let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));
+        again.into_iter().chain(rewrite).min()
     }
+}
+
+/// Whether a problem leaves this node without a range or without its only address: then its pods have no network.
+fn takes_away(problem: &Problem, own: &str) -> bool {
+    let costs = matches!(
+        problem,
+        Problem::RangeOverlap { .. }
+            | Problem::RangeReserved { .. }
+            | Problem::RangeHoldsEndpoint { .. }
+            | Problem::RangeInUnderlay { .. }
+            | Problem::NoEndpoint { .. }
+            | Problem::SameEndpoint { .. }
+            | Problem::SameMac { .. }
+            | Problem::MtuTooSmall { .. }
+    );
+    costs && problem.node() == own
+}
+
+/// The range to which nothing leads because of an error; `None` of one that concerns a device, and so all ranges.
+fn range_of(error: &EntryError) -> Option<IpNet> {
+    let change = match error {
+        EntryError::RouteTaken { range, .. } => return Some(*range),
+        EntryError::Refused { change, .. } => change,
+        _ => return None,
+    };
+    let (Change::Add(entry) | Change::Replace(entry) | Change::Remove(entry)) = change;
+    match entry {
+        Entry::Route(range, _) => Some(*range),
+        _ => None,
+    }
+}
+
+/// What of a Node cannot be read, with its name.
+fn unreadable(node: &Node) -> Vec<String> {
+    let announced = node.announced.as_ref().and_then(|announced| announced.as_ref().err()).map(ToString::to_string);
+    node.unreadable.iter().cloned().chain(announced).map(|why| format!("node {}: {why}", node.name)).collect()
 }

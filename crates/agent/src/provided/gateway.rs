@@ -38,6 +38,11 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
         let msg = format!("the node has a link {BRIDGE} of type {kind}, which is no bridge: delete it with `ip link del {BRIDGE}`");
         return Err(CniError::new(Code::INVALID_CONFIG, msg));
     }
+    // A pod that sends router advertisements is believed by nobody (CVE-2020-10749), also where the cluster has no IPv6.
+    let taken = Sysctl::new(["net", "ipv6", "conf", BRIDGE, Ipv6Conf::AcceptRa.name()]).map_err(internal)?;
+    if taken.read(host.inside()).is_ok_and(|value| value.trim() != "0") {
+        taken.write(host.inside(), "0").map_err(internal)?;
+    }
     if wanted.iter().any(|net| net.addr().is_ipv6()) {
         // The host may have IPv6 off for new interfaces.
         let off = Sysctl::new(["net", "ipv6", "conf", BRIDGE, Ipv6Conf::DisableIpv6.name()]).map_err(internal)?;

@@ -13,7 +13,7 @@ pub(crate) const NAME: &str = "netloom";
 ///
 /// A pod's default route leads to the bridge, and its own packets find the way back to it (hairpin), as a Service of which it is the only
 /// endpoint needs it. Nothing is masqueraded per pod: what leaves the cluster is, by one rule of the node (`rules::EGRESS`).
-/// `strict`: a pod sends with its own addresses only.
+/// `strict`: a pod sends with its own IP and hardware addresses only.
 pub(crate) fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
     let of_each: Vec<Value> = ranges.iter().map(|range| json!([{ "subnet": range }])).collect();
     let mut bridge = json!({
@@ -22,6 +22,7 @@ pub(crate) fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<N
         "isDefaultGateway": true,
         "hairpinMode": true,
         "strictSource": strict,
+        "macspoofchk": strict,
         "ipam": {"type": "host-local", "ranges": of_each},
     });
     if let (Some(mtu), Value::Object(keys)) = (mtu, &mut bridge) {

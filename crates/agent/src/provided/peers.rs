@@ -26,7 +26,10 @@ impl Agent {
             let msg = "this agent does not provide the cluster's network: see the setting \"provide\" in docs/operate/settings.md";
             return Err(CniError::new(Code::INVALID_CONFIG, msg));
         };
-        let plan = lock(&provided.state).plan.clone();
+        let (plan, failed) = {
+            let state = lock(&provided.state);
+            (state.plan.clone(), state.failed.clone())
+        };
         let mut nodes = provided.nodes.all();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let mut problems: BTreeMap<&str, Vec<&Problem>> = BTreeMap::new();
@@ -46,7 +49,8 @@ impl Agent {
             o.set("addresses", texts(&node.internal_ips));
             o.set("ranges", texts(&node.pod_cidrs));
             if let Some(plan) = plan.as_ref().filter(|_| !is_own) {
-                o.set("reached", !plan.unreached.contains(&node.name));
+                let is_failed = node.pod_cidrs.iter().any(|range| failed.contains(&range.trunc()));
+                o.set("reached", !is_failed && !plan.unreached.contains(&node.name));
                 o.set("ways", Value::Array(ways(plan, node, &names, &answers)));
             }
             let of_node = problems.get(node.name.as_str()).into_iter().flatten().map(ToString::to_string);
