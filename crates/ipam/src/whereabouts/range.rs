@@ -83,6 +83,10 @@ impl Common {
     }
 }
 
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
+}
+
 // === impl WhereaboutsRange ===
 
 impl WhereaboutsRange {
@@ -99,6 +103,14 @@ impl WhereaboutsRange {
         }
         exclude.sort();
         exclude.dedup();
+        // Such an address is one of IPv4 wherever it is written: nobody could say where the range ends.
+        if [run].iter().chain(&exclude).any(|run| is_mapped(run.first()) || is_mapped(run.last())) {
+            return Err(wrong(
+                place,
+                "range",
+                format!("{:?} begins or ends among IPv4-mapped addresses (::ffff:0:0/96)", shown(&raw.range)),
+            ));
+        }
         let gateway = common.gateway.filter(|gateway| Family::of(*gateway) == family);
         let slice = common.slice.filter(|slice| prefix <= *slice && *slice <= family.bits());
         let network_name = common.network_name.clone();

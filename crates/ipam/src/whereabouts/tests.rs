@@ -191,6 +191,15 @@ fn pools_of_definitions() {
     assert!(kept.iter().all(|(name, kept)| kept.is_empty() == others.iter().any(|(other, _)| other == name)), "{kept:?}");
 }
 
+#[test]
+fn a_range_does_not_end_among_mapped_addresses() {
+    for keys in [r#""range":"::/80""#, r#""range":"::/64","exclude":["::/80"]"#] {
+        let refused = check(&format!("{{{keys}}}")).unwrap_err();
+        assert!(refused.contains("begins or ends among IPv4-mapped addresses"), "{keys}: {refused}");
+    }
+    assert!(check(r#"{"range":"::/64"}"#).is_ok());
+}
+
 mod any {
     use proptest::prelude::*;
 
