@@ -15,8 +15,18 @@ const METADATA: &[IpAddr] = &[
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     // Azure's, which also answers for its machines' agents, DNS and health probes.
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    // EC2's, where it is asked over IPv6.
+    // EC2's, where it is asked over IPv6; and the credentials of its containers and pods.
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+    // Those of Google, Oracle, Alibaba, Tencent and Scaleway.
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 0, 23)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 42, 42)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
 ];
 
 const fn v4(a: u8, b: u8, c: u8, prefix: u8) -> IpNet {

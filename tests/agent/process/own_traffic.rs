@@ -72,6 +72,7 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         ("neighbour", json!({"type": "ptp", "ipam": at("192.168.1.10/32")}), "192.168.1.0/24, the network of up0, the node's uplink"),
         ("specific", gateway(specific), "a route to 192.168.1.0/25"),
         ("metadata", json!({"type": "ptp", "ipam": at("169.254.169.254/32")}), "the cloud's metadata service"),
+        ("alibaba", json!({"type": "ptp", "ipam": at("100.100.100.200/32")}), "which is the cloud's metadata service"),
         ("dns", json!({"type": "macvlan", "master": "up0", "ipam": at("169.254.20.10/32")}), "which is the node's own"),
         ("mapped", gateway(mapped), "names the gateway \"::ffff:10.96.0.1\""),
         ("computed", gateway(computed.clone()), "Services (10.96.0.0/12)"),

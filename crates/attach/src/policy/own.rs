@@ -213,7 +213,11 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         all.extend(whose.map(|whose| format!("definition {definition} names the hardware address {one}, {whose}")));
     }
     for one in uses.sysctls.iter().filter(|one| answers_elsewhere(&one.what)) {
-        let why = "by which the pod would answer for other addresses on its other interfaces: set it for IFNAME";
+        let why = if is_proxy(&one.what) {
+            "by which the pod would answer for other addresses than its own"
+        } else {
+            "by which the pod would answer for other addresses on its other interfaces: set it for IFNAME"
+        };
         all.push(format!("definition {definition} sets the sysctl {one}, {why}"));
     }
     for one in &uses.zones {
@@ -245,9 +249,9 @@ fn by_selection(selection: &Selection, own: &dyn NodeOwn) -> Vec<String> {
     ips.chain(ports).chain(mac).chain(name).collect()
 }
 
-/// Whether a sysctl lets a pod answer for addresses that it has not, on another interface than that of the attachment: it has one on the
-/// default network. (`proxy_arp` and `proxy_arp_pvlan` in Documentation/networking/ip-sysctl.rst) An interface may have the name of a
-/// setting, or a part of it: `IFNAME` is to stand where interfaces do, alone.
+/// Whether a sysctl lets a pod answer for addresses that it has not (`proxy_arp`, `proxy_arp_pvlan` and `proxy_ndp` in
+/// Documentation/networking/ip-sysctl.rst): on the default network, where it has an interface, or on the attachment's own, which may stand on
+/// a bridge or link of others. An interface may have the name of a setting, or a part of it: `IFNAME` is to stand where interfaces do, alone.
 fn answers_elsewhere(sysctl: &str) -> bool {
     let parts: Vec<&str> = sysctl.split(['.', '/']).filter(|part| !part.is_empty()).collect();
     let is_of_interface = |at: usize| at > 0 && parts.get(at - 1).is_some_and(|before| ["conf", "neigh"].contains(before));
@@ -255,8 +259,12 @@ fn answers_elsewhere(sysctl: &str) -> bool {
     if named.any(|(at, part)| *part != "IFNAME" || !is_of_interface(at)) {
         return true;
     }
-    let is_proxy = parts.last().is_some_and(|last| ["proxy_arp", "proxy_arp_pvlan", "proxy_ndp"].contains(last));
-    is_proxy && parts.iter().rev().nth(1) != Some(&"IFNAME")
+    is_proxy(sysctl)
+}
+
+fn is_proxy(sysctl: &str) -> bool {
+    let last = sysctl.rsplit(['.', '/']).find(|part| !part.is_empty());
+    last.is_some_and(|last| ["proxy_arp", "proxy_arp_pvlan", "proxy_ndp"].contains(&last))
 }
 
 fn word(protocol: Protocol) -> &'static str {

@@ -552,10 +552,15 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"tuning","args":{"cni":{"Mac":"02:00:00:00:00:01"}}}"#, "(plugins[0].args.cni.Mac), which eth0"),
         (r#"{"type":"macvlan","runtimeConfig":{"mac":"0200.0000.0001"}}"#, "which eth0 of the node has"),
         (
-            r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_arp":"1","net.ipv4.conf.IFNAME.proxy_arp":"1"}}"#,
+            r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_arp":"1"}}"#,
             "sets the sysctl \"net.ipv4.conf.eth0.proxy_arp\" (plugins[0].sysctl), by which the pod would answer for other addresses",
         ),
         (r#"{"type":"tuning","sysctl":{"net/ipv6/conf/all/proxy_ndp":"1"}}"#, "net.ipv6.conf.all.proxy_ndp"),
+        // An interface on a bridge of others answers there for whatever the pod has another way to.
+        (
+            r#"{"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.proxy_arp":"1"}}"#,
+            "(plugins[0].sysctl), by which the pod would answer for other addresses than its own",
+        ),
         // An interface may be called `proxy_arp`.
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.IFNAME":"1"}}"#, "net.ipv4.conf.eth0.IFNAME"),
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_IFNAME":"1"}}"#, "set it for IFNAME"),
