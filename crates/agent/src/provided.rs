@@ -15,7 +15,6 @@
 //! addresses of the ranges that the agent knew last.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -106,8 +105,7 @@ impl Provided {
         if let Some(why) = why {
             Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
         }
-        let known = Some(&kept).filter(|kept| !kept.ranges.is_empty());
-        let list = known.and_then(|kept| list(&kept.ranges, kept.mtu, settings.strict_source).ok()).map(Arc::new);
+        let list = kept.list(settings.strict_source).ok().flatten();
         let state = State { list, ranges: kept.ranges, mtu: kept.mtu, ..State::default() };
         Provided { settings: settings.clone(), nodes: cluster.follow_nodes(), state: Mutex::new(state), wake: Mutex::default() }
     }
@@ -183,9 +181,4 @@ fn texts<T: ToString>(all: &[T]) -> Vec<String> {
 
 fn joined<T: ToString>(all: &[T]) -> String {
     texts(all).join(", ")
-}
-
-/// A Node's addresses without those of links.
-fn usable(addresses: &[IpAddr]) -> Vec<IpAddr> {
-    addresses.iter().map(IpAddr::to_canonical).collect()
 }

@@ -19,7 +19,7 @@ use rules::Egress;
 use super::condition::{self, Written};
 use super::kept::Kept;
 use super::told::Told;
-use super::{Provided, State, Wake, gateway, list, underlay, usable};
+use super::{Provided, State, Wake, gateway, list, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -267,7 +267,7 @@ impl<'a> Network<'a> {
             self.plan_lacks.push(format!("Node {name} is not among the cluster's {} Nodes", nodes.len()));
             return;
         };
-        self.own = usable(&own.internal_ips);
+        self.own = own.internal_ips.iter().map(IpAddr::to_canonical).collect();
         let looked = self.host.netlink().map_err(|e| e.to_string());
         match looked.and_then(|netlink| underlay::links(netlink, &self.own).map_err(|e| e.to_string())) {
             Ok(links) => self.links = links,
@@ -376,16 +376,17 @@ impl<'a> Network<'a> {
         if kept.former.is_empty() { line } else { line.with("pods_keep", super::joined(&kept.former)) }.end();
         self.kept = kept;
         (self.is_unwritten, self.unused_since) = (true, None);
-        // From now on no pod gets an address of what was before.
-        lock(&self.provided.state).list = self.list().ok().flatten();
+        // From now on no pod gets an address of what was before, and who waits for a range has it.
+        {
+            let mut state = lock(&self.provided.state);
+            state.list = self.list().ok().flatten();
+            (state.ranges, state.mtu) = (self.kept.ranges.clone(), self.kept.mtu);
+        }
+        self.agent.default.wake();
     }
 
-    /// The default network; `None` without a range.
     fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
-        if self.kept.ranges.is_empty() {
-            return Ok(None);
-        }
-        list::list(&self.kept.ranges, self.kept.mtu, self.provided.settings.strict_source).map(|list| Some(Arc::new(list)))
+        self.kept.list(self.provided.settings.strict_source)
     }
 
     /// Takes away what no pod has an address of any more.
@@ -478,25 +479,18 @@ impl<'a> Network<'a> {
         };
         let unreached = nodes.iter().filter(|node| node.name != self.agent.cluster.node()).filter(is_unreached).count();
         let reached = peers.saturating_sub(unreached);
-        let (is_new, state) = {
-            let mut state = lock(&self.provided.state);
-            let is_new = list.is_some();
-            *state = State {
-                list,
-                lacks: lacks.own.clone(),
-                problems: lacks.problems.clone(),
-                ranges: self.kept.ranges.clone(),
-                mtu: self.kept.mtu,
-                peers: (peers, reached),
-                plan: self.plan.clone(),
-                failed: lacks.failed.clone(),
-                has_range: self.has_range,
-            };
-            (is_new, state.clone())
+        let state = State {
+            list,
+            lacks: lacks.own.clone(),
+            problems: lacks.problems.clone(),
+            ranges: self.kept.ranges.clone(),
+            mtu: self.kept.mtu,
+            peers: (peers, reached),
+            plan: self.plan.clone(),
+            failed: lacks.failed,
+            has_range: self.has_range,
         };
-        if is_new {
-            self.agent.default.wake();
-        }
+        *lock(&self.provided.state) = state.clone();
         let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
         new.append(&mut self.news);
         let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));

@@ -1,10 +1,14 @@
 //! What an agent knew last of its node's part of the network: a node that starts while its API server is away has it at once.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use cni::{CniError, NetworkList};
 use ipnet::IpNet;
 use linux::file::{self, Durability, Links, ReadError};
 use serde::{Deserialize, Serialize};
+
+use super::list;
 
 /// More than the file ever has.
 const MAX_FILE: usize = 64 << 10;
@@ -41,6 +45,14 @@ impl Kept {
     pub(crate) fn write(&self, state_dir: &Path) -> Result<(), String> {
         let bytes = serde_json::to_vec(self).map_err(|e| e.to_string())?;
         file::write_atomic(&path(state_dir), &bytes, 0o600, Durability::Durable).map_err(|e| e.to_string())
+    }
+
+    /// The default network of pods; `None` without a range. `strict`: they send with their own addresses only.
+    pub(crate) fn list(&self, strict: bool) -> Result<Option<Arc<NetworkList>>, CniError> {
+        if self.ranges.is_empty() {
+            return Ok(None);
+        }
+        list(&self.ranges, self.mtu, strict).map(|list| Some(Arc::new(list)))
     }
 
     /// What is to be kept when pods get addresses of these ranges from now on.
