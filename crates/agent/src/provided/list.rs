@@ -56,4 +56,14 @@ mod tests {
         assert_eq!(bridge.raw().get("mtu").map(json::compact).as_deref(), Some("1450"));
         assert_eq!((portmap.kind.as_str(), bandwidth.kind.as_str()), ("portmap", "bandwidth"));
     }
+
+    #[test]
+    fn strict_pods_send_with_their_own_ip_and_hardware_addresses() {
+        let guards = |strict| {
+            let list = list(&["10.1.2.0/24".parse().unwrap()], None, strict).unwrap();
+            ["strictSource", "macspoofchk"].map(|key| list.plugins[0].raw().get(key).map(json::compact))
+        };
+        let both = |value: &str| [Some(value.to_owned()), Some(value.to_owned())];
+        assert_eq!((guards(true), guards(false)), (both("true"), both("false")));
+    }
 }
