@@ -81,17 +81,17 @@ fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
     let fast = entry(&db, "default/fast");
     assert_eq!((fast["interface"].as_str(), fast["mac"].as_str()), (Some("repl0"), Some("02:00:00:60:00:50")));
     assert_eq!(fast["ips"], serde_json::json!(["10.60.0.50"]));
-    assert_eq!((entry(&db, "lab")["default"].as_bool(), fast["default"].as_bool()), (Some(true), Some(false)));
+    assert_eq!((entry(&db, "netloom")["default"].as_bool(), fast["default"].as_bool()), (Some(true), Some(false)));
     let cache = lab.json(&["status", "default/cache", "-o", "json"]);
     let storages: Vec<&Value> = cache.as_array().unwrap().iter().filter(|n| n["name"] == "default/storage").collect();
     assert_eq!(storages.iter().map(|n| n["interface"].as_str().unwrap()).collect::<Vec<_>>(), ["net1", "net2"]);
     for status in [&db, &cache] {
         let defaults: Vec<&Value> = status.as_array().unwrap().iter().filter(|n| n["default"] != false).map(|n| &n["name"]).collect();
-        assert_eq!(defaults, ["lab"]);
+        assert_eq!(defaults, ["netloom"]);
     }
     // Packets over every network.
     for (from, to, network) in [
-        ("web", "gateway", "lab"),
+        ("web", "gateway", "netloom"),
         ("web", "db", "default/storage"),
         ("cache", "web", "default/storage"),
         ("web", "db", "default/fast"),
@@ -129,7 +129,7 @@ fn nodes_are_joined_by_their_wires() {
     let before = lab.host.traces();
     lab.ok(&["up", "--name", "two", &format!("{}/two-nodes", examples())]);
     let server = lab.json(&["status", "--name", "two", "server", "-o", "json"]);
-    for network in ["lab", "infra/backbone"] {
+    for network in ["netloom", "infra/backbone"] {
         for address in entry(&server, network)["ips"].as_array().unwrap() {
             lab.ok(&["exec", "--name", "two", "client", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
         }
@@ -137,6 +137,114 @@ fn nodes_are_joined_by_their_wires() {
     assert!(lab.ok(&["exec", "--name", "two", "node/left", "--", "ip", "addr", "show", "eth0"]).contains("172.30.0.10/16"));
     lab.ok(&["down", "--name", "two"]);
     lab.host.expect_traces(&before, "lab down");
+}
+
+/// A Node of a zone, with these ranges for its pods.
+fn zoned(name: &str, zone: &str, ranges: &[&str]) -> String {
+    let labels = json!({"topology.kubernetes.io/zone": zone});
+    let metadata = json!({"name": name, "labels": labels});
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"podCIDRs": ranges}}).to_string() + "\n---\n"
+}
+
+fn pod_on(node: &str, name: &str) -> String {
+    let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}).to_string() + "\n---\n"
+}
+
+#[test]
+fn pods_of_all_nodes_reach_each_other_by_the_network_that_agents_provide() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    for (mode, device) in [("direct", "dev eth0"), ("vxlan", "dev nl4-")] {
+        lab.ok(&["up", "--between", mode, &format!("{}/two-nodes", examples())]);
+        let routes = lab.ok(&["exec", "node/left", "--", "ip", "route", "show", "10.244.1.0/24"]);
+        assert!(routes.contains(device), "{mode}: {routes}");
+        lab.ok(&["exec", "client", "--", "ping", "-n", "-c1", "-w60", "10.244.1.2"]);
+        let tunnels =
+            lab.json(&["graph", "-o", "json"])["wires"].as_array().unwrap().iter().filter(|wire| wire["kind"] == "tunnel").count();
+        assert_eq!(tunnels, usize::from(mode == "vxlan"), "{mode}");
+        // What leaves the cluster's ranges has the node's address, and what stays has the pod's.
+        let rules = lab.ok(&["exec", "node/left", "--", "nft", "list", "table", "inet", "netloom"]);
+        assert!(rules.contains("masquerade") && rules.contains("10.244.1.0/24"), "{rules}");
+        lab.ok(&["down"]);
+    }
+    let (code, stderr) = lab.fails(&["up", "--between", "vxlan", "--default-network", "none", &examples()], "");
+    assert!(code == 2 && stderr.contains("--default-network"), "{stderr}");
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn a_host_port_is_published_on_the_pods_node() {
+    let lab = Lab::new();
+    let ports = json!([{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}, {"containerPort": 81}]);
+    let spec = json!({"nodeName": "one", "containers": [{"name": "c", "image": "i", "ports": ports}]});
+    let web = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}).to_string() + "\n---\n";
+    let manifests = zoned("one", "", &[]) + &zoned("two", "", &[]) + &web + &pod_on("two", "other");
+    let out = lab.run_with(&["up", "-"], &manifests);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    lab.host.answer_at("nl.lab.pod.default.web", "web", "::", 80);
+    for node in ["172.30.0.1", "fd00:172:30::1"] {
+        let said = lab.host.told_over_udp("nl.lab.pod.default.other", node, 8080);
+        assert!(said.starts_with("web "), "{node}: {said}");
+    }
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn zones_have_links_of_their_own_and_a_router_that_knows_no_pods() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let six = "fd00:6::/64";
+    let manifests = [
+        zoned("a-1", "a", &[]),
+        zoned("a-2", "a", &[]),
+        zoned("b-1", "b", &[]),
+        zoned("b-2", "b", &[six]),
+        pod_on("a-1", "web"),
+        pod_on("a-2", "near"),
+        pod_on("b-1", "far"),
+        pod_on("b-2", "six"),
+    ]
+    .concat();
+    let out = lab.run_with(&["up", "-"], &manifests);
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));
+    // Direct in the zone, by a tunnel to the other one, over IPv6 to the node that has nothing else.
+    for (range, device) in [("10.244.1.0/24", "dev eth0"), ("10.244.2.0/24", "dev nl4-"), (six, "dev nl6-")] {
+        let family = if range.contains(':') { "-6" } else { "-4" };
+        let route = lab.ok(&["exec", "node/a-1", "--", "ip", family, "route", "show", range]);
+        assert!(route.contains(device), "{range}: {route}");
+    }
+    let ips = |pod: &str| lab.json(&["status", pod, "-o", "json"])[0]["ips"].as_array().unwrap().clone();
+    assert_eq!((ips("six"), ips("far").len()), (vec![json!("fd00:6::2")], 2), "a node of one family gives its pods that one alone");
+    for address in ["near", "far", "six"].into_iter().flat_map(ips) {
+        lab.ok(&["exec", "web", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
+    }
+    let drawn = lab.ok(&["graph"]);
+    assert!(["wire eth0 a", "wire eth0 b", "tunnel vxlan 4096", "router"].iter().all(|word| drawn.contains(word)), "{drawn}");
+    lab.ok(&["down"]);
+    // Without tunnels the zones are apart, which is said.
+    let out = lab.run_with(&["up", "--between", "direct", "-"], &manifests);
+    let stderr = text(&out.stderr);
+    assert!(out.status.success() && stderr.contains("of node b-1 is in no subnet of node a-1") && stderr.contains("use auto"), "{stderr}");
+    lab.ok(&["exec", "web", "--", "ping", "-n", "-c1", "-w60", "10.244.1.2"]);
+    lab.fails(&["exec", "web", "--", "ping", "-n", "-c1", "-W1", "10.244.2.2"], "");
+    lab.ok(&["down"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn zones_that_no_router_can_join_are_refused() {
+    let lab = Lab::new();
+    let node = |name: &str, zone: &str, address: &str| {
+        let addresses = json!([{"type": "InternalIP", "address": address}]);
+        let metadata = json!({"name": name, "labels": {"topology.kubernetes.io/zone": zone}});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"addresses": addresses}}).to_string() + "\n---\n"
+    };
+    let (code, stderr) = lab.fails(&["up", "-"], &(node("one", "a", "10.9.0.1") + &node("two", "b", "10.9.0.2")));
+    assert!(code == 1 && ["\"a\"", "\"b\"", "10.9.0.0/16"].iter().all(|word| stderr.contains(word)), "{stderr}");
+    let many: String = (0..16).map(|n| zoned(&format!("n{n}"), &format!("z{n}"), &[])).collect();
+    let (code, stderr) = lab.fails(&["up", "-"], &many);
+    assert!(code == 1 && stderr.contains("16 zones") && stderr.contains("at most 15"), "{stderr}");
 }
 
 #[test]

@@ -222,9 +222,12 @@ pub(crate) struct UpArgs {
     /// configurations and plugins as well
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The default network of every pod: a CNI configuration file, or `none` [default: a bridge of the lab]
+    /// The default network of every pod: a CNI configuration file, or `none` [default: the network that agents provide]
     #[arg(long, value_name = "FILE|none")]
     pub(crate) default_network: Option<PathBuf>,
+    /// How the default network's packets get from node to node
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto", conflicts_with = "default_network")]
+    pub(crate) between: Between,
     /// The directory with the configurations of definitions that have none of their own
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) conf_dir: PathBuf,
@@ -249,6 +252,17 @@ pub(crate) struct DownArgs {
     /// Continue even if programs run in the lab, an attachment cannot be removed, or the lab's state is damaged
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// The ways from node to node, as the agent's setting `between` has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Between {
+    /// Routes where two nodes are on one link, vxlan where not
+    Auto,
+    /// Routes alone
+    Direct,
+    /// Vxlan alone
+    Vxlan,
 }
 
 /// Structured output.

@@ -9,12 +9,13 @@
 //! Nobody compares records with the kernel and nobody finishes what a DEL has retired: who embeds the agent sets
 //! `teardown` to [`Wait`](crate::settings::Teardown::Wait), and reads records itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cluster::Connection;
-use plugin::{Exec, Host};
+use plugin::{Dirs, Exec, Host};
 use tokio::sync::oneshot;
 use wire::{Answer, Call};
 
@@ -59,6 +60,13 @@ impl Embedded {
     /// executed by `exec`.
     pub fn call(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Answer {
         self.agent.answer(call, host, exec)
+    }
+
+    /// Makes the node's part of the cluster's network, where the settings provide it: on this thread, in the network namespace that it is in.
+    /// Nobody keeps it afterwards. What this node's pods lack of it, and what is wrong with other nodes or with ranges.
+    pub fn provide(&self, dirs: Dirs, within: Duration) -> BTreeSet<String> {
+        let provided = self.agent.provided.as_ref();
+        provided.map(|provided| crate::provided::once(&self.agent, provided, dirs, within)).unwrap_or_default()
     }
 
     /// Waits until the caches have what the API server has, so that a call asks it for nothing but what is new. Whether they have

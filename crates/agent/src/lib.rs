@@ -54,7 +54,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use agent::{Agent, RunError, run, run_on};
 pub use embedded::Embedded;
 pub use preflight::{Finding, preflight};
-pub use provided::Provide;
+pub use provided::{Provide, list as provided_list};
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.

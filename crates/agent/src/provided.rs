@@ -37,9 +37,10 @@ mod peers;
 mod told;
 mod underlay;
 
-pub(crate) use follow::start;
+pub(crate) use follow::{once, start};
 use kept::Kept;
-pub(crate) use list::{NAME, list};
+pub(crate) use list::NAME;
+pub use list::list;
 
 /// The cluster's network, as a person chooses it: the same on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,11 @@ pub struct Provide {
     /// Whether a packet that leaves a pod with another address than its own is dropped.
     pub strict_source: bool,
 }
+
+/// The number of our vxlan network: above those that flannel, Calico and Cilium use.
+pub(crate) const VNI: u32 = 4096;
+/// Its UDP port, as IANA has it.
+pub(crate) const VXLAN_PORT: u16 = 4789;
 
 /// What wakes the thread that does the work.
 pub(crate) enum Wake {
@@ -94,6 +100,16 @@ pub(crate) struct State {
     pub(crate) failed: BTreeSet<IpNet>,
     /// Whether the own Node has a range, which may be refused.
     pub(crate) has_range: bool,
+}
+
+// === impl Provide ===
+
+impl Provide {
+    /// The network with this mode, and all else as the settings have it by default.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Provide { mode, vxlan: Vxlan { vni: VNI, port: VXLAN_PORT }, non_masquerade: None, strict_source: true }
+    }
 }
 
 // === impl Provided ===

@@ -51,6 +51,12 @@ pub(crate) fn named(text: &str) -> Option<Device> {
     (name(&device).as_deref() == Some(text)).then_some(device)
 }
 
+/// Whether a link is a device that we make.
+#[must_use]
+pub fn is_ours(link: &Link) -> bool {
+    recognise(link).is_some()
+}
+
 /// Which of our devices a link is, whatever another program has changed of it.
 pub(crate) fn recognise(link: &Link) -> Option<Device> {
     let device = named(&link.name)?;

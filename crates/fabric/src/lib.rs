@@ -29,7 +29,7 @@ mod notice;
 mod observe;
 
 pub use apply::{Applied, Fabric, Options};
-pub use device::name as device_name;
+pub use device::{is_ours, name as device_name};
 pub use error::{ApplyError, EntryError};
 pub use forwarding::{ForwardError, Written, forward};
 

@@ -129,7 +129,7 @@ impl Labs {
     pub(crate) fn salvage(&self, name: &LabName) -> Lab {
         let mut lab = self.blank(name);
         let nodes = std::fs::read_dir(lab.nodes_dir()).into_iter().flatten().flatten();
-        let node = |name: String| Node { name, addresses: Vec::new(), pod_cidrs: Vec::new() };
+        let node = |name: String| Node { name, zone: String::new(), addresses: Vec::new(), pod_cidrs: Vec::new() };
         lab.nodes = nodes.map(|e| node(e.file_name().to_string_lossy().into_owned())).collect();
         lab.phase = Phase::GoingDown;
         lab

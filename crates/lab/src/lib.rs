@@ -7,7 +7,7 @@
 //!
 //!   namespace of the wires        namespace of a node             namespace of a pod
 //!     bridge w1  <---- veth ---->   eth0 (parent)
-//!                                   lab0 (default network)  <-veth->  eth0
+//!                                   netloom0 (default network) <-veth-> eth0
 //! ```
 //!
 //! Everything is inside the lab's own namespaces: the machine's links, rules and settings are not touched, several labs
@@ -27,6 +27,7 @@ mod state;
 mod status;
 mod store;
 pub mod topology;
+mod underlay;
 mod up;
 mod wire;
 
@@ -34,7 +35,7 @@ pub use down::{DownError, Downed, Leftover, down};
 pub use error::StateError;
 pub use labs::{LabName, Labs};
 pub use observe::observe;
-pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef};
+pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef, PortMapping};
 pub use status::{Health, PodStatus, status};
 pub use store::store;
 pub use up::{DefaultNetwork, Event, Outcome, PlannedPod, Setup, UpError, dry_run, up};

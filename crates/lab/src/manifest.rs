@@ -137,6 +137,8 @@ pub struct NodeManifest {
     pub name: String,
     /// `spec.podCIDRs`, or `spec.podCIDR`: at most one of each family, none shared with another node.
     pub pod_cidrs: Vec<IpNet>,
+    /// The label `topology.kubernetes.io/zone`; empty without.
+    pub zone: String,
     /// The addresses of type `InternalIP` in `status.addresses`.
     pub addresses: Vec<IpAddr>,
     /// `metadata.annotations`.

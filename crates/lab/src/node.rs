@@ -9,57 +9,73 @@ use linux::link::{self, Change};
 use linux::{AddrFlags, Batch, Inside, Netlink, Netns, Route, Sysctl, addr, route};
 
 use crate::manifest::{NodeManifest, PodManifest};
-use crate::state::{Lab, Node};
+use crate::state::{Lab, Node, Pod};
+use crate::underlay;
 use crate::wire::{self, FIRST_PARENT};
 
 /// What a node is called when no manifest names one.
 const ONLY_NODE: &str = "node-1";
 
-/// The nodes of a lab: those of the manifests, else those that pods are said to be on, else one.
-pub(crate) fn all(manifests: &[NodeManifest], pods: &[PodManifest]) -> Vec<Node> {
-    if manifests.is_empty() {
-        let mut names: Vec<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.is_empty() {
-            names.push(ONLY_NODE);
-        }
-        let one = |(number, name): (usize, &&str)| Node {
-            name: (*name).to_owned(),
-            addresses: addresses(number, &[]),
-            pod_cidrs: pod_cidrs(number, &[]),
-        };
-        return names.iter().enumerate().map(one).collect();
+/// What the nodes of a lab are called: as the manifests say, else as pods say where they are, else there is one.
+pub(crate) fn names(manifests: &[NodeManifest], pods: &[PodManifest]) -> Vec<String> {
+    if !manifests.is_empty() {
+        return manifests.iter().map(|manifest| manifest.name.clone()).collect();
     }
-    let one = |(number, m): (usize, &NodeManifest)| Node {
-        name: m.name.clone(),
-        addresses: addresses(number, &m.addresses),
-        pod_cidrs: pod_cidrs(number, &m.pod_cidrs),
-    };
-    manifests.iter().enumerate().map(one).collect()
+    let mut names: Vec<String> = pods.iter().filter_map(|pod| pod.node.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() { vec![ONLY_NODE.to_owned()] } else { names }
 }
 
-/// 172.30.0.0/16 and fd00:172:30::/64, counted from 1, where the manifest gives no address of a family.
-fn addresses(number: usize, given: &[IpAddr]) -> Vec<IpNet> {
+/// The nodes of these names, in this order, with addresses, and with ranges that have room for their pods.
+pub(crate) fn all(names: &[String], zones: &[String], manifests: &[NodeManifest], pods: &[Pod]) -> Vec<Node> {
+    let most = names.iter().map(|name| pods.iter().filter(|pod| pod.node == *name).count()).max().unwrap_or(0);
+    let one = |(number, name): (usize, &String)| {
+        let manifest = manifests.iter().find(|manifest| manifest.name == *name);
+        let (addresses, pod_cidrs) = manifest.map_or((&[][..], &[][..]), |manifest| (&manifest.addresses, &manifest.pod_cidrs));
+        let of_ranges = |is_v4: bool| pod_cidrs.is_empty() || pod_cidrs.iter().any(|range| range.addr().is_ipv4() == is_v4);
+        let zone = manifest.map(|manifest| manifest.zone.clone()).unwrap_or_default();
+        let place = zones.iter().position(|other| *other == zone).unwrap_or(0);
+        // Who says both means both: packets of one family may go in a tunnel of the other.
+        let is_said = !addresses.is_empty() && !pod_cidrs.is_empty();
+        Node {
+            name: name.clone(),
+            zone,
+            addresses: self::addresses((place, number), addresses, |is_v4| !is_said && of_ranges(is_v4)),
+            pod_cidrs: if pod_cidrs.is_empty() { ranges(number, most) } else { pod_cidrs.to_vec() },
+        }
+    };
+    names.iter().enumerate().map(one).collect()
+}
+
+/// The first of each family that is given; where none is given and one is `needed`, of 172.30.0.0/16 or fd00:172:30::/64, counted from 1. In
+/// the second zone of 172.29.0.0/16 or fd00:172:29::/64, and so on.
+fn addresses((zone, number): (usize, usize), given: &[IpAddr], needed: impl Fn(bool) -> bool) -> Vec<IpNet> {
     let n = u16::try_from(number + 1).unwrap_or(u16::MAX);
     let [high, low] = n.to_be_bytes();
-    let v4 = given.iter().find(|a| a.is_ipv4()).copied().unwrap_or(Ipv4Addr::new(172, 30, high, low).into());
-    let v6 = given.iter().find(|a| a.is_ipv6()).copied().unwrap_or(Ipv6Addr::new(0xfd00, 0x172, 0x30, 0, 0, 0, 0, n).into());
-    [IpNet::new(v4, 16), IpNet::new(v6, 64)].into_iter().flatten().collect()
+    let subnet = 30u8.saturating_sub(u8::try_from(zone).unwrap_or(u8::MAX));
+    let v4 = Ipv4Addr::new(172, subnet, high, low).into();
+    // Read as in the address of the other family.
+    let alike = u16::from(subnet / 10) << 4 | u16::from(subnet % 10);
+    let v6 = Ipv6Addr::new(0xfd00, 0x172, alike, 0, 0, 0, 0, n).into();
+    let of = |is_v4: bool, own: IpAddr| given.iter().find(|a| a.is_ipv4() == is_v4).copied().or_else(|| needed(is_v4).then_some(own));
+    let with_length = |(address, length): (Option<IpAddr>, u8)| IpNet::new(address?, length).ok();
+    [(of(true, v4), 16), (of(false, v6), 64)].into_iter().filter_map(with_length).collect()
 }
 
-/// 10.244.N.0/24 and fd00:10:244:N::/64, counted from 0, where the manifest gives no network of a family.
-fn pod_cidrs(number: usize, given: &[IpNet]) -> Vec<IpNet> {
+/// 10.244.N.0/24 and fd00:10:244:N::/64, counted from 0. The IPv4 range is as much larger as the node with the `most` pods needs it.
+fn ranges(number: usize, most: usize) -> Vec<IpNet> {
     let n = u16::try_from(number).unwrap_or(u16::MAX);
-    let [high, low] = n.to_be_bytes();
-    let v4 = Ipv4Net::new(Ipv4Addr::new(10, 244u8.saturating_add(high), low, 0), 24).map(IpNet::V4).ok();
+    // The network's own address, the gateway and the broadcast address are no pod's.
+    let bits = u32::try_from(most + 3).unwrap_or(u32::MAX).checked_next_power_of_two().map_or(16, u32::trailing_zeros).clamp(8, 16);
+    let first = u32::from(Ipv4Addr::new(10, 244, 0, 0)).saturating_add(u32::from(n) << bits);
+    let v4 = Ipv4Net::new(Ipv4Addr::from(first), u8::try_from(32 - bits).unwrap_or(16)).map(IpNet::V4).ok();
     let v6 = Ipv6Net::new(Ipv6Addr::new(0xfd00, 0x10, 0x244, n, 0, 0, 0, 0), 64).map(IpNet::V6).ok();
-    let of = |is_v4: bool, own: Option<IpNet>| given.iter().find(|n| n.addr().is_ipv4() == is_v4).copied().or(own);
-    [of(true, v4), of(false, v6)].into_iter().flatten().collect()
+    [v4, v6].into_iter().flatten().collect()
 }
 
-/// Builds a node's namespace: parents, addresses, forwarding, and routes to the pods of the other nodes. A parent that
-/// the kernel refuses goes to `refused`, unless the nodes need it for themselves.
+/// Builds a node's namespace: parents, addresses, forwarding. A parent that the kernel refuses goes to `refused`, unless the nodes need it
+/// for themselves.
 pub(crate) fn build(
     lab: &Lab,
     number: usize,
@@ -70,9 +86,10 @@ pub(crate) fn build(
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("build node {}: {e}", node.name));
     let netns = lab.journal().create(&lab.node_netns(&node.name)).map_err(|e| failed(&e))?;
     netns.enter(settings).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
-    for (wire, parent) in lab.wires.iter().enumerate() {
+    for (at, parent) in lab.wires.iter().enumerate() {
         let name = IfName::parse(parent)?;
-        match wire::join(wires, wire + 1, &netns, number + 1, &name) {
+        let wire = if parent == FIRST_PARENT { underlay::wire(lab, node) } else { at + 1 };
+        match wire::join(wires, wire, &netns, number + 1, &name) {
             Err(e) if parent == FIRST_PARENT => return Err(e),
             Err(e) => drop(refused.entry(parent.clone()).or_insert_with(|| {
                 CniError::invalid("master", format!("the lab's nodes cannot have the parent {parent:?}; name another: {e}"))
@@ -80,16 +97,16 @@ pub(crate) fn build(
             Ok(()) => {}
         }
     }
-    let others: Vec<Node> = lab.nodes.iter().filter(|n| n.name != node.name).cloned().collect();
-    netns.enter(|inside| configure(inside, node, &lab.wires, &others)).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+    let routers: Vec<IpNet> = underlay::router(lab, &node.zone);
+    netns.enter(|inside| configure(inside, node, &lab.wires, &routers)).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
     Ok(netns)
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A node forwards, and its interfaces are usable at once: no address of a lab is given twice, and a link-local address
 /// that still waits for duplicate address detection would answer nobody for a second.
-fn settings(inside: &Inside) -> Result<(), Failure> {
+pub(crate) fn settings(inside: &Inside) -> Result<(), Failure> {
     let ipv6 = ["net", "ipv6", "conf", "default", "accept_dad"];
     for (key, value) in
         [(&["net", "ipv4", "ip_forward"][..], "1"), (&["net", "ipv6", "conf", "all", "forwarding"][..], "1"), (&ipv6[..], "0")]
@@ -102,7 +119,7 @@ fn settings(inside: &Inside) -> Result<(), Failure> {
     Ok(())
 }
 
-fn configure(inside: &Inside, node: &Node, parents: &[String], others: &[Node]) -> Result<(), Failure> {
+fn configure(inside: &Inside, node: &Node, parents: &[String], routers: &[IpNet]) -> Result<(), Failure> {
     let mut netlink = Netlink::open(inside)?;
     let up = |index| link::set(index, &Change { up: Some(true), ..Change::default() });
     let mut batch = Batch::new();
@@ -115,18 +132,16 @@ fn configure(inside: &Inside, node: &Node, parents: &[String], others: &[Node]) 
         }
         batch.push(up(link.index));
     }
-    for other in others {
-        for pods in &other.pod_cidrs {
-            let via = other.addresses.iter().find(|a| a.addr().is_ipv4() == pods.addr().is_ipv4());
-            batch.push(route::add(&Route { gateway: via.map(IpNet::addr), ..Route::to(*pods) }));
-        }
+    for router in routers.iter().filter(|router| node.addresses.iter().any(|own| own.trunc() == router.trunc())) {
+        let all = if router.addr().is_ipv4() { Ipv4Net::default().into() } else { IpNet::from(Ipv6Net::default()) };
+        batch.push(route::add(&Route { gateway: Some(router.addr()), ..Route::to(all) }));
     }
     netlink.send(batch)?;
     Ok(())
 }
 
 /// A pod's namespace, as a runtime makes it: only `lo` is up.
-pub(crate) fn pod_namespace(lab: &Lab, pod: &crate::state::Pod) -> Result<(), CniError> {
+pub(crate) fn pod_namespace(lab: &Lab, pod: &Pod) -> Result<(), CniError> {
     let failed =
         |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("create the network namespace of pod {}: {e}", pod.full_name()));
     let netns = lab.journal().create(&lab.pod_netns(pod)).map_err(|e| failed(&e))?;
@@ -136,4 +151,54 @@ pub(crate) fn pod_namespace(lab: &Lab, pod: &crate::state::Pod) -> Result<(), Cn
         Ok(())
     };
     netns.enter(lo).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The only node, as its manifest says, with so many pods: its addresses, and its pods' ranges.
+    fn node(addresses: &[&str], pod_cidrs: &[&str], pods: usize) -> (Vec<String>, Vec<String>) {
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDRs": pod_cidrs},
+            "status": {"addresses": addresses.iter().map(|a| serde_json::json!({"type": "InternalIP", "address": a})).collect::<Vec<_>>()},
+        });
+        let manifests = crate::manifest::load(&["-".into()], &mut text.to_string().as_bytes()).unwrap();
+        let pod = |n: usize| Pod {
+            namespace: "default".to_owned(),
+            name: n.to_string(),
+            node: "n".to_owned(),
+            networks: None,
+            default_network: None,
+            failure: None,
+        };
+        let pods: Vec<Pod> = (0..pods).map(pod).collect();
+        let node = all(&["n".to_owned()], &[], &manifests.nodes, &pods).pop().unwrap();
+        let text = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect();
+        (text(&node.addresses), text(&node.pod_cidrs))
+    }
+
+    #[test]
+    fn a_node_has_the_families_that_its_manifest_says() {
+        let (v4, v6) = ("172.30.0.1/16", "fd00:172:30::1/64");
+        let (range4, range6) = ("10.244.0.0/24", "fd00:10:244::/64");
+        let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
+        for (addresses, ranges, has_addresses, has_ranges) in [
+            (&[][..], &[][..], &[v4, v6][..], &[range4, range6][..]),
+            (&["10.9.9.9"], &[], &["10.9.9.9/16", v6], &[range4, range6]),
+            (&[], &["fd01::/64"], &[v6], &["fd01::/64"]),
+            (&["10.9.9.9"], &["fd01::/64"], &["10.9.9.9/16"], &["fd01::/64"]),
+            (&["fd09::9"], &["10.1.0.0/24", "fd01::/64"], &["fd09::9/64"], &["10.1.0.0/24", "fd01::/64"]),
+        ] {
+            assert_eq!(node(addresses, ranges, 1), (texts(has_addresses), texts(has_ranges)), "{addresses:?} {ranges:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_has_room_for_the_nodes_pods() {
+        for (pods, range) in [(253, "10.244.0.0/24"), (254, "10.244.0.0/23"), (509, "10.244.0.0/23"), (510, "10.244.0.0/22")] {
+            assert_eq!(node(&[], &[], pods).1[0], range, "{pods} pods");
+        }
+        assert_eq!(ranges(3, 300)[0].to_string(), "10.244.6.0/23");
+    }
 }

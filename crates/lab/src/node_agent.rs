@@ -8,23 +8,26 @@
 //!
 //! What it keeps on disk is what `down` and `status` read; nothing of it goes on when `up` has ended.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent::settings::{EventsTold, Install, NetworkSource, Teardown};
-use agent::{Embedded, Settings};
+use agent::{Embedded, Provide, Settings};
 use attach::{Admission, Allow, Policy, Protection, Rule};
-use cni::{CniError, Code, ContainerId, NetworkList};
+use cni::{CniError, Code, ContainerId};
 use daemon::log::Level;
 use objects::Store;
-use plugin::{Environment, Exec, ExecError, Here, Host, Output};
+use plugin::{Dirs, Environment, Exec, ExecError, Here, Host, Output};
 use serde_json::Value;
 use wire::Call;
 
+use crate::labs::make_dir;
 use crate::manifest::SYSTEM_NAMESPACE;
 use crate::state::{Lab, Pod};
+use crate::up::DefaultNetwork;
 
 /// How long an agent may take to know the manifests, and at its end to have told everything.
 const MOMENT: Duration = Duration::from_secs(5);
@@ -33,7 +36,6 @@ const MOMENT: Duration = Duration::from_secs(5);
 pub(crate) struct NodeAgent {
     agent: Embedded,
     path: String,
-    config: Vec<u8>,
 }
 
 /// External plugins get this process's environment, as they do from a runtime.
@@ -42,25 +44,28 @@ struct WithEnvironment(Environment);
 // === impl NodeAgent ===
 
 impl NodeAgent {
-    /// Starts the agent of a node. `default`: the network that its pods get first.
-    pub(crate) fn start(
-        lab: &Lab,
-        node: &str,
-        store: &Store,
-        default: Option<NetworkList>,
-        conf_dirs: &[PathBuf],
-    ) -> Result<Self, CniError> {
+    /// Starts the agent of a node.
+    pub(crate) fn start(lab: &Lab, node: &str, store: &Store, default: &DefaultNetwork, conf_dirs: &[PathBuf]) -> Result<Self, CniError> {
         let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("start the agent of node {node}: {e}"));
+        make_dir(&lab.node_dir(node)).map_err(|e| failed(&e))?;
         let path = std::env::join_paths(&lab.cni_path).map_err(|e| failed(&e))?;
         let settings = settings(lab, node, default, conf_dirs).map_err(|e| failed(&e))?;
         let agent = Embedded::start(settings, || store.client().into()).map_err(|e| failed(&e))?;
         agent.synced(MOMENT);
-        let config = serde_json::json!({"cniVersion": cni::Version::LATEST.as_str(), "name": "netloom", "type": "netloom"});
-        Ok(NodeAgent { agent, path: path.to_string_lossy().into_owned(), config: config.to_string().into_bytes() })
+        Ok(NodeAgent { agent, path: path.to_string_lossy().into_owned() })
+    }
+
+    /// Makes the node's part of the cluster's network, from inside the node. What is wrong with it.
+    pub(crate) fn provide(&self, dirs: Dirs) -> BTreeSet<String> {
+        self.agent.provide(dirs, MOMENT)
     }
 
     /// Attaches a pod, as its runtime asks for it.
     pub(crate) fn add(&self, lab: &Lab, pod: &Pod, id: &ContainerId, host: &mut Host) -> Result<(), CniError> {
+        let mut config = serde_json::json!({"cniVersion": cni::Version::LATEST.as_str(), "name": "netloom", "type": "netloom"});
+        if let (Some(sent), Value::Object(keys)) = (pod.runtime_config(), &mut config) {
+            keys.insert("runtimeConfig".to_owned(), sent);
+        }
         let call = Call {
             protocol: wire::PROTOCOL,
             program: "netloom".to_owned(),
@@ -71,7 +76,7 @@ impl NodeAgent {
             args: pod.args(id).to_string(),
             path: self.path.clone(),
             netns_override: false,
-            config: self.config.clone(),
+            config: config.to_string().into_bytes(),
             ..Call::default()
         };
         let answer = self.agent.call(&call, host, Arc::new(WithEnvironment(std::env::vars_os().collect())));
@@ -95,17 +100,22 @@ pub(crate) fn admission() -> Admission {
     Admission { policy: Policy { rules: vec![rule] }, ..Admission::default() }
 }
 
-fn settings(
-    lab: &Lab,
-    node: &str,
-    default: Option<NetworkList>,
-    conf_dirs: &[PathBuf],
-) -> Result<Settings, agent::settings::SettingsError> {
+fn settings(lab: &Lab, node: &str, default: &DefaultNetwork, conf_dirs: &[PathBuf]) -> Result<Settings, agent::settings::SettingsError> {
     let dir = lab.node_dir(node);
     let (last, first) = conf_dirs.split_last().map_or((PathBuf::new(), &[][..]), |(last, first)| (last.clone(), first));
     let mut settings = Settings::parse(b"")?;
     settings.node_name = node.to_owned();
-    settings.default_network = default.map_or(NetworkSource::Nowhere, |list| NetworkSource::Inline(Arc::new(list)));
+    settings.default_network = match default {
+        DefaultNetwork::None => NetworkSource::Nowhere,
+        DefaultNetwork::Cluster(_) => NetworkSource::Provided,
+        DefaultNetwork::Given(list) => NetworkSource::Inline(Arc::new((**list).clone())),
+    };
+    settings.provide = match default {
+        DefaultNetwork::Cluster(mode) => Some(Provide::new(*mode)),
+        DefaultNetwork::None | DefaultNetwork::Given(_) => None,
+    };
+    // What is not there by now does not come any more.
+    settings.add_wait = Duration::ZERO;
     settings.multus_namespace = SYSTEM_NAMESPACE.to_owned();
     settings.more_conf_dirs = first.to_vec();
     settings.kubelet = false;

@@ -8,7 +8,12 @@ use ipnet::IpNet;
 use linux::{Inside, Link, Netlink, Netns};
 
 use crate::state::{Lab, Node, Pod};
-use crate::topology::{self, LinkKind, PodState, Topology, Wire, WireEnd};
+use crate::topology::{self, LinkKind, PodState, Topology, Wire, WireEnd, WireKind};
+use crate::underlay;
+use crate::wire::FIRST_PARENT;
+
+/// What the router between zones is called.
+const ROUTER: &str = "router";
 
 /// What a namespace shows: its links, and their addresses by index.
 struct Seen {
@@ -22,15 +27,59 @@ struct Seen {
 /// If a namespace cannot be entered or read.
 pub fn observe(lab: &Lab) -> Result<Topology, CniError> {
     let mut topology = Topology { lab: lab.name.to_string(), ..Topology::default() };
-    for name in &lab.wires {
-        let connects = lab.nodes.iter().map(|n| WireEnd { node: n.name.clone(), link: name.clone() }).collect();
-        topology.wires.push(Wire { name: name.clone(), connects });
-    }
     for node in &lab.nodes {
         topology.nodes.push(node_of(lab, node)?);
     }
+    topology.wires = wires(lab, &topology.nodes);
+    topology.nodes.extend(router(lab));
     topology.sort();
     Ok(topology)
+}
+
+/// What the nodes' links are plugged into: wires first, then tunnels.
+fn wires(lab: &Lab, nodes: &[topology::Node]) -> Vec<Wire> {
+    let mut wires: Vec<Wire> = Vec::new();
+    for (node, link) in nodes.iter().flat_map(|node| node.links.iter().map(move |link| (node, link))) {
+        let Some(name) = &link.wire else { continue };
+        let end = WireEnd { node: node.name.clone(), link: link.name.clone() };
+        match wires.iter_mut().find(|wire| wire.name == *name) {
+            Some(wire) => wire.connects.push(end),
+            None => {
+                let kind = if matches!(link.kind, LinkKind::Virtual(_)) { WireKind::Tunnel } else { WireKind::Wire };
+                wires.push(Wire { name: name.clone(), kind, connects: vec![end] });
+            }
+        }
+    }
+    for zone in lab.zones.iter().filter(|_| lab.zones.len() > 1) {
+        let end = WireEnd { node: ROUTER.to_owned(), link: zone_of_router(zone) };
+        wires.iter_mut().filter(|wire| wire.name == underlay::drawn(lab, zone)).for_each(|wire| wire.connects.push(end.clone()));
+    }
+    wires
+}
+
+/// The router between zones, drawn as a node without pods.
+fn router(lab: &Lab) -> Option<topology::Node> {
+    let link = |zone: &String| topology::Link {
+        name: zone_of_router(zone),
+        kind: LinkKind::Parent,
+        addresses: underlay::router(lab, zone),
+        up: true,
+        attached_to: None,
+        wire: Some(underlay::drawn(lab, zone)),
+    };
+    let links = lab.zones.iter().map(link).collect();
+    (lab.zones.len() > 1).then(|| topology::Node { name: ROUTER.to_owned(), links, pods: Vec::new() })
+}
+
+fn zone_of_router(zone: &str) -> String {
+    if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
+}
+
+/// The name of the tunnel that a link is an end of: nodes whose devices have the same one are joined.
+fn tunnel(link: &Link) -> Option<String> {
+    let vxlan = link.vxlan.filter(|_| fabric::is_ours(link))?;
+    let over = if vxlan.local.is_some_and(|local| local.is_ipv6()) { " over IPv6" } else { "" };
+    Some(format!("vxlan {}{over}", vxlan.vni))
 }
 
 fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
@@ -43,14 +92,17 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     let used = |name: &str| interfaces().any(|i| i.attached_to.as_deref() == Some(name));
     let is_end = |name: &str| interfaces().any(|i| i.via.as_deref() == Some(name));
     for link in seen.links.iter().filter(|l| !l.flags.loopback()) {
-        let wire = lab.wires.iter().find(|w| **w == link.name).cloned();
+        let wire = match lab.wires.iter().find(|wire| **wire == link.name) {
+            Some(first) if first == FIRST_PARENT => Some(underlay::drawn(lab, &node.zone)),
+            other => other.cloned().or_else(|| tunnel(link)),
+        };
         if wire.is_none() && !used(&link.name) && !link.is("bridge") {
             continue;
         }
         let kind = match (link.kind.as_deref(), &wire) {
             (Some("bridge"), _) => LinkKind::Bridge,
             (Some("veth"), None) if is_end(&link.name) => LinkKind::Virtual("veth".to_owned()),
-            (_, Some(_)) | (None | Some("veth"), _) => LinkKind::Parent,
+            (None | Some("veth"), _) => LinkKind::Parent,
             (Some(other), _) => LinkKind::Virtual(other.to_owned()),
         };
         let attached_to = link.master.and_then(|m| seen.by_index(m)).map(|l| l.name.clone());

@@ -30,6 +30,9 @@ pub struct Lab {
     pub phase: Phase,
     /// The wires that join the nodes' parents, by the parents' name; numbered from 1 where they are.
     pub wires: Vec<String>,
+    /// The zones of the nodes, each with a link of its own. One where the nodes are all on one link.
+    #[serde(default)]
+    pub zones: Vec<String>,
     /// Where plugins that are not built in are looked for, also when the pods are detached.
     pub cni_path: Vec<PathBuf>,
     /// Where it is kept.
@@ -55,9 +58,12 @@ pub enum Phase {
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// Its addresses on the first wire, with prefix lengths.
+    /// Its zone; empty if it has none.
+    #[serde(default)]
+    pub zone: String,
+    /// Its addresses on its zone's link, with prefix lengths.
     pub addresses: Vec<ipnet::IpNet>,
-    /// The addresses of its pods on the lab's own default network.
+    /// The ranges that its pods get addresses of on the default network.
     pub pod_cidrs: Vec<ipnet::IpNet>,
 }
 
@@ -74,8 +80,26 @@ pub struct Pod {
     pub networks: Option<String>,
     /// The annotation `v1.multus-cni.io/default-network`.
     pub default_network: Option<String>,
+    /// The ports that it publishes on its node, as a runtime says them to its networks (`portMappings`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port_mappings: Vec<PortMapping>,
     /// Why it could not be attached; `None` if it was.
     pub failure: Option<String>,
+}
+
+/// A port of a pod that is published on its node, as containerd writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortMapping {
+    /// The node's port.
+    pub host_port: u16,
+    /// The pod's port.
+    pub container_port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub protocol: String,
+    /// The node's address; each one, if there is none.
+    #[serde(rename = "hostIP", default, skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<std::net::IpAddr>,
 }
 
 /// `[NAMESPACE/]POD`, as a person names a pod.
@@ -92,7 +116,7 @@ pub struct PodRef {
 impl Lab {
     pub(crate) fn blank(name: LabName, dir: PathBuf, netns: PathBuf) -> Self {
         let phase = Phase::Building;
-        Lab { name, nodes: Vec::new(), pods: Vec::new(), phase, wires: Vec::new(), cni_path: Vec::new(), dir, netns }
+        Lab { name, nodes: Vec::new(), pods: Vec::new(), phase, wires: Vec::new(), zones: Vec::new(), cni_path: Vec::new(), dir, netns }
     }
 
     /// The same lab at another one's place.
@@ -279,6 +303,11 @@ impl Pod {
             sticky: false,
             migrates: false,
         }
+    }
+
+    /// `runtimeConfig`, as a Kubernetes runtime sends it; `None` if there is nothing to say.
+    pub(crate) fn runtime_config(&self) -> Option<serde_json::Value> {
+        (!self.port_mappings.is_empty()).then(|| serde_json::json!({"portMappings": self.port_mappings}))
     }
 
     /// `CNI_ARGS`, as a Kubernetes runtime sends them.

@@ -4,15 +4,25 @@ use objects::{PutError, Store};
 use serde_json::{Value, json};
 
 use crate::manifest::{ContainerPort, DefinitionManifest, Manifests, NodeManifest, PodManifest};
+use crate::state::Node;
 
 /// A store that holds what the manifests hold. `node` says where a pod is that names no node.
 ///
 /// # Errors
 /// [`PutError`] if the store refuses an object that the manifests' rules let pass.
 pub fn store(manifests: &Manifests, node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
+    filled(manifests, manifests.nodes.iter().map(of_node), node)
+}
+
+/// The same with the nodes of a lab, each with the addresses and the ranges that it got.
+pub(crate) fn with_nodes(manifests: &Manifests, nodes: &[Node], node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
+    filled(manifests, nodes.iter().map(|node| of_lab(node, manifests)), node)
+}
+
+fn filled(manifests: &Manifests, nodes: impl Iterator<Item = Value>, node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
     let store = Store::new();
     store.install_network_attachment_definitions();
-    for object in manifests.nodes.iter().map(of_node).chain(manifests.definitions.iter().map(of_definition)) {
+    for object in nodes.chain(manifests.definitions.iter().map(of_definition)) {
         store.put(&object)?;
     }
     for pod in &manifests.pods {
@@ -27,6 +37,17 @@ fn of_node(node: &NodeManifest) -> Value {
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": node.name, "annotations": node.annotations},
         "spec": {"podCIDRs": node.pod_cidrs},
+        "status": {"addresses": addresses},
+    })
+}
+
+fn of_lab(node: &Node, manifests: &Manifests) -> Value {
+    let annotations = manifests.nodes.iter().find(|manifest| manifest.name == node.name).map(|manifest| &manifest.annotations);
+    let addresses: Vec<Value> = node.addresses.iter().map(|address| json!({"type": "InternalIP", "address": address.addr()})).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node.name, "annotations": annotations},
+        "spec": {"podCIDR": node.pod_cidrs.first(), "podCIDRs": node.pod_cidrs},
         "status": {"addresses": addresses},
     })
 }

@@ -130,13 +130,26 @@ pub struct Interface {
     pub via: Option<String>,
 }
 
-/// A piece of the lab's physical network: a segment that joins parents of nodes.
+/// What joins links of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Wire {
     /// Its name.
     pub name: String,
+    /// What it is.
+    pub kind: WireKind,
     /// What is plugged into it.
     pub connects: Vec<WireEnd>,
+}
+
+/// What a [`Wire`] is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireKind {
+    /// A piece of the lab's physical network: a segment that joins parents.
+    #[default]
+    Wire,
+    /// A tunnel: its packets travel on a wire, in packets of the nodes.
+    Tunnel,
 }
 
 /// One plug of a [`Wire`].
@@ -171,6 +184,19 @@ impl Topology {
     /// All pods, node by node.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.nodes.iter().flat_map(|node| &node.pods)
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    /// What a drawing calls it: `wire eth0`, `tunnel vxlan 4096`.
+    pub fn title(&self) -> String {
+        let kind = match self.kind {
+            WireKind::Wire => "wire",
+            WireKind::Tunnel => "tunnel",
+        };
+        format!("{kind} {}", self.name)
     }
 }
 

@@ -1,10 +1,11 @@
 //! `lab up`: from manifests to attached namespaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use attach::{Asked, Attacher, Given, Plan, Refusal};
+use between::Mode;
 use chain::Chain;
 use cni::{CniError, IfName, NetworkList};
 use npwg::Definition;
@@ -14,11 +15,12 @@ use plugins::BUILTINS;
 
 use crate::error::StateError;
 use crate::labs::{LabName, Labs};
-use crate::manifest::Manifests;
-use crate::network::{self, LabNetworks};
+use crate::manifest::{ContainerPort, Manifests};
+use crate::network::LabNetworks;
 use crate::node;
 use crate::node_agent::{self, NodeAgent};
-use crate::state::{Lab, Node, Phase, Pod};
+use crate::state::{Lab, Node, Phase, Pod, PortMapping};
+use crate::underlay;
 use crate::wire;
 
 /// What a lab is built from, besides its manifests.
@@ -35,8 +37,8 @@ pub struct Setup {
 /// The network that pods get first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DefaultNetwork {
-    /// The lab's own: a bridge on each node, with addresses of both families.
-    Own,
+    /// The cluster's own, which each node's agent provides: how packets get from node to node.
+    Cluster(Mode),
     /// None: pods have only what they select.
     None,
     /// This one, on every node.
@@ -54,6 +56,8 @@ pub enum Event<'a> {
         /// How many pods follow.
         pods: usize,
     },
+    /// Something keeps packets from a node, or from a range.
+    Problem(&'a str),
     /// A pod has its attachments, or has not.
     Pod {
         /// Which one.
@@ -194,42 +198,55 @@ fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> R
 
 fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
     let mut lab = labs.blank(name);
-    lab.nodes = node::all(&manifests.nodes, &manifests.pods);
+    let names = node::names(&manifests.nodes, &manifests.pods);
+    lab.pods = pods(manifests, &names);
+    lab.zones = underlay::zones(&manifests.nodes);
+    lab.nodes = node::all(&names, &lab.zones, &manifests.nodes, &lab.pods);
+    underlay::check(&lab).map_err(UpError::Build)?;
     lab.cni_path = setup.cni_path.clone();
     let definitions: BTreeMap<String, Definition> =
         manifests.definitions.iter().map(|d| (d.definition.reference().to_string(), d.definition.clone())).collect();
-    lab.pods = pods(manifests, &lab.nodes);
     let mut plans = Vec::with_capacity(lab.pods.len());
     let first = IfName::parse("eth0").map_err(|e| UpError::Build(e.into()))?;
     let admission = node_agent::admission();
     for pod in &lab.pods {
         let networks = networks(lab.node(&pod.node), &definitions, setup).map_err(UpError::Build)?;
         // No kubelet gave the pods of a lab any device.
-        plans.push(attach::plan(&Asked { admission: &admission, ..Asked::new(&pod.view(), &first, BUILTINS) }, &networks));
+        let sent = pod.runtime_config().and_then(|sent| json::parse(sent.to_string().as_bytes()).ok());
+        let view = pod.view();
+        let asked = Asked {
+            admission: &admission,
+            runtime_config: sent.as_ref().and_then(json::Value::as_object),
+            ..Asked::new(&view, &first, BUILTINS)
+        };
+        plans.push(attach::plan(&asked, &networks));
     }
     wire::refuse(&mut plans, wire::clash);
     lab.wires = wire::names(&plans);
     let place: BTreeMap<String, String> = lab.pods.iter().map(|pod| (pod.full_name(), pod.node.clone())).collect();
-    let store = crate::store(manifests, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());
+    let store = crate::store::with_nodes(manifests, &lab.nodes, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());
     let store = store.map_err(|e| UpError::Build(CniError::new(cni::Code::INVALID_CONFIG, e.to_string())))?;
     Ok(Design { lab, plans, store })
 }
 
 /// Pods without a node go to the nodes in turn.
-fn pods(manifests: &Manifests, nodes: &[Node]) -> Vec<Pod> {
+fn pods(manifests: &Manifests, nodes: &[String]) -> Vec<Pod> {
     let mut turn = nodes.iter().cycle();
     let one = |m: &crate::manifest::PodManifest| Pod {
         namespace: m.namespace.clone(),
         name: m.name.clone(),
-        node: match m.node.as_ref().filter(|n| nodes.iter().any(|node| node.name == **n)) {
-            Some(node) => node.clone(),
-            None => turn.next().map(|n| n.name.clone()).unwrap_or_default(),
-        },
+        node: m.node.as_ref().filter(|node| nodes.contains(node)).or_else(|| turn.next()).cloned().unwrap_or_default(),
         networks: m.networks.as_ref().map(|a| a.text.clone()),
         default_network: m.default_network.as_ref().map(|a| a.text.clone()),
+        port_mappings: m.ports.iter().filter_map(port_mapping).collect(),
         failure: None,
     };
     manifests.pods.iter().map(one).collect()
+}
+
+fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {
+    let protocol = port.protocol.to_string();
+    Some(PortMapping { host_port: port.host_port?, container_port: port.container_port, protocol, host_ip: port.host_ip })
 }
 
 fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definition>, setup: &'a Setup) -> Result<LabNetworks<'a>, CniError> {
@@ -237,10 +254,11 @@ fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definitio
     Ok(LabNetworks { default, definitions, conf_dirs: &setup.conf_dirs })
 }
 
+/// What the agent of the node will take.
 fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkList>, CniError> {
     Ok(match (&setup.default_network, node) {
         (DefaultNetwork::None, _) | (_, None) => None,
-        (DefaultNetwork::Own, Some(node)) => Some(network::own_default(node)?),
+        (DefaultNetwork::Cluster(_), Some(node)) => Some(agent::provided_list(&node.pod_cidrs, None, false)?),
         (DefaultNetwork::Given(list), _) => Some((**list).clone()),
     })
 }
@@ -248,17 +266,28 @@ fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkL
 fn build(lab: &mut Lab, plans: &mut Plans, store: &Store, setup: &Setup, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(), UpError> {
     let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(cni::Code::INTERNAL, e.to_string()));
     let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
-    wire::make(&wires, lab.wires.len()).map_err(UpError::Build)?;
+    wire::make(&wires, underlay::wires(lab)).map_err(UpError::Build)?;
+    underlay::join(lab, &wires).map_err(UpError::Build)?;
     let (mut nodes, mut refused) = (Vec::with_capacity(lab.nodes.len()), BTreeMap::new());
     for (number, node) in lab.nodes.iter().enumerate() {
         nodes.push((node.name.clone(), node::build(lab, number, node, &wires, &mut refused).map_err(UpError::Build)?));
     }
     lab.wires.retain(|name| !refused.contains_key(name));
     wire::refuse(plans, |list| wire::parents(list).iter().find_map(|parent| refused.get(parent).cloned()));
+    let mut problems = BTreeSet::new();
     for (name, netns) in nodes {
-        let default = default_network(lab.node(&name), setup).map_err(UpError::Build)?;
-        let agent = NodeAgent::start(lab, &name, store, default, &setup.conf_dirs).map_err(UpError::Build)?;
-        let failures = netns.enter(|_| attach_all(lab, &name, plans, &agent, tell)).map_err(|e| internal(&e))?;
+        let agent = NodeAgent::start(lab, &name, store, &setup.default_network, &setup.conf_dirs).map_err(UpError::Build)?;
+        let mut work = || {
+            for problem in agent.provide(lab.dirs(&name)) {
+                // Every node may see the same.
+                if !problems.contains(&problem) {
+                    tell(Event::Problem(&problem));
+                    problems.insert(problem);
+                }
+            }
+            attach_all(lab, &name, plans, &agent, tell)
+        };
+        let failures = netns.enter(|_| work()).map_err(|e| internal(&e))?;
         agent.end();
         for (at, failure) in failures {
             if let Some(pod) = lab.pods.get_mut(at) {

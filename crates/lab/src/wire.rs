@@ -15,6 +15,8 @@ use cni::{CniError, Code, IfName, NetworkList, PluginEntry};
 use linux::link::{self, Change, Kind, Peer};
 use linux::{Batch, LinkSpec, Netlink, Netns};
 
+use crate::node::{self, Failure};
+
 /// The parent that every node has, and on which the nodes reach each other.
 pub(crate) const FIRST_PARENT: &str = "eth0";
 
@@ -68,6 +70,8 @@ pub(crate) fn refuse(plans: &mut [Result<Plan, Vec<Refusal>>], why: impl Fn(&Net
 
 /// Makes the wires, numbered from 1, in their namespace.
 pub(crate) fn make(wires: &Netns, count: usize) -> Result<(), CniError> {
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("prepare the namespace of the wires: {e}"));
+    wires.enter(node::settings).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
     inside(wires, "build the lab's wires", |netlink| {
         for number in 1..=count {
             let spec = LinkSpec::new(numbered(format!("w{number}"))?, Kind::Bridge(link::Bridge::default()));
@@ -96,8 +100,6 @@ pub(crate) fn join(wires: &Netns, wire: usize, node: &Netns, number: usize, pare
 fn numbered(name: String) -> Result<IfName, cni::NameError> {
     IfName::parse(&name)
 }
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn inside(netns: &Netns, what: &str, work: impl FnOnce(&mut Netlink) -> Result<(), Failure> + Send) -> Result<(), CniError> {
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("{what}: {e}"));

@@ -171,7 +171,7 @@ fn a_parent_that_cannot_be_fails_its_own_pods_only() {
         assert_eq!(lab.health(name).0, "Ready", "{name}");
     }
     let address = lab.json(&["status", "good", "-o", "json"]);
-    lab.ok(&["exec", "fine", "--", "ping", "-n", "-c1", "-w60", entry(&address, "lab")["ips"][0].as_str().unwrap()]);
+    lab.ok(&["exec", "fine", "--", "ping", "-n", "-c1", "-w60", entry(&address, "netloom")["ips"][0].as_str().unwrap()]);
     let drawn = lab.ok(&["graph", "--format", "json"]);
     assert!(drawn.contains("\"port4\"") && !drawn.contains("\"all\""), "{drawn}");
     lab.ok(&["down"]);

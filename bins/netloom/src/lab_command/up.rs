@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use between::{Mode, Tunnel};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::manifest::{self, Manifests};
 use lab::{DefaultNetwork, Event, PlannedPod, Pod, Setup};
 use serde::Serialize;
 
 use super::{SOME_FAILED, labs, name, plural, status};
-use crate::cli::{Structured, UpArgs};
+use crate::cli::{Between, Structured, UpArgs};
 use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
 
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
@@ -50,11 +51,19 @@ fn setup(args: &UpArgs) -> anyhow::Result<Setup> {
         cni_path.push(std::path::absolute(&dir).with_context(|| format!("{}", dir.display()))?);
     }
     let default_network = match args.default_network.as_deref() {
-        None => DefaultNetwork::Own,
+        None => DefaultNetwork::Cluster(mode(args.between)),
         Some(path) if path == Path::new("none") => DefaultNetwork::None,
         Some(path) => DefaultNetwork::Given(Box::new(chain::from_file(path, None).context("--default-network")?)),
     };
     Ok(Setup { default_network, conf_dirs, cni_path })
+}
+
+fn mode(between: Between) -> Mode {
+    match between {
+        Between::Auto => Mode::Auto(Tunnel::Vxlan),
+        Between::Direct => Mode::Direct,
+        Between::Vxlan => Mode::Vxlan,
+    }
 }
 
 /// Builds the lab under a progress bar that is gone when it is done.
@@ -76,6 +85,7 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup) -> anyhow::R
             bar.set_length(pods as u64);
             bar.set_message(format!("building {nodes} node{}", plural(nodes)));
         }
+        Event::Problem(problem) => bar.suspend(|| anstream::eprintln!("{ODD}warning:{ODD:#} {problem}")),
         Event::Pod { pod, took } => {
             bar.set_message(format!("{} ({})", pod.full_name(), shown(took)));
             bar.inc(1);

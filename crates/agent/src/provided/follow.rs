@@ -27,6 +27,8 @@ use crate::{Agent, lock};
 const AGAIN: Duration = Duration::from_secs(5);
 /// While the API server has not told yet what a plan is made from.
 const SOON: Duration = Duration::from_millis(250);
+/// Between two looks whether the API server has told it, where nothing else is to be done.
+const LOOK: Duration = Duration::from_micros(200);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
 /// The port of WireGuard's devices.
@@ -67,6 +69,20 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
         }
     };
     std::thread::Builder::new().name("between".to_owned()).spawn(work).map(drop)
+}
+
+/// Makes this node's part of the network once, on this thread, in the network namespace that it is in. What this node's pods lack of it, and
+/// what is wrong with other nodes or with ranges.
+pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Duration) -> BTreeSet<String> {
+    let until = Instant::now() + within;
+    let is_told = || provided.nodes.listed().complete && agent.cluster_addresses.pending().is_none();
+    while !is_told() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    let mut network = Network::new(agent, provided, dirs);
+    network.round(Todo::ALL);
+    let state = lock(&provided.state).clone();
+    state.lacks.into_iter().chain(state.problems).collect()
 }
 
 /// Passes on what the kernel reports. A socket that is of no use any more is replaced, and anything may have been missed.

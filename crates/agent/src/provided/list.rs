@@ -9,12 +9,15 @@ pub(crate) const BRIDGE: &str = "netloom0";
 /// The network's name, by which its addresses are kept on the disk.
 pub(crate) const NAME: &str = "netloom";
 
-/// The list for pods with addresses of these ranges, whose links have this MTU. Pure.
+/// The default network for pods with addresses of these ranges, whose links have this MTU. Pure.
 ///
 /// A pod's default route leads to the bridge, and its own packets find the way back to it (hairpin), as a Service of which it is the only
 /// endpoint needs it. Nothing is masqueraded per pod: what leaves the cluster is, by one rule of the node (`rules::EGRESS`).
 /// `strict`: a pod sends with its own IP and hardware addresses only.
-pub(crate) fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
+///
+/// # Errors
+/// None for ranges that a Node can have.
+pub fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
     let of_each: Vec<Value> = ranges.iter().map(|range| json!([{ "subnet": range }])).collect();
     let mut bridge = json!({
         "type": "bridge",

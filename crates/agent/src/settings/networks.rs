@@ -16,10 +16,6 @@ use crate::provided::Provide;
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
 /// Keys of the network that is provided.
 const OF_PROVIDED: [&str; 5] = ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort"];
-/// The number of our vxlan network: above those that flannel, Calico and Cilium use.
-const VNI: usize = 4096;
-/// Its UDP port, as IANA has it.
-const PORT: usize = 4789;
 
 /// The cluster's network, where the agent provides it.
 pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
@@ -34,17 +30,19 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
         return Err(SettingsError::Both { first: "provide", second: other });
     }
     let modes = &[("auto", Mode::Auto(Tunnel::Vxlan)), ("direct", Mode::Direct), ("vxlan", Mode::Vxlan)];
+    let default = Provide::new(word(keys, "between", modes)?);
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    let port = number("vxlanPort", PORT, usize::from(u16::MAX))?;
+    let vni = number("vxlanVNI", default.vxlan.vni as usize, (1 << 24) - 1)?;
+    let port = number("vxlanPort", usize::from(default.vxlan.port), usize::from(u16::MAX))?;
     Ok(Some(Provide {
-        mode: word(keys, "between", modes)?,
-        vxlan: Vxlan { vni: number("vxlanVNI", VNI, (1 << 24) - 1)?, port: u16::try_from(port).unwrap_or(u16::MAX) },
+        vxlan: Vxlan { vni, port: u16::try_from(port).unwrap_or(u16::MAX) },
         strict_source: match keys.get("strictSource") {
-            None => true,
+            None => default.strict_source,
             Some(Value::Bool(strict)) => *strict,
             Some(other) => return Err(wrong("strictSource", "true or false", other)),
         },
         non_masquerade: keys.get("nonMasqueradeCIDRs").is_some().then(|| ranges(keys, "nonMasqueradeCIDRs")).transpose()?,
+        ..default
     }))
 }
 

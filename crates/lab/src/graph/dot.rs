@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::topology::{Interface, Link, LinkKind, Node, Pod};
+use crate::topology::{Interface, Link, LinkKind, Node, Pod, WireKind};
 
 use super::scene::{Scene, line_label, link_lines};
 use super::text::clean;
@@ -30,13 +30,17 @@ pub(super) fn draw(scene: &Scene) -> String {
         cluster(scene, number, node, &mut out);
     }
     for (number, wire) in scene.wires().iter().enumerate() {
-        let label = format!("wire {}", wire.name);
-        put(&mut out, &format!("  w{number} [shape=box style=\"rounded,bold\" label={}]\n", quoted(&label)));
+        let label = wire.title();
+        let (shape, edge) = match wire.kind {
+            WireKind::Wire => ("rounded,bold", "bold"),
+            WireKind::Tunnel => ("rounded,dashed", "dashed"),
+        };
+        put(&mut out, &format!("  w{number} [shape=box style=\"{shape}\" label={}]\n", quoted(&label)));
         for end in &wire.connects {
             let node = scene.nodes().iter().position(|node| node.name == end.node);
             let link = node.and_then(|node| Some((node, scene.nodes().get(node)?.links.iter().position(|link| link.name == end.link)?)));
             if let Some((node, link)) = link {
-                put(&mut out, &format!("  n{node}l{link}:name:e -- w{number}:w [style=bold color=\"#475569\"]\n"));
+                put(&mut out, &format!("  n{node}l{link}:name:e -- w{number}:w [style={edge} color=\"#475569\"]\n"));
             }
         }
     }

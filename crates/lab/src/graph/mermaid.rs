@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::topology::{Interface, Link, LinkKind, Node, Pod};
+use crate::topology::{Interface, Link, LinkKind, Node, Pod, WireKind};
 
 use super::palette::HUES;
 use super::scene::{Scene, line_label, link_lines};
@@ -119,13 +119,14 @@ impl Chart<'_> {
 
     fn wires(&mut self) {
         for (number, wire) in self.scene.wires().iter().enumerate() {
-            self.line(&format!("  w{number}([{}])", label(&["wire", &wire.name])));
+            self.line(&format!("  w{number}([{}])", label(&[&wire.title()])));
             for end in &wire.connects {
                 let node = self.scene.nodes().iter().position(|node| node.name == end.node);
                 let links = node.and_then(|node| self.scene.nodes().get(node)).map(|node| node.links.as_slice());
                 let link = links.and_then(|links| links.iter().position(|link| link.name == end.link));
                 if let (Some(node), Some(link)) = (node, link) {
-                    self.line(&format!("  n{node}l{link} === w{number}"));
+                    let edge = if wire.kind == WireKind::Tunnel { "-.-" } else { "===" };
+                    self.line(&format!("  n{node}l{link} {edge} w{number}"));
                     self.edges += 1;
                 }
             }

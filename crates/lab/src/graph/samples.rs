@@ -1,6 +1,6 @@
 //! Labs that the tests draw.
 
-use crate::topology::{Interface, Link, LinkKind, Node, Pod, PodState, Topology, Wire, WireEnd};
+use crate::topology::{Interface, Link, LinkKind, Node, Pod, PodState, Topology, Wire, WireEnd, WireKind};
 
 fn addresses(list: &[&str]) -> Vec<ipnet::IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()
@@ -12,7 +12,7 @@ fn link(name: &str, kind: LinkKind, list: &[&str]) -> Link {
 
 fn interface(name: &str, network: &str, to: &str, list: &[&str]) -> Interface {
     let number = list.iter().flat_map(|text| text.bytes()).fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    let veth = to.starts_with("br") || to.starts_with("lab");
+    let veth = to.starts_with("br") || to.starts_with("netloom");
     Interface {
         name: name.into(),
         network: network.into(),
@@ -33,8 +33,8 @@ fn pod(name: &str, interfaces: Vec<Interface>) -> Pod {
 
 /// One pod with nothing but the lab's own network.
 pub(super) fn one() -> Topology {
-    let web = pod("web", vec![interface("eth0", "lab", "lab0", &["10.244.0.2/24", "fd00:10:244::2/64"])]);
-    let links = vec![link("lab0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"])];
+    let web = pod("web", vec![interface("eth0", "netloom", "netloom0", &["10.244.0.2/24", "fd00:10:244::2/64"])]);
+    let links = vec![link("netloom0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"])];
     Topology { lab: "demo".into(), nodes: vec![Node { name: "host".into(), links, pods: vec![web] }], wires: vec![] }
 }
 
@@ -51,18 +51,18 @@ pub(super) fn demo() -> Topology {
         ..pod("late", vec![])
     };
     let client = vec![
-        interface("eth0", "lab", "lab0", &["10.244.0.2/24", "fd00:10:244::2/64"]),
+        interface("eth0", "netloom", "netloom0", &["10.244.0.2/24", "fd00:10:244::2/64"]),
         interface("net1", "default/storage", "br-storage", &["192.168.50.11/24"]),
         interface("net2", "default/uplink", "eth1", &["10.9.0.21/16"]),
     ];
-    let server = vec![interface("eth0", "lab", "lab0", &["10.244.0.3/24", "fd00:10:244::3/64"]), down];
+    let server = vec![interface("eth0", "netloom", "netloom0", &["10.244.0.3/24", "fd00:10:244::3/64"]), down];
     let twice = vec![
-        interface("eth0", "lab", "lab0", &["10.244.0.4/24", "fd00:10:244::4/64"]),
+        interface("eth0", "netloom", "netloom0", &["10.244.0.4/24", "fd00:10:244::4/64"]),
         interface("net1", "default/uplink", "eth1", &["10.9.0.22/16"]),
         interface("back0", "default/uplink", "eth1", &["10.9.0.23/16"]),
     ];
     let links = vec![
-        link("lab0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"]),
+        link("netloom0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"]),
         link("br-storage", LinkKind::Bridge, &["192.168.50.1/24"]),
         link("eth1", LinkKind::Parent, &[]),
     ];
@@ -70,10 +70,10 @@ pub(super) fn demo() -> Topology {
     Topology { lab: "demo".into(), nodes: vec![Node { name: "host".into(), links, pods }], wires: vec![] }
 }
 
-/// Three nodes on two wires, a VLAN, a bridge's uplink, and a parent that is gone.
+/// Three nodes on two wires and a tunnel, a VLAN, a bridge's uplink, and a parent that is gone.
 pub(super) fn cluster() -> Topology {
     let node = |number: usize| {
-        let base = link("lab0", LinkKind::Bridge, &[&format!("10.244.{number}.1/24"), &format!("fd00:10:244:{number}::1/64")]);
+        let base = link("netloom0", LinkKind::Bridge, &[&format!("10.244.{number}.1/24"), &format!("fd00:10:244:{number}::1/64")]);
         let links = vec![
             base,
             Link {
@@ -82,10 +82,19 @@ pub(super) fn cluster() -> Topology {
                 ..link("eth0", LinkKind::Parent, &[])
             },
             Link { wire: Some("storage".into()), ..link("eth1", LinkKind::Parent, &[]) },
+            Link {
+                wire: Some("vxlan 4096".into()),
+                ..link("nl4-1000-12b5", LinkKind::Virtual("vxlan".into()), &[&format!("10.244.{number}.0/32")])
+            },
             Link { attached_to: Some("eth1".into()), ..link("eth1.100", LinkKind::Virtual("vlan".into()), &[]) },
         ];
         let lab = |host: usize| {
-            interface("eth0", "lab", "lab0", &[&format!("10.244.{number}.{host}/24"), &format!("fd00:10:244:{number}::{host:x}/64")])
+            interface(
+                "eth0",
+                "netloom",
+                "netloom0",
+                &[&format!("10.244.{number}.{host}/24"), &format!("fd00:10:244:{number}::{host:x}/64")],
+            )
         };
         let vlan = |host: usize| interface("net1", "default/vlan100", "eth1.100", &[&format!("10.100.{number}.{host}/16")]);
         let store = |name: &str, host: usize| interface(name, "infra/storage-backend", "eth1", &[&format!("fd42::{number}:{host:x}/64")]);
@@ -98,14 +107,15 @@ pub(super) fn cluster() -> Topology {
     topology.nodes[2].pods[1].interfaces.push(interface("net3", "default/gone", "eth9", &["10.66.0.3/24"]));
     topology.nodes[2].pods.remove(0);
     let end = |number: usize| WireEnd { node: format!("node-{number}"), link: "eth0".into() };
-    topology.wires.push(Wire { name: "fabric".into(), connects: vec![end(2), end(1)] });
+    topology.wires.push(Wire { name: "fabric".into(), connects: vec![end(2), end(1)], ..Wire::default() });
+    topology.wires.push(Wire { name: "vxlan 4096".into(), kind: WireKind::Tunnel, connects: vec![] });
     topology
 }
 
 /// Eight pods on the same four networks.
 pub(super) fn eight() -> Topology {
     let networks = [
-        ("lab", "lab0", "10.244.0"),
+        ("netloom", "netloom0", "10.244.0"),
         ("default/red", "br-red", "10.1.0"),
         ("default/green", "br-green", "10.2.0"),
         ("default/blue", "eth1", "10.3.0"),
@@ -127,13 +137,14 @@ pub(super) fn eight() -> Topology {
 /// A hundred pods; every fifth has a second network.
 pub(super) fn hundred() -> Topology {
     let pods = (0..100).map(|n| {
-        let mut all = vec![interface("eth0", "lab", "lab0", &[&format!("10.244.0.{}/24", n + 2), &format!("fd00:10:244::{:x}/64", n + 2)])];
+        let mut all =
+            vec![interface("eth0", "netloom", "netloom0", &[&format!("10.244.0.{}/24", n + 2), &format!("fd00:10:244::{:x}/64", n + 2)])];
         if n % 5 == 0 {
             all.push(interface("net1", "default/storage", "eth1", &[&format!("10.9.0.{}/16", n + 2)]));
         }
         pod(&format!("web-7d9f6c-{n}"), all)
     });
-    let links = vec![link("lab0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"]), link("eth1", LinkKind::Parent, &[])];
+    let links = vec![link("netloom0", LinkKind::Bridge, &["10.244.0.1/24", "fd00:10:244::1/64"]), link("eth1", LinkKind::Parent, &[])];
     Topology { lab: "hundred".into(), nodes: vec![Node { name: "host".into(), links, pods: pods.collect() }], wires: vec![] }
 }
 

@@ -116,7 +116,7 @@ fn join_wires(topology: &mut Topology) {
         match topology.wires.iter_mut().find(|wire| wire.name == name) {
             Some(wire) if wire.connects.contains(&end) => {}
             Some(wire) => wire.connects.push(end),
-            None => topology.wires.push(Wire { name, connects: vec![end] }),
+            None => topology.wires.push(Wire { name, connects: vec![end], ..Wire::default() }),
         }
     }
     let Topology { nodes, wires, .. } = topology;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::topology::{Interface, Link, LinkKind, Node, Pod};
+use crate::topology::{Interface, Link, LinkKind, Node, Pod, WireKind};
 
 use super::columns::{Columns, PAD};
 use super::layout::{LinkPlan, NodePlan, PodPlan};
@@ -254,7 +254,7 @@ impl<'a> Painter<'a> {
         for (number, wire) in plugged.iter().enumerate() {
             let (x, row) = (mid(self.columns.wire_x(number)), top + number);
             let start = x - 3.0 * CELL.0;
-            self.out.open(&format!("wire {}", wire.name));
+            self.out.open(&wire.title());
             let ends: Vec<usize> = self
                 .exits
                 .iter()
@@ -262,7 +262,8 @@ impl<'a> Painter<'a> {
                 .map(|(_, _, row)| *row)
                 .collect();
             // A band of the page's colour below: where wires cross, this one passes over those before it.
-            for (class, left) in [("wire band", px(self.columns.node) + 4.0), ("wire", px(self.columns.node - PAD))] {
+            let line = if wire.kind == WireKind::Tunnel { "wire tunnel" } else { "wire" };
+            for (class, left) in [("wire band", px(self.columns.node) + 4.0), (line, px(self.columns.node - PAD))] {
                 for exit in &ends {
                     self.out.path(class, &Path::from((left, level(*exit))).over(x, (start, level(row))));
                 }

@@ -26,7 +26,7 @@ pub(super) fn draw(scene: &Scene, style: &Style, signs: &Signs) -> String {
         tree.node(node);
     }
     for wire in scene.wires() {
-        tree.line(&[(&format!("wire {}", wire.name), Paint::Strong)]);
+        tree.line(&[(&wire.title(), Paint::Strong)]);
         for (number, end) in wire.connects.iter().enumerate() {
             let stem = tree.stem(number + 1 == wire.connects.len());
             tree.line(&[(stem.0, Paint::Faint), (&format!("{} {}", end.node, end.link), Paint::Plain)]);

@@ -8,6 +8,7 @@ use super::error::ManifestProblem;
 use super::fields::{Field, Object};
 use super::object::{Kind, address, metadata};
 use super::relations::Reading;
+use crate::underlay::ZONE;
 
 pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     let Some(metadata) = metadata(object, Kind::Node, reading) else { return };
@@ -28,7 +29,8 @@ pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
         }
         internal
     });
-    reading.nodes.push(NodeManifest { name, pod_cidrs, addresses, annotations: metadata.annotations, origin: object.origin() });
+    let zone = metadata.labels.get(ZONE).cloned().unwrap_or_default();
+    reading.nodes.push(NodeManifest { name, pod_cidrs, zone, addresses, annotations: metadata.annotations, origin: object.origin() });
 }
 
 /// `podCIDRs`, and `podCIDR`, which is its first where both are given.

@@ -15,6 +15,7 @@ const LIGHT: &str = r#"text { font: 12px ui-monospace, SFMono-Regular, Menlo, Co
 .line { stroke-width: 1.75; stroke-linecap: round }
 .line:hover { stroke-width: 4 }
 .wire { stroke: #475569; stroke-width: 4; stroke-linecap: round }
+.tunnel { stroke-width: 2; stroke-dasharray: 6 4 }
 .band { stroke: #ffffff; stroke-width: 9 }
 .stands { stroke: #64748b; stroke-width: 1.5; stroke-dasharray: 3 3 }
 .hollow { stroke-width: 1.5 }

@@ -33,13 +33,13 @@ pub(super) fn draw(scene: &Scene, columns: &Columns, signs: &Signs, exits: &[Exi
             canvas.across(*exit, link_side, border, Weight::Double, Paint::Wire);
             canvas.across(*exit, border, *x, Weight::Double, Paint::Wire);
         }
-        let name = shorten(&clean(&format!("wire {}", wire.name), signs.unicode), x.saturating_sub(4), signs.ellipsis);
+        let name = shorten(&clean(&wire.title(), signs.unicode), x.saturating_sub(4), signs.ellipsis);
         let start = x.saturating_sub(4 + text::columns(&name));
         canvas.text(start, *row, &name, Paint::Strong);
         canvas.across(*row, x.saturating_sub(3), *x, Weight::Double, Paint::Wire);
     }
     for (number, wire) in idle.iter().enumerate() {
-        let name = clean(&format!("wire {} (nothing plugged in)", wire.name), signs.unicode);
+        let name = clean(&format!("{} (nothing plugged in)", wire.title()), signs.unicode);
         canvas.text(0, top + plugged.len() + number, &shorten(&name, columns.total, signs.ellipsis), Paint::Faint);
     }
 }

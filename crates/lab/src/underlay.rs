@@ -1,0 +1,116 @@
+//! The links on which nodes have their addresses: one for each zone of the nodes, with a router between them.
+//!
+//! ```text
+//!   node of zone a: eth0 <-veth-> bridge w1 -.
+//!                                             +-- the namespace of the wires forwards; it has the last address of each subnet
+//!   node of zone b: eth0 <-veth-> bridge w3 -'
+//! ```
+//!
+//! The router knows the nodes' addresses and no pod's, as a provider's does: without a tunnel, pods of two zones do not reach each other.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cni::{CniError, Code};
+use ipnet::IpNet;
+use linux::{AddrFlags, Batch, Inside, Netlink, Netns, addr};
+
+use crate::manifest::NodeManifest;
+use crate::node::Failure;
+use crate::state::{Lab, Node};
+use crate::wire::FIRST_PARENT;
+
+/// The label that says in which zone a node is.
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// So many subnets there are for zones whose nodes give no addresses: 172.30.0.0/16 down to 172.16.0.0/16.
+const MOST: usize = 15;
+
+/// The zones of the nodes, in the order of the manifests; one, without a name, where no node says any.
+pub(crate) fn zones(manifests: &[NodeManifest]) -> Vec<String> {
+    let mut zones: Vec<String> = Vec::new();
+    for manifest in manifests {
+        if !zones.contains(&manifest.zone) {
+            zones.push(manifest.zone.clone());
+        }
+    }
+    if zones.is_empty() { vec![String::new()] } else { zones }
+}
+
+/// Refuses what a router cannot join.
+pub(crate) fn check(lab: &Lab) -> Result<(), CniError> {
+    if lab.zones.len() > MOST {
+        return Err(CniError::invalid(ZONE, format!("the nodes are in {} zones, and a lab has at most {MOST}", lab.zones.len())));
+    }
+    for (at, zone) in lab.zones.iter().enumerate() {
+        for other in lab.zones.iter().take(at) {
+            let shared = subnets(lab, zone).intersection(&subnets(lab, other)).next().copied();
+            if let Some(subnet) = shared {
+                let why = format!("nodes of the zones {other:?} and {zone:?} have addresses of {subnet}: give those of one zone others");
+                return Err(CniError::invalid(ZONE, why));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The number of the wire that a node's first parent is plugged into, of the first zone that of the parent.
+pub(crate) fn wire(lab: &Lab, node: &Node) -> usize {
+    match lab.zones.iter().position(|zone| *zone == node.zone) {
+        Some(at) if at > 0 => lab.wires.len() + at,
+        _ => lab.wires.iter().position(|name| name == FIRST_PARENT).unwrap_or(0) + 1,
+    }
+}
+
+/// How many wires there are in all.
+pub(crate) fn wires(lab: &Lab) -> usize {
+    lab.wires.len() + lab.zones.len().saturating_sub(1)
+}
+
+/// What the first parents of a zone's nodes are plugged into, as it is drawn.
+pub(crate) fn drawn(lab: &Lab, zone: &str) -> String {
+    if lab.zones.len() < 2 { FIRST_PARENT.to_owned() } else { format!("{FIRST_PARENT} {zone}").trim_end().to_owned() }
+}
+
+/// The subnets of a zone's nodes.
+fn subnets(lab: &Lab, zone: &str) -> BTreeSet<IpNet> {
+    lab.nodes.iter().filter(|node| node.zone == zone).flat_map(|node| &node.addresses).map(IpNet::trunc).collect()
+}
+
+/// The router's addresses in a zone; none where there is nothing to join.
+pub(crate) fn router(lab: &Lab, zone: &str) -> Vec<IpNet> {
+    if lab.zones.len() < 2 {
+        return Vec::new();
+    }
+    subnets(lab, zone).iter().filter_map(|subnet| IpNet::new(last(subnet), subnet.prefix_len()).ok()).collect()
+}
+
+/// The last address but one of a subnet.
+fn last(subnet: &IpNet) -> IpAddr {
+    match subnet.broadcast() {
+        IpAddr::V4(address) => IpAddr::from((u32::from(address) - 1).to_be_bytes()),
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) - 1).to_be_bytes()),
+    }
+}
+
+/// Makes the namespace of the wires the router between the zones.
+pub(crate) fn join(lab: &Lab, wires: &Netns) -> Result<(), CniError> {
+    if lab.zones.len() < 2 {
+        return Ok(());
+    }
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("build the router between the zones: {e}"));
+    let work = |inside: &Inside| -> Result<(), Failure> {
+        let mut netlink = Netlink::open(inside)?;
+        let mut batch = Batch::new();
+        for zone in &lab.zones {
+            let Some(node) = lab.nodes.iter().find(|node| node.zone == *zone) else { continue };
+            let bridge = netlink.link(&format!("w{}", wire(lab, node)))?.ok_or("a wire is gone")?;
+            for net in router(lab, zone) {
+                batch.push(addr::add(bridge.index, net, if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE }));
+            }
+        }
+        netlink.send(batch)?;
+        Ok(())
+    };
+    wires.enter(work).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
