@@ -233,6 +233,48 @@ fn zones_have_links_of_their_own_and_a_router_that_knows_no_pods() {
 }
 
 #[test]
+fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    lab.host.write("/run/lab/first.yaml", &[zoned("one", "", &[]), pod_on("one", "a")].concat());
+    let mut command = lab.host.command("", netloom());
+    command.args(["lab", "up", "/run/lab", "--watch"]).env_remove("CNI_PATH").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let watching = command.spawn().unwrap();
+    let is_up = || lab.json(&["list", "-o", "json"]).as_array().unwrap().iter().any(|lab| lab["state"] == "Up");
+    lab.host.until("the lab is up", is_up);
+    // A node joins, with a pod on a network that needs a wire of its own, and one more on the node that was there.
+    let of_wire = definition("wire", r#"{"cniVersion":"1.0.0","type":"macvlan","master":"ens9","ipam":{"type":"static"}}"#);
+    let wired = |name: &str, node: &str, ip: &str| {
+        let selected = json!([{"name": "wire", "ips": [ip]}]).to_string();
+        pod(name, &selected).replace("---\n", &format!("spec: {{ nodeName: {node}, containers: [{{ name: c, image: i }}] }}\n---\n"))
+    };
+    let of_wire = of_wire.replace(r#""type":"macvlan""#, r#""type":"macvlan","capabilities":{"ips":true}"#);
+    let second = [zoned("two", "", &[]), of_wire, wired("b", "two", "10.9.0.2/24"), wired("c", "one", "10.9.0.3/24")].concat();
+    lab.host.write("/run/lab/second.yaml", &second);
+    // Its exit code says that a pod is not ready yet.
+    let shown = || serde_json::from_slice::<Value>(&lab.run_with(&["status", "-o", "json"], "").stdout).unwrap_or_default();
+    let pods = || shown().as_array().map_or(0, |all| all.iter().filter(|pod| pod["state"] == "Ready").count());
+    lab.host.until("the new pods are ready", || pods() == 3);
+    for (from, to) in [("a", "10.244.1.2"), ("b", "10.244.0.2"), ("c", "10.9.0.2")] {
+        lab.ok(&["exec", from, "--", "ping", "-n", "-c1", "-w60", to]);
+    }
+    // What somebody takes away comes back.
+    let route = || lab.ok(&["exec", "node/one", "--", "ip", "route", "show", "10.244.1.0/24"]);
+    lab.ok(&["exec", "node/one", "--", "ip", "route", "del", "10.244.1.0/24"]);
+    lab.host.until("the route is back", || route().contains("172.30.0.2"));
+    // What cannot be read changes nothing, and is told.
+    lab.host.write("/run/lab/third.yaml", "kind: Pod");
+    lab.host.write("/run/lab/third.yaml", &pod_on("two", "d"));
+    lab.host.until("a later pod is ready", || pods() == 4);
+    assert!(lab.ok(&["down"]).contains("4 pods detached"));
+    let out = watching.wait_with_output().unwrap();
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success() && stdout.contains("has grown: 1 node, 2 pods") && stdout.contains("was taken down"), "{stdout}{stderr}");
+    lab.host.sh("", "rm -r /run/lab");
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
 fn zones_that_no_router_can_join_are_refused() {
     let lab = Lab::new();
     let node = |name: &str, zone: &str, address: &str| {

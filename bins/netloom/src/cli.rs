@@ -234,6 +234,9 @@ pub(crate) struct UpArgs {
     /// Directories with the plugins that are not built in
     #[arg(long, env = "CNI_PATH", value_name = "DIRS", default_value = "/opt/cni/bin", hide_env_values = true)]
     pub(crate) cni_path: String,
+    /// Stay in the foreground until Ctrl-C: the nodes' agents repair the network, and what is added to the files joins the lab
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) watch: bool,
     /// Show what would be built and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -6,6 +6,7 @@ mod graph;
 mod list;
 mod status;
 mod up;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

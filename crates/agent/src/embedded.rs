@@ -63,10 +63,19 @@ impl Embedded {
     }
 
     /// Makes the node's part of the cluster's network, where the settings provide it: on this thread, in the network namespace that it is in.
-    /// Nobody keeps it afterwards. What this node's pods lack of it, and what is wrong with other nodes or with ranges.
+    /// Nobody keeps it afterwards, but who calls [`Embedded::keep`]. What this node's pods lack of it, and what is wrong with other nodes or with ranges.
     pub fn provide(&self, dirs: Dirs, within: Duration) -> BTreeSet<String> {
         let provided = self.agent.provided.as_ref();
         provided.map(|provided| crate::provided::once(&self.agent, provided, dirs, within)).unwrap_or_default()
+    }
+
+    /// Keeps the node's part of the cluster's network from now on, as an agent of its own process does: in the network namespace that this
+    /// thread is in, for as long as the process lives.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn keep(&self, dirs: Dirs) -> std::io::Result<()> {
+        crate::provided::start(&self.agent, dirs)
     }
 
     /// Waits until the caches have what the API server has, so that a call asks it for nothing but what is new. Whether they have

@@ -16,22 +16,30 @@ use crate::wire::{self, FIRST_PARENT};
 /// What a node is called when no manifest names one.
 const ONLY_NODE: &str = "node-1";
 
-/// What the nodes of a lab are called: as the manifests say, else as pods say where they are, else there is one.
-pub(crate) fn names(manifests: &[NodeManifest], pods: &[PodManifest]) -> Vec<String> {
-    if !manifests.is_empty() {
-        return manifests.iter().map(|manifest| manifest.name.clone()).collect();
+/// What the nodes of a lab are called, those first that are there: as the manifests say, else as pods say where they are, else there is one.
+pub(crate) fn names(there: &[Node], manifests: &[NodeManifest], pods: &[PodManifest]) -> Vec<String> {
+    let mut names: Vec<String> = there.iter().map(|node| node.name.clone()).collect();
+    let mut more: Vec<String> = manifests.iter().map(|manifest| manifest.name.clone()).collect();
+    if more.is_empty() {
+        more.extend(pods.iter().filter_map(|pod| pod.node.clone()));
+        more.sort_unstable();
+        more.dedup();
     }
-    let mut names: Vec<String> = pods.iter().filter_map(|pod| pod.node.clone()).collect();
-    names.sort_unstable();
-    names.dedup();
+    more.retain(|name| !names.contains(name));
+    names.extend(more);
     if names.is_empty() { vec![ONLY_NODE.to_owned()] } else { names }
 }
 
-/// The nodes of these names, in this order, with addresses, and with ranges that have room for their pods.
-pub(crate) fn all(names: &[String], zones: &[String], manifests: &[NodeManifest], pods: &[Pod]) -> Vec<Node> {
+/// The nodes of these names, in this order, with addresses, and with ranges that have room for their pods. One that is there stays as it is,
+/// but for ranges that its manifest gives.
+pub(crate) fn all(names: &[String], there: &[Node], zones: &[String], manifests: &[NodeManifest], pods: &[Pod]) -> Vec<Node> {
     let most = names.iter().map(|name| pods.iter().filter(|pod| pod.node == *name).count()).max().unwrap_or(0);
     let one = |(number, name): (usize, &String)| {
         let manifest = manifests.iter().find(|manifest| manifest.name == *name);
+        if let Some(node) = there.iter().find(|node| node.name == *name) {
+            let given = manifest.map(|manifest| manifest.pod_cidrs.clone()).filter(|given| !given.is_empty());
+            return Node { pod_cidrs: given.unwrap_or_else(|| node.pod_cidrs.clone()), ..node.clone() };
+        }
         let (addresses, pod_cidrs) = manifest.map_or((&[][..], &[][..]), |manifest| (&manifest.addresses, &manifest.pod_cidrs));
         let of_ranges = |is_v4: bool| pod_cidrs.is_empty() || pod_cidrs.iter().any(|range| range.addr().is_ipv4() == is_v4);
         let zone = manifest.map(|manifest| manifest.zone.clone()).unwrap_or_default();
@@ -86,20 +94,54 @@ pub(crate) fn build(
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("build node {}: {e}", node.name));
     let netns = lab.journal().create(&lab.node_netns(&node.name)).map_err(|e| failed(&e))?;
     netns.enter(settings).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
-    for (at, parent) in lab.wires.iter().enumerate() {
-        let name = IfName::parse(parent)?;
-        let wire = if parent == FIRST_PARENT { underlay::wire(lab, node) } else { at + 1 };
-        match wire::join(wires, wire, &netns, number + 1, &name) {
-            Err(e) if parent == FIRST_PARENT => return Err(e),
-            Err(e) => drop(refused.entry(parent.clone()).or_insert_with(|| {
-                CniError::invalid("master", format!("the lab's nodes cannot have the parent {parent:?}; name another: {e}"))
-            })),
-            Ok(()) => {}
-        }
-    }
+    plug_in(lab, number, node, wires, (&netns, 0), refused)?;
     let routers: Vec<IpNet> = underlay::router(lab, &node.zone);
     netns.enter(|inside| configure(inside, node, &lab.wires, &routers)).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
     Ok(netns)
+}
+
+/// Makes the parents of a node for the lab's wires from a place on, and plugs them in.
+pub(crate) fn plug_in(
+    lab: &Lab,
+    number: usize,
+    node: &Node,
+    wires: &Netns,
+    (netns, from): (&Netns, usize),
+    refused: &mut BTreeMap<String, CniError>,
+) -> Result<(), CniError> {
+    for (at, parent) in lab.wires.iter().enumerate().skip(from) {
+        if lab.refused.contains(parent) {
+            continue;
+        }
+        let name = IfName::parse(parent)?;
+        let wire = if parent == FIRST_PARENT { underlay::wire(lab, node) } else { wire::bridge(at) };
+        match wire::join(wires, &wire, netns, number + 1, &name) {
+            Err(e) if parent == FIRST_PARENT => return Err(e),
+            Err(e) => drop(refused.entry(parent.clone()).or_insert_with(|| self::refused(parent, e))),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Why no pod can have a network on a parent.
+pub(crate) fn refused(parent: &str, why: impl std::fmt::Display) -> CniError {
+    CniError::invalid("master", format!("the lab's nodes cannot have the parent {parent:?}; name another: {why}"))
+}
+
+/// Sets links of a node up.
+pub(crate) fn set_up(netns: &Netns, names: &[String]) -> Result<(), CniError> {
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("set the parents {} up: {e}", names.join(", ")));
+    let work = |inside: &Inside| -> Result<(), Failure> {
+        let mut netlink = Netlink::open(inside)?;
+        for name in names {
+            if let Some(link) = netlink.link(name)? {
+                netlink.send_one(link::set(link.index, &Change { up: Some(true), ..Change::default() }))?;
+            }
+        }
+        Ok(())
+    };
+    netns.enter(work).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
 }
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -170,10 +212,11 @@ mod tests {
             node: "n".to_owned(),
             networks: None,
             default_network: None,
+            port_mappings: Vec::new(),
             failure: None,
         };
         let pods: Vec<Pod> = (0..pods).map(pod).collect();
-        let node = all(&["n".to_owned()], &[], &manifests.nodes, &pods).pop().unwrap();
+        let node = all(&["n".to_owned()], &[], &[], &manifests.nodes, &pods).pop().unwrap();
         let text = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect();
         (text(&node.addresses), text(&node.pod_cidrs))
     }

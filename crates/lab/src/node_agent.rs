@@ -60,6 +60,11 @@ impl NodeAgent {
         self.agent.provide(dirs, MOMENT)
     }
 
+    /// Keeps what [`NodeAgent::provide`] made, from inside the node, for as long as the process lives.
+    pub(crate) fn keep(&self, dirs: Dirs) -> std::io::Result<()> {
+        self.agent.keep(dirs)
+    }
+
     /// Attaches a pod, as its runtime asks for it.
     pub(crate) fn add(&self, lab: &Lab, pod: &Pod, id: &ContainerId, host: &mut Host) -> Result<(), CniError> {
         let mut config = serde_json::json!({"cniVersion": cni::Version::LATEST.as_str(), "name": "netloom", "type": "netloom"});
@@ -86,9 +91,17 @@ impl NodeAgent {
         }
     }
 
-    /// Ends it when everything is told that it has to tell.
-    pub(crate) fn end(self) {
+    /// Waits until it has told everything that it has to tell.
+    pub(crate) fn told(&self) {
         self.agent.told(MOMENT);
+    }
+
+    /// Waits until it knows what the store has.
+    pub(crate) fn synced(&self, pods: &[(&str, &str)]) {
+        let until = Instant::now() + MOMENT;
+        while !pods.iter().all(|(namespace, name)| self.agent.knows(namespace, name)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 }
 

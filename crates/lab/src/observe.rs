@@ -92,7 +92,7 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     let used = |name: &str| interfaces().any(|i| i.attached_to.as_deref() == Some(name));
     let is_end = |name: &str| interfaces().any(|i| i.via.as_deref() == Some(name));
     for link in seen.links.iter().filter(|l| !l.flags.loopback()) {
-        let wire = match lab.wires.iter().find(|wire| **wire == link.name) {
+        let wire = match lab.wires.iter().find(|wire| **wire == link.name && !lab.refused.contains(wire)) {
             Some(first) if first == FIRST_PARENT => Some(underlay::drawn(lab, &node.zone)),
             other => other.cloned().or_else(|| tunnel(link)),
         };

@@ -30,6 +30,9 @@ pub struct Lab {
     pub phase: Phase,
     /// The wires that join the nodes' parents, by the parents' name; numbered from 1 where they are.
     pub wires: Vec<String>,
+    /// Those of them that the kernel has refused to some node.
+    #[serde(default)]
+    pub refused: Vec<String>,
     /// The zones of the nodes, each with a link of its own. One where the nodes are all on one link.
     #[serde(default)]
     pub zones: Vec<String>,
@@ -116,7 +119,18 @@ pub struct PodRef {
 impl Lab {
     pub(crate) fn blank(name: LabName, dir: PathBuf, netns: PathBuf) -> Self {
         let phase = Phase::Building;
-        Lab { name, nodes: Vec::new(), pods: Vec::new(), phase, wires: Vec::new(), zones: Vec::new(), cni_path: Vec::new(), dir, netns }
+        Lab {
+            name,
+            nodes: Vec::new(),
+            pods: Vec::new(),
+            phase,
+            wires: Vec::new(),
+            refused: Vec::new(),
+            zones: Vec::new(),
+            cni_path: Vec::new(),
+            dir,
+            netns,
+        }
     }
 
     /// The same lab at another one's place.
@@ -149,7 +163,7 @@ impl Lab {
     }
 
     /// The file that describes it.
-    pub(crate) fn description(&self) -> PathBuf {
+    pub fn description(&self) -> PathBuf {
         self.dir.join("lab.json")
     }
 
@@ -373,6 +387,7 @@ mod tests {
             node: "n".into(),
             networks: None,
             default_network: None,
+            port_mappings: Vec::new(),
             failure: None,
         };
         assert_eq!(lab.sandbox(&pod("web")).unwrap().as_str(), format!("web-{:016x}", fnv1a(&["lab", "default", "web"])));

@@ -11,24 +11,28 @@ use crate::state::Node;
 /// # Errors
 /// [`PutError`] if the store refuses an object that the manifests' rules let pass.
 pub fn store(manifests: &Manifests, node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
-    filled(manifests, manifests.nodes.iter().map(of_node), node)
-}
-
-/// The same with the nodes of a lab, each with the addresses and the ranges that it got.
-pub(crate) fn with_nodes(manifests: &Manifests, nodes: &[Node], node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
-    filled(manifests, nodes.iter().map(|node| of_lab(node, manifests)), node)
-}
-
-fn filled(manifests: &Manifests, nodes: impl Iterator<Item = Value>, node: impl Fn(&PodManifest) -> String) -> Result<Store, PutError> {
-    let store = Store::new();
-    store.install_network_attachment_definitions();
-    for object in nodes.chain(manifests.definitions.iter().map(of_definition)) {
+    let store = empty();
+    for object in manifests.nodes.iter().map(of_node).chain(of_others(manifests, node)) {
         store.put(&object)?;
     }
-    for pod in &manifests.pods {
-        store.put(&of_pod(pod, &node(pod)))?;
-    }
     Ok(store)
+}
+
+/// A store that knows the kinds.
+pub(crate) fn empty() -> Store {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    store
+}
+
+/// The objects of a lab: its nodes, each with the addresses and the ranges that it got, and what the manifests say besides.
+pub(crate) fn objects(manifests: &Manifests, nodes: &[Node], node: impl Fn(&PodManifest) -> String) -> Vec<Value> {
+    nodes.iter().map(|node| of_lab(node, manifests)).chain(of_others(manifests, node)).collect()
+}
+
+fn of_others(manifests: &Manifests, node: impl Fn(&PodManifest) -> String) -> impl Iterator<Item = Value> {
+    let definitions = manifests.definitions.iter().map(of_definition);
+    definitions.chain(manifests.pods.iter().map(move |pod| of_pod(pod, &node(pod))))
 }
 
 fn of_node(node: &NodeManifest) -> Value {

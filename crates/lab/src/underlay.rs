@@ -3,7 +3,7 @@
 //! ```text
 //!   node of zone a: eth0 <-veth-> bridge w1 -.
 //!                                             +-- the namespace of the wires forwards; it has the last address of each subnet
-//!   node of zone b: eth0 <-veth-> bridge w3 -'
+//!   node of zone b: eth0 <-veth-> bridge z2 -'
 //! ```
 //!
 //! The router knows the nodes' addresses and no pod's, as a provider's does: without a tunnel, pods of two zones do not reach each other.
@@ -18,7 +18,7 @@ use linux::{AddrFlags, Batch, Inside, Netlink, Netns, addr};
 use crate::manifest::NodeManifest;
 use crate::node::Failure;
 use crate::state::{Lab, Node};
-use crate::wire::FIRST_PARENT;
+use crate::wire::{self, FIRST_PARENT};
 
 /// The label that says in which zone a node is.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
@@ -26,9 +26,9 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// So many subnets there are for zones whose nodes give no addresses: 172.30.0.0/16 down to 172.16.0.0/16.
 const MOST: usize = 15;
 
-/// The zones of the nodes, in the order of the manifests; one, without a name, where no node says any.
-pub(crate) fn zones(manifests: &[NodeManifest]) -> Vec<String> {
-    let mut zones: Vec<String> = Vec::new();
+/// The zones of the nodes, those that there are and then in the order of the manifests; one, without a name, where no node says any.
+pub(crate) fn zones(there: &[String], manifests: &[NodeManifest]) -> Vec<String> {
+    let mut zones: Vec<String> = there.to_vec();
     for manifest in manifests {
         if !zones.contains(&manifest.zone) {
             zones.push(manifest.zone.clone());
@@ -54,17 +54,17 @@ pub(crate) fn check(lab: &Lab) -> Result<(), CniError> {
     Ok(())
 }
 
-/// The number of the wire that a node's first parent is plugged into, of the first zone that of the parent.
-pub(crate) fn wire(lab: &Lab, node: &Node) -> usize {
+/// The wire that a node's first parent is plugged into; in the first zone that is the wire of all first parents.
+pub(crate) fn wire(lab: &Lab, node: &Node) -> String {
     match lab.zones.iter().position(|zone| *zone == node.zone) {
-        Some(at) if at > 0 => lab.wires.len() + at,
-        _ => lab.wires.iter().position(|name| name == FIRST_PARENT).unwrap_or(0) + 1,
+        Some(at) if at > 0 => format!("z{}", at + 1),
+        _ => wire::bridge(lab.wires.iter().position(|name| name == FIRST_PARENT).unwrap_or(0)),
     }
 }
 
-/// How many wires there are in all.
-pub(crate) fn wires(lab: &Lab) -> usize {
-    lab.wires.len() + lab.zones.len().saturating_sub(1)
+/// The wires of the other zones.
+pub(crate) fn wires(lab: &Lab) -> Vec<String> {
+    (1..lab.zones.len()).map(|at| format!("z{}", at + 1)).collect()
 }
 
 /// What the first parents of a zone's nodes are plugged into, as it is drawn.
@@ -104,7 +104,7 @@ pub(crate) fn join(lab: &Lab, wires: &Netns) -> Result<(), CniError> {
         let mut batch = Batch::new();
         for zone in &lab.zones {
             let Some(node) = lab.nodes.iter().find(|node| node.zone == *zone) else { continue };
-            let bridge = netlink.link(&format!("w{}", wire(lab, node)))?.ok_or("a wire is gone")?;
+            let bridge = netlink.link(&wire(lab, node))?.ok_or("a wire is gone")?;
             for net in router(lab, zone) {
                 batch.push(addr::add(bridge.index, net, if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE }));
             }

@@ -1,8 +1,8 @@
 //! `lab up`: from manifests to attached namespaces.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use attach::{Asked, Attacher, Given, Plan, Refusal};
 use between::Mode;
@@ -10,16 +10,19 @@ use chain::Chain;
 use cni::{CniError, IfName, NetworkList};
 use npwg::Definition;
 use objects::Store;
-use plugin::{Finder, Host, Prefer};
+use plugin::{Finder, Prefer};
 use plugins::BUILTINS;
+use serde_json::Value;
 
 use crate::error::StateError;
 use crate::labs::{LabName, Labs};
-use crate::manifest::{ContainerPort, Manifests};
+use crate::manifest::{ContainerPort, Manifests, PodManifest};
 use crate::network::LabNetworks;
 use crate::node;
-use crate::node_agent::{self, NodeAgent};
-use crate::state::{Lab, Node, Phase, Pod, PortMapping};
+use crate::node_agent;
+use crate::running::Running;
+use crate::state::{Lab, Node, Pod, PortMapping};
+use crate::store;
 use crate::underlay;
 use crate::wire;
 
@@ -123,13 +126,15 @@ impl Outcome {
 }
 
 /// A plan for each pod, or why there is none.
-type Plans = Vec<Result<Plan, Vec<Refusal>>>;
+pub(crate) type Plans = Vec<Result<Plan, Vec<Refusal>>>;
 
 /// Everything that is decided before anything is built.
-struct Design {
-    lab: Lab,
-    plans: Plans,
-    store: Store,
+pub(crate) struct Design {
+    pub(crate) lab: Lab,
+    /// Of all pods, also of those that are there.
+    pub(crate) plans: Plans,
+    /// What agents are to know.
+    pub(crate) objects: Vec<Value>,
 }
 
 /// What [`up`] would do; nothing is built.
@@ -137,7 +142,7 @@ struct Design {
 /// # Errors
 /// [`UpError`] if not even that can be said.
 pub fn dry_run(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Vec<PlannedPod>, UpError> {
-    let Design { lab, plans, .. } = design(labs, name, manifests, setup)?;
+    let Design { lab, plans, .. } = design(labs.blank(name), manifests, setup)?;
     let pods = lab.pods.iter().zip(plans);
     Ok(pods.map(|(pod, plan)| PlannedPod { pod: pod.clone(), plan: plan.and_then(|plan| with_plugins(&lab, pod, plan)) }).collect())
 }
@@ -161,47 +166,51 @@ pub fn up(
     manifests: &Manifests,
     setup: &Setup,
     tell: &mut (dyn FnMut(Event<'_>) + Send),
-) -> Result<Outcome, UpError> {
+) -> Result<Running, UpError> {
     let _lock = labs.lock(name)?;
-    let Design { mut lab, mut plans, store } = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
-    tell(Event::Building { nodes: lab.nodes.len(), pods: lab.pods.len() });
-    let pools = lab.write_pools(&manifests.pools).map_err(UpError::from);
-    if let Err(e) = pools.and_then(|()| build(&mut lab, &mut plans, &store, setup, tell)) {
-        return Err(match crate::down::undo(labs, &lab) {
+    let design = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
+    tell(Event::Building { nodes: design.lab.nodes.len(), pods: design.lab.pods.len() });
+    let mut running = Running::new(labs, name, setup);
+    let pools = design.lab.write_pools(&manifests.pools).map_err(UpError::from);
+    if let Err(e) = pools.and_then(|()| running.grow_to(design, tell)) {
+        return Err(match crate::down::undo(labs, &running.outcome.lab) {
             Ok(()) => e,
-            Err(left) => UpError::Left { lab: lab.name, error: Box::new(e), left },
+            Err(left) => UpError::Left { lab: name.clone(), error: Box::new(e), left },
         });
     }
-    Ok(Outcome { lab, store })
+    Ok(running)
 }
 
 /// Decides everything and writes it down before anything is built: `down` finds it, whenever this process ends.
 fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
     labs.must_not_be(name)?;
-    let design = design(labs, name, manifests, setup)?;
+    let design = design(labs.blank(name), manifests, setup)?;
     let lab = &design.lab;
     for pod in &lab.pods {
         lab.sandbox(pod)?;
     }
-    let there: Vec<String> = lab
-        .all_netns()
-        .iter()
-        .filter(|path| path.symlink_metadata().is_ok())
-        .filter_map(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()))
-        .collect();
-    if !there.is_empty() {
-        return Err(StateError::Taken { there }.into());
-    }
+    must_be_free(&lab.all_netns())?;
     lab.begin()?;
     Ok(design)
 }
 
-fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
-    let mut lab = labs.blank(name);
-    let names = node::names(&manifests.nodes, &manifests.pods);
-    lab.pods = pods(manifests, &names);
-    lab.zones = underlay::zones(&manifests.nodes);
-    lab.nodes = node::all(&names, &lab.zones, &manifests.nodes, &lab.pods);
+/// None of these namespaces is there.
+pub(crate) fn must_be_free(paths: &[PathBuf]) -> Result<(), UpError> {
+    let there: Vec<String> = paths
+        .iter()
+        .filter(|path| path.symlink_metadata().is_ok())
+        .filter_map(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()))
+        .collect();
+    if there.is_empty() { Ok(()) } else { Err(StateError::Taken { there }.into()) }
+}
+
+/// A lab as manifests want it, from the one that is there, which may be blank. What is there stays as it is, but for the ranges of nodes.
+pub(crate) fn design(there: Lab, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
+    let mut lab = there;
+    let names = node::names(&lab.nodes, &manifests.nodes, &manifests.pods);
+    lab.pods.extend(new_pods(manifests, &lab.pods, &names));
+    lab.zones = underlay::zones(&lab.zones, &manifests.nodes);
+    lab.nodes = node::all(&names, &lab.nodes, &lab.zones, &manifests.nodes, &lab.pods);
     underlay::check(&lab).map_err(UpError::Build)?;
     lab.cni_path = setup.cni_path.clone();
     let definitions: BTreeMap<String, Definition> =
@@ -222,17 +231,18 @@ fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> 
         plans.push(attach::plan(&asked, &networks));
     }
     wire::refuse(&mut plans, wire::clash);
-    lab.wires = wire::names(&plans);
+    let more: Vec<String> = wire::names(&plans).into_iter().filter(|name| !lab.wires.contains(name)).collect();
+    lab.wires.extend(more);
     let place: BTreeMap<String, String> = lab.pods.iter().map(|pod| (pod.full_name(), pod.node.clone())).collect();
-    let store = crate::store::with_nodes(manifests, &lab.nodes, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());
-    let store = store.map_err(|e| UpError::Build(CniError::new(cni::Code::INVALID_CONFIG, e.to_string())))?;
-    Ok(Design { lab, plans, store })
+    let objects = store::objects(manifests, &lab.nodes, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());
+    Ok(Design { lab, plans, objects })
 }
 
-/// Pods without a node go to the nodes in turn.
-fn pods(manifests: &Manifests, nodes: &[String]) -> Vec<Pod> {
+/// The pods that are not there yet. Those without a node go to the nodes in turn.
+fn new_pods(manifests: &Manifests, there: &[Pod], nodes: &[String]) -> Vec<Pod> {
     let mut turn = nodes.iter().cycle();
-    let one = |m: &crate::manifest::PodManifest| Pod {
+    let is_new = |m: &&PodManifest| !there.iter().any(|pod| pod.namespace == m.namespace && pod.name == m.name);
+    let one = |m: &PodManifest| Pod {
         namespace: m.namespace.clone(),
         name: m.name.clone(),
         node: m.node.as_ref().filter(|node| nodes.contains(node)).or_else(|| turn.next()).cloned().unwrap_or_default(),
@@ -241,7 +251,7 @@ fn pods(manifests: &Manifests, nodes: &[String]) -> Vec<Pod> {
         port_mappings: m.ports.iter().filter_map(port_mapping).collect(),
         failure: None,
     };
-    manifests.pods.iter().map(one).collect()
+    manifests.pods.iter().filter(is_new).map(one).collect()
 }
 
 fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {
@@ -263,77 +273,8 @@ fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkL
     })
 }
 
-fn build(lab: &mut Lab, plans: &mut Plans, store: &Store, setup: &Setup, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(), UpError> {
-    let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(cni::Code::INTERNAL, e.to_string()));
-    let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
-    wire::make(&wires, underlay::wires(lab)).map_err(UpError::Build)?;
-    underlay::join(lab, &wires).map_err(UpError::Build)?;
-    let (mut nodes, mut refused) = (Vec::with_capacity(lab.nodes.len()), BTreeMap::new());
-    for (number, node) in lab.nodes.iter().enumerate() {
-        nodes.push((node.name.clone(), node::build(lab, number, node, &wires, &mut refused).map_err(UpError::Build)?));
-    }
-    lab.wires.retain(|name| !refused.contains_key(name));
-    wire::refuse(plans, |list| wire::parents(list).iter().find_map(|parent| refused.get(parent).cloned()));
-    let mut problems = BTreeSet::new();
-    for (name, netns) in nodes {
-        let agent = NodeAgent::start(lab, &name, store, &setup.default_network, &setup.conf_dirs).map_err(UpError::Build)?;
-        let mut work = || {
-            for problem in agent.provide(lab.dirs(&name)) {
-                // Every node may see the same.
-                if !problems.contains(&problem) {
-                    tell(Event::Problem(&problem));
-                    problems.insert(problem);
-                }
-            }
-            attach_all(lab, &name, plans, &agent, tell)
-        };
-        let failures = netns.enter(|_| work()).map_err(|e| internal(&e))?;
-        agent.end();
-        for (at, failure) in failures {
-            if let Some(pod) = lab.pods.get_mut(at) {
-                pod.failure = failure;
-            }
-        }
-    }
-    lab.phase = Phase::Up;
-    Ok(lab.write()?)
-}
-
-/// The pods of a node, from inside it: the number of each, and why it failed.
-fn attach_all(
-    lab: &Lab,
-    node: &str,
-    plans: &Plans,
-    agent: &NodeAgent,
-    tell: &mut (dyn FnMut(Event<'_>) + Send),
-) -> Vec<(usize, Option<String>)> {
-    let mut host = Host::here(lab.dirs(node));
-    let mine = lab.pods.iter().zip(plans).enumerate().filter(|(_, (pod, _))| pod.node == node);
-    let one = |(at, (pod, plan)): (usize, (&Pod, &Result<Plan, Vec<Refusal>>))| {
-        let start = Instant::now();
-        let failure = attach_pod(lab, agent, pod, plan, &mut host).err();
-        tell(Event::Pod { pod: &Pod { failure: failure.clone(), ..pod.clone() }, took: start.elapsed() });
-        (at, failure)
-    };
-    mine.map(one).collect()
-}
-
 /// What detaches the pods of a node, and looks whether they are as they were.
 pub(crate) fn attacher(lab: &Lab, node: &str) -> Attacher {
     let finder = Finder::new(BUILTINS, lab.cni_path.clone(), Prefer::Builtin, std::env::vars_os().collect());
     Attacher::new(Chain::new(finder, None), lab.records(node))
-}
-
-/// One pod: its namespace, then its attachments. The error is for a person.
-///
-/// The plan was made before anything was built, as the wires come from it; what it refuses, the agent is not asked for, which
-/// knows nothing of wires. The agent makes its own.
-fn attach_pod(lab: &Lab, agent: &NodeAgent, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
-    node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
-    if let Err(refusals) = plan {
-        let all = CniError::first_of(refusals.iter().cloned().map(CniError::from));
-        return Err(all.map(|e| e.to_string()).unwrap_or_default());
-    }
-    let id = lab.sandbox(pod).map_err(|e| e.to_string())?;
-    agent.add(lab, pod, &id, host).map_err(|e| e.to_string())
 }

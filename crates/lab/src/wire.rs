@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   plans --names--> the parents' names         namespace of the wires           namespace of node 2
-//!     `--refuse--> fewer plans                    bridge w1 - port p1-2  <-veth->  eth0
+//!     `--refuse--> fewer plans                    bridge w1 - port w1-2  <-veth->  eth0
 //! ```
 //!
 //! Only the node's end has the parent's name, which a definition chose; the wires' own links are numbered.
@@ -68,13 +68,22 @@ pub(crate) fn refuse(plans: &mut [Result<Plan, Vec<Refusal>>], why: impl Fn(&Net
     }
 }
 
-/// Makes the wires, numbered from 1, in their namespace.
-pub(crate) fn make(wires: &Netns, count: usize) -> Result<(), CniError> {
+/// What a wire is called in its namespace, by its place among those of parents, from 0.
+pub(crate) fn bridge(place: usize) -> String {
+    format!("w{}", place + 1)
+}
+
+/// Lets the namespace of the wires use addresses at once, and forward between zones.
+pub(crate) fn prepare(wires: &Netns) -> Result<(), CniError> {
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("prepare the namespace of the wires: {e}"));
-    wires.enter(node::settings).map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+    wires.enter(node::settings).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+/// Makes wires of these names in their namespace.
+pub(crate) fn make(wires: &Netns, names: &[String]) -> Result<(), CniError> {
     inside(wires, "build the lab's wires", |netlink| {
-        for number in 1..=count {
-            let spec = LinkSpec::new(numbered(format!("w{number}"))?, Kind::Bridge(link::Bridge::default()));
+        for name in names {
+            let spec = LinkSpec::new(IfName::parse(name)?, Kind::Bridge(link::Bridge::default()));
             netlink.send_one(link::create(&LinkSpec { up: true, ..spec }))?;
         }
         Ok(())
@@ -82,11 +91,11 @@ pub(crate) fn make(wires: &Netns, count: usize) -> Result<(), CniError> {
 }
 
 /// Joins a node, numbered from 1, to a wire: its end of the pair has the parent's name, the wire's end is a port.
-pub(crate) fn join(wires: &Netns, wire: usize, node: &Netns, number: usize, parent: &IfName) -> Result<(), CniError> {
+pub(crate) fn join(wires: &Netns, wire: &str, node: &Netns, number: usize, parent: &IfName) -> Result<(), CniError> {
     inside(wires, &format!("create an interface {parent} on node {number}"), |netlink| {
-        let bridge = netlink.link(&format!("w{wire}"))?.ok_or("its wire is gone")?;
+        let bridge = netlink.link(wire)?.ok_or("its wire is gone")?;
         let index = netlink.links()?.iter().map(|l| l.index).max().unwrap_or(0) + 1;
-        let port = numbered(format!("p{wire}-{number}"))?;
+        let port = IfName::parse(&format!("{wire}-{number}"))?;
         let peer = Peer { netns: Some(node.as_fd()), ..Peer::new(parent.clone()) };
         let spec = LinkSpec { master: Some(bridge.index), index: Some(index), ..LinkSpec::new(port, Kind::Veth(peer)) };
         let mut batch = Batch::new();
@@ -95,10 +104,6 @@ pub(crate) fn join(wires: &Netns, wire: usize, node: &Netns, number: usize, pare
         netlink.send(batch)?;
         Ok(())
     })
-}
-
-fn numbered(name: String) -> Result<IfName, cni::NameError> {
-    IfName::parse(&name)
 }
 
 fn inside(netns: &Netns, what: &str, work: impl FnOnce(&mut Netlink) -> Result<(), Failure> + Send) -> Result<(), CniError> {

@@ -8,15 +8,17 @@ use anyhow::Context;
 use between::{Mode, Tunnel};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::manifest::{self, Manifests};
-use lab::{DefaultNetwork, Event, PlannedPod, Pod, Setup};
+use lab::{DefaultNetwork, Event, PlannedPod, Pod, Running, Setup};
 use serde::Serialize;
 
+use super::watch::Files;
 use super::{SOME_FAILED, labs, name, plural, status};
 use crate::cli::{Between, Structured, UpArgs};
 use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
 
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let name = name(&args.which)?;
+    let watched = if args.watch { Some(Files::of(&name, &args.files)?) } else { None };
     let manifests = manifest::load(&args.files, &mut std::io::stdin())?;
     for warning in &manifests.warnings {
         anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
@@ -27,7 +29,8 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     }
     super::must_be_root()?;
     let start = Instant::now();
-    let outcome = build(&name, &manifests, &setup)?;
+    let mut running = build(&name, &manifests, &setup, args.watch)?;
+    let outcome = &running.outcome;
     for (pod, what) in outcome.warnings() {
         anstream::eprintln!("{ODD}warning:{ODD:#} {pod}: {what}");
     }
@@ -35,9 +38,14 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
         Some(format) => status::structured_all(&outcome.lab, format)?,
         None => {
             status::table(&lab::status(&outcome.lab)?);
-            summary(&outcome, start.elapsed());
+            summary(outcome, start.elapsed());
         }
     }
+    if let Some(files) = watched {
+        files.follow(&mut running)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let outcome = &running.outcome;
     Ok(if outcome.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
 }
 
@@ -67,12 +75,16 @@ fn mode(between: Between) -> Mode {
 }
 
 /// Builds the lab under a progress bar that is gone when it is done.
-fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup) -> anyhow::Result<lab::Outcome> {
+fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watch: bool) -> anyhow::Result<Running> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{spinner} {bar:30} {pos}/{len} pods  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style);
     let (shown_bar, of_lab) = (bar.clone(), name.clone());
     linux::on_interrupt(move || {
+        if shown_bar.is_finished() && watch {
+            anstream::eprintln!("{FAINT}the lab stays up without its agents; `netloom lab down --name {of_lab}` takes it down{FAINT:#}");
+            return;
+        }
         shown_bar.finish_and_clear();
         let (done, all) = (shown_bar.position(), shown_bar.length().unwrap_or(0));
         anstream::eprintln!(
@@ -92,9 +104,9 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup) -> anyhow::R
         }
         _ => {}
     };
-    let outcome = lab::up(&labs(), name, manifests, setup, &mut tell);
+    let running = lab::up(&labs(), name, manifests, setup, &mut tell);
     bar.finish_and_clear();
-    Ok(outcome?)
+    Ok(running?)
 }
 
 fn summary(outcome: &lab::Outcome, took: Duration) {
@@ -126,7 +138,7 @@ fn summary(outcome: &lab::Outcome, took: Duration) {
     );
 }
 
-fn shown(took: Duration) -> String {
+pub(super) fn shown(took: Duration) -> String {
     match took.as_millis() {
         0..1000 => format!("{:.1} ms", took.as_secs_f64() * 1e3),
         _ => format!("{:.1} s", took.as_secs_f64()),
