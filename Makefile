@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-pool demo docs cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-pool demo docs cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -81,6 +81,11 @@ bench-neighbours: build peers ## an innocent pod's ADD beside a hostile namespac
 	scripts/setup.sh cluster
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches neighbours $(ARGS)
+
+bench-between: build ## a node's agent in a cluster of 100 and of 5,000 Nodes: start, changes, requests (ARGS="--rounds 50")
+	scripts/setup.sh bench
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches nodes $(ARGS)
 
 bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches

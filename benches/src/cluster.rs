@@ -71,7 +71,8 @@ impl Scene {
         let plugins = scratch.path().join("plugins");
         install(netloom_cni, &plugins)?;
         let network = default_network(&scratch.path().join("addresses"));
-        let mut agent = Agent::start(netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network, plane::NODE)?;
+        let mut agent =
+            Agent::start(netloom, &scratch.path().join("node"), &plane.kubeconfig(), &json!({"delegates": [network]}), plane::NODE)?;
         // The first comparison comes when the caches are complete.
         agent.until(|agent| agent.log().contains(" reconcile "))?;
         Ok(Scene { agent, plane, plugins, host, scratch })

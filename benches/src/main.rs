@@ -15,6 +15,8 @@
 //! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
 //! else: what the kernel and one process cost whoever asks.
 //!
+//! `make bench-between` measures a node's agent among 5,000 Nodes: module `nodes`.
+//!
 //! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`; `make
 //! bench-neighbours` an innocent pod beside a hostile namespace: module `cluster::neighbours`. `make bench-pool` measures
 //! addresses that are durable, and those of a
@@ -32,6 +34,7 @@ mod lease;
 mod machine;
 mod namespace;
 mod network;
+mod nodes;
 mod options;
 mod plugins;
 mod ports;
@@ -75,6 +78,7 @@ fn measure(options: &Options) -> Result<()> {
     match options {
         Options { cluster: true, .. } => cluster::run(options),
         Options { neighbours: true, .. } => cluster::neighbours(options),
+        Options { nodes: true, .. } => nodes::run(options),
         Options { plugins: true, .. } => only_plugins(options),
         Options { pool: true, .. } => addresses::run(options),
         Options { ranges: true, .. } => ranges::run(options),

@@ -121,7 +121,8 @@ impl Scene {
             let ipam = json!({"type": "host-local", "dataDir": dir, "ranges": [[{"subnet": format!("10.{}.0.0/16", 200 + number)}]]});
             let plugin = json!({"type": "bridge", "bridge": format!("node{number}"), "ipam": ipam});
             let network = json!({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]});
-            let agent = Agent::start(&options.netloom, &scratch.path().join(&name), &plane.kubeconfig(), &network, &name)?;
+            let agent =
+                Agent::start(&options.netloom, &scratch.path().join(&name), &plane.kubeconfig(), &json!({"delegates": [network]}), &name)?;
             nodes.push(Node { agent, name });
         }
         Ok(Scene { nodes, operator, plane, plugins, host, _scratch: scratch })

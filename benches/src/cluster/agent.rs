@@ -32,15 +32,18 @@ pub(crate) struct Memory {
 // === impl Agent ===
 
 impl Agent {
-    /// Starts that of a node with settings that are the defaults, but for directories of its own and this default network.
-    pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path, default_network: &Value, node: &str) -> Result<Self> {
+    /// Starts that of a node with settings that are the defaults, but for directories of its own and the keys of this network.
+    pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path, network: &Value, node: &str) -> Result<Self> {
         for name in ["run", "state", "plugins", "bin"] {
             fs::create_dir_all(dir.join(name)).context("the agent's directories")?;
         }
-        let settings = json!({
-            "nodeName": node, "kubeconfig": kubeconfig, "install": "never", "delegates": [default_network],
+        let mut settings = json!({
+            "nodeName": node, "kubeconfig": kubeconfig, "install": "never",
             "socketDir": dir.join("run"), "stateDir": dir.join("state"), "pluginStateDir": dir.join("plugins"), "binDir": dir.join("bin"),
         });
+        if let (Some(settings), Some(network)) = (settings.as_object_mut(), network.as_object()) {
+            settings.extend(network.clone());
+        }
         let file = dir.join("agent.yaml");
         fs::write(&file, settings.to_string()).context("write the agent's settings")?;
         let log = File::create(dir.join("agent.log")).context("the agent's log")?;
