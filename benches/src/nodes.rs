@@ -184,9 +184,10 @@ fn measure(options: &Options, dir: &Path, mode: &'static str, size: u32) -> Resu
 /// The node's only link has the addresses of all nodes in its subnet.
 fn prepare(host: &Namespace) -> Result<()> {
     host.ip(&["link", "set", "lo", "up"])?;
-    host.ip(&["link", "add", "eth0", "type", "dummy"])?;
+    host.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "wire"])?;
     host.ip(&["addr", "add", &format!("{}/16", address_of(0)), "dev", "eth0"])?;
     host.ip(&["link", "set", "eth0", "up"])?;
+    host.ip(&["link", "set", "wire", "up"])?;
     Ok(())
 }
 
@@ -237,7 +238,7 @@ fn beat(store: &Store, size: u32, ends: &AtomicBool) {
         }
         let n = 2 + beat % (size - 2);
         // Where it is refused nothing is measured of it.
-        drop(store.put(&node(n, pods_of(n), beat)));
+        drop(store.merge(&node(n, pods_of(n), beat)));
         next += Duration::from_secs(1) / BEATS;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -258,7 +259,7 @@ fn changes(store: &Store, size: u32, rounds: usize) -> Result<Spread> {
         let pods = pods_of(size + 1 + round);
         let object = node(1, pods, round);
         let begun = Instant::now();
-        store.put(&object).context("a Node")?;
+        store.merge(&object).context("a Node")?;
         loop {
             let left = PATIENCE.saturating_sub(begun.elapsed());
             ensure!(!left.is_zero(), "no route to {pods}/24 comes within {PATIENCE:?}");

@@ -262,6 +262,10 @@ fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
     let route = || lab.ok(&["exec", "node/one", "--", "ip", "route", "show", "10.244.1.0/24"]);
     lab.ok(&["exec", "node/one", "--", "ip", "route", "del", "10.244.1.0/24"]);
     lab.host.until("the route is back", || route().contains("172.30.0.2"));
+    // A node gets another range.
+    lab.host.write("/run/lab/first.yaml", &[zoned("one", "", &["10.77.0.0/24"]), pod_on("one", "a")].concat());
+    let other = || lab.ok(&["exec", "node/two", "--", "ip", "route", "show", "10.77.0.0/24"]);
+    lab.host.until("the other node has a route to it", || other().contains("172.30.0.1"));
     // What cannot be read changes nothing, and is told.
     lab.host.write("/run/lab/third.yaml", "kind: Pod");
     lab.host.write("/run/lab/third.yaml", &pod_on("two", "d"));

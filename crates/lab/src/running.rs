@@ -147,10 +147,14 @@ impl Running {
         for object in objects {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let of = [text("/kind"), text("/metadata/namespace"), text("/metadata/name")].join("/");
-            if self.told.get(&of) != Some(&object) {
-                self.outcome.store.put(&object).map_err(|e| UpError::Build(CniError::new(Code::INVALID_CONFIG, e.to_string())))?;
-                self.told.insert(of, object);
-            }
+            let store = &self.outcome.store;
+            let told = match self.told.get(&of) {
+                Some(before) if *before == object => continue,
+                Some(_) => store.merge(&object).map(drop),
+                None => store.put(&object),
+            };
+            told.map_err(|e| UpError::Build(CniError::new(Code::INVALID_CONFIG, e.to_string())))?;
+            self.told.insert(of, object);
         }
         Ok(())
     }

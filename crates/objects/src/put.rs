@@ -73,6 +73,33 @@ impl Store {
         })
     }
 
+    /// Gives an object that is there what this one says (RFC 7386): what others have written besides stays. Whether it is there.
+    ///
+    /// # Errors
+    /// [`PutError`] if the object is of no known kind, or has no such form.
+    pub fn merge(&self, object: &Value) -> Result<bool, PutError> {
+        let Value::Object(sent) = object else { return Err(PutError::NoObject { found: name_of(object) }) };
+        let (api_version, name) = (text(sent, &["apiVersion"]), text(sent, &["kind"]));
+        let mut state = self.shared.state();
+        let kind = state.kind_of(api_version, name).ok_or_else(|| unknown(api_version, name))?;
+        let namespace = match (kind.namespaced, meta(sent, "namespace")) {
+            (false, _) => "",
+            (true, "") => "default",
+            (true, given) => given,
+        };
+        let key: Key = (namespace.to_owned(), meta(sent, "name").to_owned());
+        let Ok(there) = state.object(&kind, &key) else { return Ok(false) };
+        let refused = |refusal: Refusal| PutError::Refused { kind: name.to_owned(), name: key.1.clone(), why: refusal.message() };
+        let mut merged = Value::Object(Object::clone(&there));
+        json_patch::merge(&mut merged, object);
+        let Value::Object(merged) = merged else { return Ok(false) };
+        let merged = write::kept_form(&kind, merged).map_err(refused)?;
+        if merged != *there {
+            state.put(&kind, &key, merged).map_err(refused)?;
+        }
+        Ok(true)
+    }
+
     /// Removes an object at once, whatever its finalizers. Whether it was there.
     ///
     /// # Errors
@@ -142,5 +169,28 @@ impl State {
     /// The kind of an object's `apiVersion` and `kind`.
     fn kind_of(&self, api_version: &str, name: &str) -> Option<Arc<Kind>> {
         self.kinds().find(|kind| kind.kind == name && kind.api_version() == api_version).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_merged_keeps_what_others_wrote() {
+        let store = Store::new();
+        let node = |range: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDRs": [range]}});
+        assert_eq!(store.merge(&node("10.1.0.0/24")), Ok(false));
+        store.put(&node("10.1.0.0/24")).unwrap();
+        let written = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {"a": "b"}}});
+        assert_eq!(store.merge(&written), Ok(true));
+        assert_eq!(store.merge(&node("10.2.0.0/24")), Ok(true));
+        let revision = store.revision();
+        let there = store.objects("v1", "Node").unwrap().pop().unwrap();
+        assert_eq!((&there["spec"]["podCIDRs"], &there["metadata"]["annotations"]["a"]), (&json!(["10.2.0.0/24"]), &json!("b")));
+        assert_eq!(store.merge(&node("10.2.0.0/24")), Ok(true));
+        assert_eq!(store.revision(), revision, "nobody is told of what is the same");
     }
 }
