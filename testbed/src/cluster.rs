@@ -1,6 +1,6 @@
 //! A cluster: a control plane, nodes, and what joins them.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use crate::control::SERVICES;
 use crate::den::printed;
 use crate::node::Wanted;
 use crate::sweep::{Claim, link_index};
@@ -30,7 +31,20 @@ pub struct Options {
     netloom_cni: PathBuf,
     netloom: Option<PathBuf>,
     network: DefaultNetwork,
+    families: Families,
+    late: bool,
     say: fn(&str),
+}
+
+/// The families of addresses that nodes, pods and Services have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Families {
+    /// IPv4 alone.
+    V4,
+    /// Both, IPv4 first.
+    Dual,
+    /// IPv6 alone, the API server too.
+    V6,
 }
 
 /// What a node's pods get from the beginning.
@@ -74,6 +88,8 @@ impl Options {
             netloom_cni: netloom_cni.into(),
             netloom: None,
             network: DefaultNetwork::Bridge,
+            families: Families::V4,
+            late: false,
             say: |_| {},
         }
     }
@@ -90,6 +106,20 @@ impl Options {
     #[must_use]
     pub fn network(mut self, network: DefaultNetwork) -> Self {
         self.network = network;
+        self
+    }
+
+    /// Which families it has. Only [`DefaultNetwork::Provided`] gives pods others than IPv4.
+    #[must_use]
+    pub fn families(mut self, families: Families) -> Self {
+        self.families = families;
+        self
+    }
+
+    /// Nodes have no ranges for pods until [`Cluster::give_ranges`]; `up` does not wait until they are ready.
+    #[must_use]
+    pub fn late_ranges(mut self) -> Self {
+        self.late = true;
         self
     }
 
@@ -125,7 +155,7 @@ impl Options {
         let net = fabric(&den)?;
         let number = link_index(&link(net)).context("the link to the cluster is gone")?;
         std::fs::write(claim.dir().join("link"), format!("{} {number}", link(net))).context("the file `link`")?;
-        let control = ControlPlane::inside(den, Ipv4Addr::new(198, 18, net, 1), claim.dir().join("control"), &names)?;
+        let control = ControlPlane::inside(den, self.families.control(net), claim.dir().join("control"), &names)?;
         control.define_networks()?;
         if self.nodes == 0 {
             return Ok(Cluster { nodes: Vec::new(), control, claim });
@@ -139,8 +169,9 @@ impl Options {
         let netloom = self.netloom.clone().unwrap_or_else(|| self.netloom_cni.with_file_name("netloom"));
         let wanted = |(name, n): (&String, u8)| Wanted {
             name: name.clone(),
-            address: format!("198.18.{net}.{}", 10 + n),
-            pods: format!("10.244.{n}.0/24"),
+            number: n,
+            addresses: self.families.of(format!("198.18.{net}.{}", 10 + n), format!("fd00:198:18:{net:x}::{:x}", 0x10 + n)),
+            pods: self.families.of(format!("10.244.{n}.0/24"), format!("fd00:10:244:{n:x}::/64")),
             cgroup: format!("{}/{name}", claim.cgroup()),
             program: program.clone(),
             netloom: netloom.clone(),
@@ -149,7 +180,7 @@ impl Options {
         let every: Vec<Wanted> = names.iter().zip(1..).map(wanted).collect();
         let mut cluster = Cluster { nodes: Vec::new(), control, claim };
         cluster.nodes = self.start_nodes(&cluster, &every)?;
-        if self.network != DefaultNetwork::None {
+        if self.network != DefaultNetwork::None && !self.late {
             (self.say)("waiting until the nodes are ready");
             cluster.until_ready()?;
         }
@@ -173,15 +204,17 @@ impl Options {
 
     fn try_start_node(&self, cluster: &Cluster, every: &[Wanted], wanted: Wanted) -> Result<Node> {
         let control = &cluster.control;
-        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": wanted.name},
-            "spec": {"podCIDR": wanted.pods, "podCIDRs": [wanted.pods]}});
-        control.apply(&object.to_string())?;
+        let (name, pods) = (&wanted.name, if self.late { &[][..] } else { &wanted.pods });
+        control.apply(&object_of(name, pods).to_string())?;
         let mut node = Node::new(wanted)?;
         std::fs::write(cluster.dir().join(format!("{}.pid", node.name())), node.den().pid().to_string())
             .context("the node's process ID")?;
         connect(control, &node, every, !matches!(self.network, DefaultNetwork::Provided(_)))?;
         if matches!(self.network, DefaultNetwork::Bridge | DefaultNetwork::Agent) {
-            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods(), self.network == DefaultNetwork::Agent))?;
+            node.write(
+                "/etc/cni/net.d/10-pods.conflist",
+                bridge(node.pods().first().map_or("", String::as_str), self.network == DefaultNetwork::Agent),
+            )?;
         }
         let ca = std::fs::read(control.ca()).context("the API server's certificate")?;
         node.write("/etc/kubernetes/ca.crt", ca)?;
@@ -207,6 +240,35 @@ impl Options {
             node.start_agent()?;
         }
         Ok(node)
+    }
+}
+
+/// A Node with these ranges for its pods.
+fn object_of(name: &str, pods: &[String]) -> Value {
+    let spec = pods.first().map_or(json!({}), |first| json!({"podCIDR": first, "podCIDRs": pods}));
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
+}
+
+// === impl Families ===
+
+impl Families {
+    /// What there is of each family, in order.
+    fn of(self, v4: String, v6: String) -> Vec<String> {
+        match self {
+            Families::V4 => vec![v4],
+            Families::Dual => vec![v4, v6],
+            Families::V6 => vec![v6],
+        }
+    }
+
+    /// The address of the API server in a network, and the ranges of Services.
+    fn control(self, net: u8) -> (IpAddr, &'static str) {
+        let v4 = Ipv4Addr::new(198, 18, net, 1).into();
+        match self {
+            Families::V4 => (v4, SERVICES),
+            Families::Dual => (v4, "10.96.0.0/16,fd00:10:96::/112"),
+            Families::V6 => (Ipv6Addr::new(0xfd00, 0x198, 0x18, net.into(), 0, 0, 0, 1).into(), "fd00:10:96::/112"),
+        }
     }
 }
 
@@ -247,6 +309,14 @@ impl Cluster {
     /// Its nodes, to stop and start what runs on them.
     pub fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
+    }
+
+    /// Gives the Nodes their ranges for pods, as a controller does that allocates them.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub fn give_ranges(&self) -> Result<()> {
+        self.nodes.iter().try_for_each(|node| self.control.apply(&object_of(node.name(), node.pods()).to_string()).map(drop))
     }
 
     /// Starts kube-proxy on every node, in the mode `nftables` or `iptables`; those that run are replaced.
@@ -337,6 +407,7 @@ fn fabric(den: &Den) -> Result<u8> {
     for line in ["link set host master br0 up", "link set br0 up", "link set br1 up", &format!("address add 198.18.{net}.1/24 dev br0")] {
         den.ip(line)?;
     }
+    den.ip(&format!("address add fd00:198:18:{net:x}::1/64 dev br0 nodad"))?;
     ip(&format!("address add 198.18.{net}.254/24 dev {}", link(net)))?;
     ip(&format!("link set {} up", link(net)))?;
     Ok(net)
@@ -352,23 +423,33 @@ fn connect(control: &ControlPlane, node: &Node, every: &[Wanted], routes: bool) 
     let (fabric, name) = (control.den(), node.name());
     node.den().ip(&format!("link add eth0 type veth peer name {name} netns {}", fabric.pid()))?;
     fabric.ip(&format!("link set {name} master br0 up"))?;
-    node.den().ip(&format!("address add {}/24 dev eth0", node.address()))?;
+    for address in node.addresses() {
+        let rest = if address.contains(':') { "/64 dev eth0 nodad" } else { "/24 dev eth0" };
+        node.den().ip(&format!("address add {address}{rest}"))?;
+    }
     node.den().ip("link set eth0 up")?;
     // What macvlans stand on: nobody has an address there but they.
     let uplink = name.replace("node", "uplink");
     node.den().ip(&format!("link add eth1 type veth peer name {uplink} netns {}", fabric.pid()))?;
     fabric.ip(&format!("link set {uplink} master br1 up"))?;
     node.den().ip("link set eth1 up")?;
-    let gateway = control.url();
-    let gateway = gateway.trim_start_matches("https://").split(':').next().unwrap_or_default();
-    node.den().ip(&format!("route add default via {gateway}"))?;
+    for address in node.addresses() {
+        // The first address of the network is the control plane's.
+        let gateway =
+            address.rsplit_once(['.', ':']).map(|(net, _)| if net.contains(':') { format!("{net}:1") } else { format!("{net}.1") });
+        node.den().ip(&format!("route add default via {}", gateway.context("a node's address")?))?;
+    }
     if !routes {
         return Ok(());
     }
     for other in every.iter().filter(|other| other.name != name) {
-        node.den().ip(&format!("route add {} via {}", other.pods, other.address))?;
+        for (pods, address) in other.pods.iter().zip(&other.addresses) {
+            node.den().ip(&format!("route add {pods} via {address}"))?;
+        }
     }
-    fabric.ip(&format!("route add {} via {}", node.pods(), node.address()))?;
+    for (pods, address) in node.pods().iter().zip(node.addresses()) {
+        fabric.ip(&format!("route add {pods} via {address}"))?;
+    }
     node.run(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]).map(drop)
 }
 

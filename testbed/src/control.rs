@@ -3,7 +3,7 @@
 mod store;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How long each program may take to end by itself.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Where Services have their addresses.
-const SERVICES: &str = "10.96.0.0/16";
+/// Where Services have their addresses, unless a cluster says otherwise.
+pub(crate) const SERVICES: &str = "10.96.0.0/16";
 
 /// A control plane that nobody else uses. Its processes end, and its directory goes, when it is dropped; the processes
 /// end also when the test that made it is killed.
@@ -35,7 +35,9 @@ pub struct ControlPlane {
     etcd: Process,
     den: Den,
     ports: Ports,
-    address: Ipv4Addr,
+    address: IpAddr,
+    /// Where Services have their addresses.
+    services: &'static str,
     program: PathBuf,
     dir: PathBuf,
     /// What the API server gets besides.
@@ -61,7 +63,7 @@ impl ControlPlane {
     /// If this is not root's process, `make peers` was not run, or a program does not start: with the end of its log.
     pub fn start(dir: impl Into<PathBuf>) -> Result<Self> {
         let ports = Ports { etcd: free_port(0)?, peer: free_port(1)?, api: free_port(2)? };
-        ControlPlane::on(Den::new(None, "")?, Ipv4Addr::LOCALHOST, ports, dir.into(), &[])
+        ControlPlane::on(Den::new(None, "")?, (Ipv4Addr::LOCALHOST.into(), SERVICES), ports, dir.into(), &[])
     }
 
     /// As [`ControlPlane::start`], in `/run/netloom-testbed/NAME`. What is left there by one whose process was killed is
@@ -76,12 +78,13 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// As [`ControlPlane::start`], in a network namespace that has this address; nodes by these names may sign in.
-    pub(crate) fn inside(den: Den, address: Ipv4Addr, dir: PathBuf, nodes: &[String]) -> Result<Self> {
-        ControlPlane::on(den, address, Ports { etcd: 2379, peer: 2380, api: 6443 }, dir, nodes)
+    /// As [`ControlPlane::start`], in a network namespace that has this address, with these ranges of Services; nodes by these names may sign
+    /// in.
+    pub(crate) fn inside(den: Den, place: (IpAddr, &'static str), dir: PathBuf, nodes: &[String]) -> Result<Self> {
+        ControlPlane::on(den, place, Ports { etcd: 2379, peer: 2380, api: 6443 }, dir, nodes)
     }
 
-    fn on(den: Den, address: Ipv4Addr, ports: Ports, dir: PathBuf, nodes: &[String]) -> Result<Self> {
+    fn on(den: Den, (address, services): (IpAddr, &'static str), ports: Ports, dir: PathBuf, nodes: &[String]) -> Result<Self> {
         let program = peer()?;
         std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).context("the directory's mode")?;
@@ -89,7 +92,7 @@ impl ControlPlane {
         std::fs::write(dir.join("tokens"), tokens(nodes)).context("the file of tokens")?;
         let etcd = start_etcd(&den, &program, &dir, ports)?;
         let (controllers, more) = (Vec::new(), Vec::new());
-        let mut plane = ControlPlane { controllers, api: None, etcd, den, ports, address, program, dir, more, claim: None };
+        let mut plane = ControlPlane { controllers, api: None, etcd, den, ports, address, services, program, dir, more, claim: None };
         plane.write_kubeconfig("admin", "admin")?;
         for node in nodes {
             plane.write_kubeconfig(node, &node_token(node))?;
@@ -168,7 +171,7 @@ impl ControlPlane {
             format!("--service-account-key-file={key}"),
             format!("--service-account-signing-key-file={key}"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-cluster-ip-range={SERVICES}"),
+            format!("--service-cluster-ip-range={}", self.services),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             format!("--token-auth-file={dir}/tokens"),
@@ -230,7 +233,7 @@ impl ControlPlane {
 
     /// `https://ADDRESS:PORT`.
     pub fn url(&self) -> String {
-        format!("https://{}:{}", self.address, self.ports.api)
+        format!("https://{}", SocketAddr::new(self.address, self.ports.api))
     }
 
     /// The administrator's bearer token, of the group `system:masters`.

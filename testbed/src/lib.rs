@@ -18,7 +18,7 @@ mod peer;
 mod process;
 mod sweep;
 
-pub use cluster::{Cluster, DefaultNetwork, Options};
+pub use cluster::{Cluster, DefaultNetwork, Families, Options};
 pub use control::ControlPlane;
 pub use den::Den;
 pub use images::{BUSYBOX, PAUSE};

@@ -61,8 +61,9 @@ pub struct Node {
     containerd: Option<Process>,
     den: Den,
     name: String,
-    address: String,
-    pods: String,
+    number: u8,
+    addresses: Vec<String>,
+    pods: Vec<String>,
     program: PathBuf,
     netloom: PathBuf,
     logs: PathBuf,
@@ -73,10 +74,12 @@ pub struct Node {
 pub(crate) struct Wanted {
     /// Its name, as the API knows it and as it calls itself.
     pub(crate) name: String,
-    /// Its address.
-    pub(crate) address: String,
-    /// Where its pods have their addresses.
-    pub(crate) pods: String,
+    /// Which one it is, from 1.
+    pub(crate) number: u8,
+    /// Its addresses, one of each family.
+    pub(crate) addresses: Vec<String>,
+    /// Where its pods have their addresses, a range of each family.
+    pub(crate) pods: Vec<String>,
     /// The control groups of its pods, below each hierarchy's root.
     pub(crate) cgroup: String,
     /// The executable that is all of Kubernetes.
@@ -95,8 +98,8 @@ impl Node {
         let den = Den::new(Some(&wanted.name), SETUP)?;
         den.write("/etc/containerd/config.toml", containerd_config())?;
         den.write("/etc/kubernetes/kubelet.yaml", kubelet_config(&wanted.cgroup))?;
-        let Wanted { name, address, pods, program, netloom, logs, .. } = wanted;
-        Ok(Node { proxy: None, agent: None, kubelet: None, containerd: None, den, name, address, pods, program, netloom, logs })
+        let Wanted { name, number, addresses, pods, program, netloom, logs, .. } = wanted;
+        Ok(Node { proxy: None, agent: None, kubelet: None, containerd: None, den, name, number, addresses, pods, program, netloom, logs })
     }
 
     /// Its name.
@@ -104,13 +107,18 @@ impl Node {
         &self.name
     }
 
-    /// Its address, where its kubelet listens.
+    /// Its first address, where its kubelet listens.
     pub fn address(&self) -> &str {
-        &self.address
+        self.addresses.first().map_or("", String::as_str)
     }
 
-    /// Where its pods have their addresses, as `10.244.1.0/24`: `spec.podCIDR` of the node.
-    pub fn pods(&self) -> &str {
+    /// Its addresses, one of each family.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Where its pods have their addresses, as `10.244.1.0/24`: `spec.podCIDRs` of the node.
+    pub fn pods(&self) -> &[String] {
         &self.pods
     }
 
@@ -233,7 +241,7 @@ impl Node {
         }
         let mut command = self.den.command(&self.program);
         command.args(["kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig"]);
-        command.arg(format!("--hostname-override={}", self.name)).arg(format!("--node-ip={}", self.address));
+        command.arg(format!("--hostname-override={}", self.name)).arg(format!("--node-ip={}", self.addresses.join(",")));
         self.kubelet = Some(self.daemon("kubelet", command)?);
         Ok(())
     }

@@ -67,7 +67,7 @@ fn ping_each_other(cluster: &Cluster) {
     let addresses: Vec<String> = pods.iter().map(|pod| text(pod, "/status/podIP")).collect();
     for pod in &pods {
         let (name, node) = (text(pod, "/metadata/name"), text(pod, "/spec/nodeName"));
-        let subnet = cluster.node(&node).unwrap().pods().trim_end_matches("0/24");
+        let subnet = cluster.node(&node).unwrap().pods()[0].trim_end_matches("0/24");
         assert!(text(pod, "/status/podIP").starts_with(subnet), "{node} has {subnet}: {pod}");
         let line: Vec<String> = addresses.iter().map(|address| format!("ping -c1 -W30 {address}")).collect();
         cluster.control().kubectl(&["exec", &name, "--", "sh", "-c", &line.join(" && ")], "").unwrap();

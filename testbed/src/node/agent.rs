@@ -45,8 +45,7 @@ impl Node {
 
     /// One network for all nodes; each gives addresses of its own, those of `10.245.N.0/24` on the Nth.
     fn macvlan(&self, name: &str, prefix: &str) -> String {
-        let own = self.pods.replacen("10.244", prefix, 1);
-        let (start, end) = (own.replace(".0/24", ".1"), own.replace(".0/24", ".254"));
+        let (start, end) = (format!("{prefix}.{}.1", self.number), format!("{prefix}.{}.254", self.number));
         let range = json!({"subnet": format!("{prefix}.0.0/16"), "rangeStart": start, "rangeEnd": end});
         let ipam = json!({"type": "host-local", "ranges": [[range]]});
         let plugin = json!({"type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": ipam});

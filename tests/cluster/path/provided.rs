@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testbed::{BUSYBOX, DefaultNetwork};
+use testbed::{BUSYBOX, DefaultNetwork, Families, Options};
 
 use super::scene::{Pod, Scene, until};
 
@@ -20,29 +20,33 @@ fn servers(name: &str) -> Value {
 
 fn service(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"type": "NodePort", "selector": {"app": name},
+        "ipFamilyPolicy": "PreferDualStack",
         "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}})
 }
 
 /// Who answers a pod at an address and port.
 fn told(scene: &Scene, from: &Pod, address: &str, port: u16) -> String {
+    let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
     let url = format!("http://{address}:{port}/");
     let output = scene.within(from, &["curl", "-s", "--noproxy", "*", "--max-time", "5", &url]);
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Pods, the Service, its node port and the host ports, from every pod.
-fn all_answer(scene: &Scene, cluster_ip: &str) {
+/// Pods, the Service, its node port and the host ports, from every pod, over every family.
+fn all_answer(scene: &Scene, cluster_ips: &[String]) {
     let pods = scene.pods("web");
     for from in &pods {
-        for to in &pods {
-            until(&format!("{} answers {}", to.name, from.name), || told(scene, from, &to.ip, 8080), |name| *name == to.name);
+        for (to, ip) in pods.iter().flat_map(|to| to.ips().into_iter().map(move |ip| (to, ip))) {
+            until(&format!("{} answers {} at {ip}", to.name, from.name), || told(scene, from, &ip, 8080), |name| *name == to.name);
         }
         let known = |name: &String| pods.iter().any(|pod| pod.name == *name);
-        until("the Service answers", || told(scene, from, cluster_ip, 80), known);
-        for node in scene.cluster.nodes() {
-            until("the node port answers", || told(scene, from, node.address(), 30080), known);
+        for ip in cluster_ips {
+            until(&format!("the Service answers at {ip}"), || told(scene, from, ip, 80), known);
+        }
+        for (node, address) in scene.cluster.nodes().iter().flat_map(|node| node.addresses().iter().map(move |address| (node, address))) {
+            until(&format!("the node port answers at {address}"), || told(scene, from, address, 30080), known);
             let here = pods.iter().find(|pod| pod.node == node.name()).unwrap();
-            until("the host port answers", || told(scene, from, node.address(), 8081), |name| *name == here.name);
+            until(&format!("the host port answers at {address}"), || told(scene, from, address, 8081), |name| *name == here.name);
         }
     }
 }
@@ -52,19 +56,23 @@ fn condition(scene: &Scene, node: &str) -> String {
     scene.kubectl(&["get", "node", node, "-o", path])
 }
 
-fn works(name: &str, settings: &'static str, modes: [&str; 2]) {
-    let mut scene = Scene::new(name, 2, DefaultNetwork::Provided(settings));
+fn works(name: &str, families: Families, settings: &'static str, modes: [&str; 2]) {
+    let provided = |options: Options| options.nodes(2).network(DefaultNetwork::Provided(settings)).families(families);
+    let mut scene = Scene::of(name, provided);
     for node in ["node-1", "node-2"] {
         until("the Node says that it has a network", || condition(&scene, node), |status| status == "False");
     }
     scene.apply(&servers("web"));
     scene.apply(&service("web"));
     scene.rolled("web");
-    let cluster_ip = scene.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]);
+    let cluster_ips = scene.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIPs[*]}"]);
+    let cluster_ips: Vec<String> = cluster_ips.split_whitespace().map(str::to_owned).collect();
+    let count = if families == Families::Dual { 2 } else { 1 };
+    assert!(cluster_ips.len() == count && scene.pods("web").iter().all(|pod| pod.ips().len() == count), "{cluster_ips:?}");
     for mode in modes {
         scene.start_proxies(mode);
         scene.said(mode);
-        all_answer(&scene, &cluster_ip);
+        all_answer(&scene, &cluster_ips);
         scene.said("answers");
     }
     let nodes = scene.cluster.nodes()[0].netloom(&["nodes"]).unwrap();
@@ -93,10 +101,37 @@ fn works(name: &str, settings: &'static str, modes: [&str; 2]) {
 
 #[test]
 fn direct_routes_and_services() {
-    works("direct", "between: direct", ["nftables", "iptables"]);
+    works("direct", Families::V4, "between: direct", ["nftables", "iptables"]);
 }
 
 #[test]
 fn vxlan_and_services() {
-    works("vxlan", "between: vxlan", ["iptables", "nftables"]);
+    works("vxlan", Families::V4, "between: vxlan", ["iptables", "nftables"]);
+}
+
+#[test]
+fn both_families_and_services() {
+    works("dual", Families::Dual, "", ["nftables", "iptables"]);
+}
+
+#[test]
+fn ipv6_alone_and_services() {
+    works("six", Families::V6, "between: vxlan", ["nftables", "iptables"]);
+}
+
+#[test]
+fn ranges_that_come_late() {
+    let mut scene = Scene::of("late", |options| options.nodes(2).network(DefaultNetwork::Provided("between: direct")).late_ranges());
+    scene.apply(&servers("web"));
+    for node in ["node-1", "node-2"] {
+        until("the Node says that it has no network", || condition(&scene, node), |status| status == "True");
+    }
+    // No pod is where it would wait for its network.
+    let placed = || scene.pods("web").iter().filter(|pod| !pod.node.is_empty()).count();
+    assert_eq!(placed(), 0, "{}", scene.why());
+    scene.cluster.give_ranges().unwrap();
+    scene.cluster.until_ready().unwrap();
+    scene.rolled("web");
+    let pods = scene.pods("web");
+    until("the pods meet", || told(&scene, &pods[0], &pods[1].ip, 8080), |name| *name == pods[1].name);
 }

@@ -76,9 +76,14 @@ fn text(value: &Value, pointer: &str) -> String {
 
 impl Scene {
     pub(crate) fn new(what: &str, nodes: u8, network: DefaultNetwork) -> Self {
+        Scene::of(what, |options| options.nodes(nodes).network(network))
+    }
+
+    /// With whatever the options say.
+    pub(crate) fn of(what: &str, with: impl Fn(Options) -> Options) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("path-{}-{what}", std::process::id());
-        let options = Options::new(name, plugin_dir().join("netloom-cni")).netloom(netloom()).nodes(nodes).network(network);
+        let options = with(Options::new(name, plugin_dir().join("netloom-cni")).netloom(netloom()));
         let begun = Instant::now();
         let mut scene = Scene { cluster: options.up().unwrap(), begun, last: begun, _turn: turn };
         scene.said(&format!("{what}: cluster up"));
@@ -317,6 +322,12 @@ impl Scene {
 impl Pod {
     fn new(object: Value) -> Self {
         Pod { name: text(&object, "/metadata/name"), node: text(&object, "/spec/nodeName"), ip: text(&object, "/status/podIP"), object }
+    }
+
+    /// Its addresses, of every family that it has.
+    pub(crate) fn ips(&self) -> Vec<String> {
+        let all = self.object["status"]["podIPs"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|ip| text(ip, "/ip")).collect()
     }
 
     fn state(&self) -> String {
