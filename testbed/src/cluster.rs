@@ -409,6 +409,7 @@ fn fabric(den: &Den) -> Result<u8> {
     }
     den.ip(&format!("address add fd00:198:18:{net:x}::1/64 dev br0 nodad"))?;
     ip(&format!("address add 198.18.{net}.254/24 dev {}", link(net)))?;
+    ip(&format!("address add fd00:198:18:{net:x}::fe/64 dev {} nodad", link(net)))?;
     ip(&format!("link set {} up", link(net)))?;
     Ok(net)
 }

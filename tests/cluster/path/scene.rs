@@ -183,7 +183,7 @@ impl Scene {
         let node = self.node(pod);
         let has = |name: &String| {
             let net = format!("--net=/run/netns/{name}");
-            let shown = node.try_run(&["nsenter", &net, "--", "ip", "-o", "-4", "address"]).unwrap();
+            let shown = node.try_run(&["nsenter", &net, "--", "ip", "-o", "address"]).unwrap();
             String::from_utf8_lossy(&shown.stdout).contains(&format!(" {}/", pod.ip))
         };
         node.namespaces().into_iter().find(has)
