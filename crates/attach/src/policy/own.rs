@@ -223,9 +223,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.zones {
         all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
     }
-    for one in &uses.looked_up {
-        let why = "whose name iptables would look up while other programs wait for it: write the number";
-        all.push(format!("definition {definition} has the condition {one}, {why}"));
+    for (one, has_number) in &uses.looked_up {
+        let next = if *has_number { "write the number" } else { "remove it, as numbers are looked up as well" };
+        let why = "whose value iptables would look up while other programs wait for it";
+        all.push(format!("definition {definition} has the condition {one}, {why}: {next}"));
     }
     for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));

@@ -616,7 +616,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7","HostIP":""}]}}"#, r#""22/tcp""#),
         (
             r#"{"type":"portmap","conditionsV4":["-m","owner","--uid-owner","root"]}"#,
-            r#"has the condition "--uid-owner root" (plugins[0].conditionsV4), whose name iptables would look up while"#,
+            r#"has the condition "--uid-owner root" (plugins[0].conditionsV4), whose value iptables would look up while other programs wait for it: remove it"#,
         ),
         (r#"{"type":"portmap","ConditionsV6":["-p","ospf"]}"#, r#"the condition "-p ospf" (plugins[0].ConditionsV6)"#),
         (
@@ -652,7 +652,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7"}]}}"#,
-        r#"{"type":"portmap","conditionsV4":["-s","10/8","-m","owner","--uid-owner","0"],"conditionsV6":["ip6","saddr","fd00::/8"]}"#,
+        r#"{"type":"portmap","conditionsV4":["-s","10/8","-p","tcp","--dport","80"],"conditionsV6":["ip6","saddr","fd00::/8"]}"#,
         r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");

@@ -41,8 +41,8 @@ pub struct Uses {
     pub(crate) paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
-    /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`.
-    pub(crate) looked_up: Vec<Use>,
+    /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`; and whether the number is not.
+    pub(crate) looked_up: Vec<(Use, bool)>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -420,7 +420,9 @@ impl Uses {
             for outside in names_outside(&words) {
                 match outside {
                     Outside::Path(path) => self.paths.push(Use { what: path, place: place() }),
-                    Outside::Name { option, value } => self.looked_up.push(Use { what: format!("{option} {value}"), place: place() }),
+                    Outside::Name { option, value, has_number } => {
+                        self.looked_up.push((Use { what: format!("{option} {value}"), place: place() }, has_number));
+                    }
                 }
             }
         }
