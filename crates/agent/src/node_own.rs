@@ -228,7 +228,9 @@ impl<'a> ThisNode<'a> {
     pub(crate) fn taken_by_use(&self, foreseen: Foreseen<'_>) -> Option<String> {
         match foreseen {
             Foreseen::Result(_) => None,
-            Foreseen::Mac(mac) => Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac)?)),
+            Foreseen::Mac(mac) => {
+                Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac, &[])?))
+            }
             Foreseen::Parent(link) => {
                 let unknown = |e: &str| Some(format!("{}, which may belong to another pod ({e})", link.name));
                 let whose = self.is_no_parent(link).unwrap_or_else(unknown)?;
@@ -453,8 +455,9 @@ impl<'a> ThisNode<'a> {
     }
 
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
-    fn has_mac(&self, mac: &Mac) -> Result<Option<String>, String> {
-        if let Some(link) = self.links()?.iter().find(|link| link.mac.as_ref() == Some(mac)) {
+    fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
+        let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
+        if let Some(link) = self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)).find(stays) {
             return Ok(Some(format!("which {} of the node has", link.name)));
         }
         let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
@@ -590,8 +593,8 @@ impl NodeOwn for ThisNode<'_> {
         taken().unwrap_or_else(|e: String| Some(format!("which may be another pod's ({e})")))
     }
 
-    fn mac(&self, mac: &Mac) -> Option<String> {
-        self.has_mac(mac).unwrap_or_else(|e| Some(format!("which may be another's ({e})")))
+    fn mac(&self, mac: &Mac, taken: &[&str]) -> Option<String> {
+        self.has_mac(mac, taken).unwrap_or_else(|e| Some(format!("which may be another's ({e})")))
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {

@@ -405,7 +405,7 @@ mod tests {
             }
         }
 
-        fn mac(&self, mac: &cni::Mac) -> Option<String> {
+        fn mac(&self, mac: &cni::Mac, _: &[&str]) -> Option<String> {
             (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
         }
 
@@ -427,6 +427,7 @@ mod tests {
             is_selected: true,
             uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
+            granted: None,
             is_on_disk: false,
         };
         let selections = npwg::parse(networks, "a").unwrap();
@@ -586,7 +587,6 @@ mod tests {
         );
         let of = |range: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"{range}"}}}}"#)));
         assert!(of("10.1.0.0/16").is_some() && of("10.1.0.0/16") == of("10.1.0.0/16") && of("10.1.0.0/16") != of("10.1.0.0/24"));
-        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
         // Addresses that come beside the ranges, or that are unique in another network.
         let with =
             |keys: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"10.1.0.0/16",{keys}}}}}"#)));
@@ -594,6 +594,7 @@ mod tests {
         assert_eq!(with(r#""Addresses":{"address":"10.1.0.7/16"},"addresses":[]"#), None);
         assert_eq!(with(r#""addresses":[]"#), of("10.1.0.0/16"));
         assert!(with(r#""enable_overlapping_ranges":false"#).is_some_and(|source| Some(source) != of("10.1.0.0/16")));
+        assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
         assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
     }
 }
