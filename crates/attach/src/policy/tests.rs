@@ -574,6 +574,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),
         (r#"{"type":"macvlan","mode":"passthru"}"#, "takes eth0"),
         (r#"{"type":"macvlan","master":"eth0","Mode":"passthru"}"#, "takes eth0"),
+        (r#"{"type":"vlan","master":"eth0"}"#, "takes eth0"),
+        (r#"{"type":"vlan","master":"eth0","vlanId":5,"VlanID":0}"#, "takes eth0"),
         (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
         (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
         (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
