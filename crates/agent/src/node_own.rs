@@ -224,6 +224,11 @@ impl<'a> ThisNode<'a> {
         self.parents.into_inner()
     }
 
+    /// Whether a link is the interface of a device, by the device's place on its bus.
+    pub(crate) fn is_of_device(link: &Link, device: &str) -> bool {
+        links::is_of_device(link, device)
+    }
+
     /// What the use of a link, or of a hardware address, takes of the node's own, in words.
     pub(crate) fn taken_by_use(&self, foreseen: Foreseen<'_>) -> Option<String> {
         match foreseen {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::Mac;
 use ipnet::IpNet;
@@ -248,17 +248,33 @@ pub(super) fn is_meant(link: &Link, device: &str) -> bool {
     if is_mac || has_name(link, device) {
         return true;
     }
-    let sysfs = |path: &Path| std::fs::canonicalize(path).ok();
-    let own = sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"));
     if device.starts_with('/') {
         let path = Path::new(device);
         // As `host-device` looks: for the directory `net` of a device.
         let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
-        return has || own.is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+        return has || sysfs_device(link).is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+    }
+    is_of_device(link, device)
+}
+
+/// Whether a link is the interface of a device, by the device's place on its bus.
+pub(super) fn is_of_device(link: &Link, device: &str) -> bool {
+    if link.device.as_ref().is_some_and(|own| own.name == device) {
+        return true;
     }
     // A virtual function of a hypervisor stands between the interface and its place on the bus.
     let on_bus = [Bus::Pci, Bus::Auxiliary].into_iter().find_map(|bus| sysfs(&bus.device(device)?));
-    link.device.as_ref().is_some_and(|own| own.name == device) || own.zip(on_bus).is_some_and(|(own, bus)| own.starts_with(bus))
+    on_bus.is_some_and(|bus| sysfs_device(link).is_some_and(|own| own.starts_with(bus)))
+}
+
+/// A path below `/sys` without symbolic links.
+fn sysfs(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
+}
+
+/// The directory of the device that a link is the interface of.
+fn sysfs_device(link: &Link) -> Option<PathBuf> {
+    sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"))
 }
 
 #[cfg(test)]
@@ -445,6 +461,18 @@ mod tests {
                     "gen2: a tunnel whose endpoints a program of the node sets",
                 ]
             );
+        });
+    }
+
+    /// A device that the kubelet gave a pod is known by its place on its bus alone.
+    #[test]
+    fn whose_interface_a_link_is() {
+        within(|netlink| {
+            let links = netlink.links().unwrap();
+            let mut link = links.iter().find(|link| link.name == "up1").unwrap().clone();
+            assert!(!is_of_device(&link, "up1") && !is_of_device(&link, "52:54:00:12:34:56") && !is_of_device(&link, ""));
+            link.device = Some(linux::link::BusDevice { bus: "pci".to_owned(), name: "0000:03:00.1".to_owned() });
+            assert!(is_of_device(&link, "0000:03:00.1") && !is_of_device(&link, "0000:03:00.2"));
         });
     }
 
