@@ -214,8 +214,8 @@ impl<'a> ThisNode<'a> {
 
     fn is_no_parent(&self, link: &Link) -> Result<Option<String>, &str> {
         let (needed, routes) = (self.needed()?, self.routes()?);
-        let in_container = self.links()?.iter().any(|link| link.is("veth") && needed.get(&link.index) == Some(&Need::Uplink));
-        let why = links::is_no_parent(link, routes, needed.get(&link.index).copied(), in_container);
+        let in_container = links::is_container(self.links()?, needed);
+        let why = links::is_no_parent(link, self.links()?, routes, needed.get(&link.index).copied(), in_container);
         Ok(why.map(|why| format!("{}, {why}", link.name)))
     }
 
@@ -282,10 +282,10 @@ impl<'a> ThisNode<'a> {
         let look = || {
             let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
             let of = |link: &Link| match needed.get(&link.index) {
-                Some(Need::Uplink) => Some((link.index, format!("{}, {}", link.name, Need::Uplink))),
+                Some(need) if need.is_uplink() => Some((link.index, format!("{}, {need}", link.name))),
                 _ if of_pods.contains(&link.index) => None,
-                Some(need) => Some((link.index, format!("{}, {need}", link.name))),
-                None => Some((link.index, link.name.clone())),
+                Some(need @ Need::Address(_)) => Some((link.index, format!("{}, {need}", link.name))),
+                _ => Some((link.index, link.name.clone())),
             };
             Ok(links.iter().filter_map(of).collect())
         };
@@ -375,7 +375,7 @@ impl<'a> ThisNode<'a> {
             return Ok(Vec::new());
         }
         let needed = self.needed()?;
-        let is_shared = |index: u32| needed.get(&index) == Some(&Need::Uplink);
+        let is_shared = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
         let of = |one: &linux::Address| {
             let (link, address) = (links.iter().find(|link| link.index == one.index)?, one.net.addr());
             (is_service(address) || links::is_global(address) && !is_shared(link.index)).then_some((address, link.name.as_str()))
