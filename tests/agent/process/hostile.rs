@@ -176,6 +176,9 @@ fn what_is_the_nodes_own() {
         "link add below0 type veth peer name below1",
         "link add upon0 link below0 type macvlan",
         "link add spare0 link below1 type macvlan",
+        // A bridge of another team.
+        "link add team0 type bridge",
+        "addr add 10.80.0.1/24 dev team0",
         // Where the node's DNS server is reached.
         "link add local-dns type veth peer name local-dns1",
         "addr add 169.254.25.10/32 dev local-dns",
@@ -232,6 +235,11 @@ fn what_is_the_nodes_own() {
             "below",
             network(json!({"type": "host-device", "device": "below0"})),
             "takes below0, on which upon0 of the node stands, away from the node",
+        ),
+        (
+            "team",
+            network(json!({"type": "macvlan", "mode": "passthru", "master": "team0"})),
+            "takes team0, which has the node's address 10.80.0.1, away from the node",
         ),
         (
             "on-port",

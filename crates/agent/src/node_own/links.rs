@@ -161,7 +161,7 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
 }
 
 /// The link of the node that another one stands on. The two ends of a pair do not stand on each other.
-fn parent_of<'l>(link: &Link, links: &'l [Link]) -> Option<&'l Link> {
+pub(super) fn parent_of<'l>(link: &Link, links: &'l [Link]) -> Option<&'l Link> {
     let parent = link.parent.filter(|_| link.link_netnsid.is_none() && !is_end(link))?;
     links.iter().find(|other| other.index == parent)
 }
