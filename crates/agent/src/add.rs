@@ -12,6 +12,7 @@ use std::time::Instant;
 use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
+use linux::Link;
 use plugin::{Foreseen, Host};
 use plugins::BUILTINS;
 
@@ -104,6 +105,7 @@ impl Agent {
         let mut told = BTreeSet::new();
         let mut keep_own = |planned: &Planned, plugin: usize, foreseen: Foreseen<'_>, host: &mut Host| match foreseen {
             Foreseen::Parent(link) if parents.contains(&link.index) => Ok(()),
+            Foreseen::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
             _ => self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told),
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
@@ -134,9 +136,8 @@ impl Agent {
         let is_owners = planned.is_on_disk || own.is_default_network(&selection.definition);
         let all = match foreseen {
             Foreseen::Result(result) => attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own),
-            // What the node's own configuration names is its owner's choice, and a device is that of who gave it to the pod.
+            // What the node's own configuration names is its owner's choice.
             _ if is_owners => Vec::new(),
-            Foreseen::Moved(_) if planned.device.is_some() => Vec::new(),
             // An Event has said so of the link of that name.
             Foreseen::Moved(_) | Foreseen::Parent(_) if planned.protection == Protection::Warn => Vec::new(),
             foreseen => own.taken_by_use(foreseen).into_iter().collect(),
@@ -225,6 +226,11 @@ pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
     CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
         .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+}
+
+/// Whether a link is the interface of the device that an attachment is to get. Where the kubelet gave that to the pod, it is the pod's.
+fn is_planned(planned: &Planned, link: &Link) -> bool {
+    planned.device.as_ref().is_some_and(|device| ThisNode::is_of_device(link, &device.id))
 }
 
 /// Whether a pool of this node is short of addresses.

@@ -22,6 +22,7 @@ use crate::node_traffic::{is_metadata, nameservers};
 
 mod links;
 mod listeners;
+mod received;
 mod virtual_servers;
 
 use links::Need;
@@ -191,10 +192,20 @@ impl<'a> ThisNode<'a> {
         if device.starts_with("/sys/devices/virtual") {
             return Ok(Some(format!("{device}, which is not hardware: name the interface")));
         }
-        let links = self.links()?;
-        let meant: Vec<&Link> = links.iter().filter(|link| links::is_meant(link, device)).collect();
-        let routes = if meant.is_empty() { &[] } else { self.routes()? };
-        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, links::belongs_to(link, links, routes)?))))
+        for link in self.links()?.iter().filter(|link| links::is_meant(link, device)) {
+            if let Some(why) = self.whose(link)? {
+                return Ok(Some(format!("{}, {why}", link.name)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// To what a link belongs, in words. A bridge with an address is not needed for that, but pods send to it: a macvlan in mode `passthru`
+    /// would receive that in its place.
+    fn whose(&self, link: &Link) -> Result<Option<String>, &str> {
+        let address = self.addresses()?.iter().find(|one| one.index == link.index && links::is_global(one.net.addr()));
+        let has_address = || address.map(|one| Need::Address(one.net.addr()).to_string());
+        Ok(links::belongs_to(link, self.links()?, self.routes()?).or_else(has_address))
     }
 
     /// The same for a link on which a pod's interface is to stand: the end of another pod's pair, or a tunnel.
@@ -214,8 +225,8 @@ impl<'a> ThisNode<'a> {
 
     fn is_no_parent(&self, link: &Link) -> Result<Option<String>, &str> {
         let (needed, routes) = (self.needed()?, self.routes()?);
-        let in_container = self.links()?.iter().any(|link| link.is("veth") && needed.get(&link.index) == Some(&Need::Uplink));
-        let why = links::is_no_parent(link, routes, needed.get(&link.index).copied(), in_container);
+        let in_container = links::is_container(self.links()?, needed);
+        let why = links::is_no_parent(link, self.links()?, routes, needed.get(&link.index).copied(), in_container);
         Ok(why.map(|why| format!("{}, {why}", link.name)))
     }
 
@@ -224,11 +235,18 @@ impl<'a> ThisNode<'a> {
         self.parents.into_inner()
     }
 
+    /// Whether a link is the interface of a device, by the device's place on its bus.
+    pub(crate) fn is_of_device(link: &Link, device: &str) -> bool {
+        links::is_of_device(link, device)
+    }
+
     /// What the use of a link, or of a hardware address, takes of the node's own, in words.
     pub(crate) fn taken_by_use(&self, foreseen: Foreseen<'_>) -> Option<String> {
         match foreseen {
             Foreseen::Result(_) => None,
-            Foreseen::Mac(mac) => Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac)?)),
+            Foreseen::Mac(mac) => {
+                Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac, &[])?))
+            }
             Foreseen::Parent(link) => {
                 let unknown = |e: &str| Some(format!("{}, which may belong to another pod ({e})", link.name));
                 let whose = self.is_no_parent(link).unwrap_or_else(unknown)?;
@@ -246,7 +264,7 @@ impl<'a> ThisNode<'a> {
     fn is_not_moved(&self, link: &Link) -> Result<Option<String>, &str> {
         let why = match self.needed()?.get(&link.index) {
             Some(need) => Some(need.to_string()),
-            None => links::belongs_to(link, self.links()?, self.routes()?),
+            None => self.whose(link)?,
         };
         Ok(why.map(|why| format!("{}, {why}", link.name)))
     }
@@ -275,10 +293,10 @@ impl<'a> ThisNode<'a> {
         let look = || {
             let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
             let of = |link: &Link| match needed.get(&link.index) {
-                Some(Need::Uplink) => Some((link.index, format!("{}, {}", link.name, Need::Uplink))),
+                Some(need) if need.is_uplink() => Some((link.index, format!("{}, {need}", link.name))),
                 _ if of_pods.contains(&link.index) => None,
-                Some(need) => Some((link.index, format!("{}, {need}", link.name))),
-                None => Some((link.index, link.name.clone())),
+                Some(need @ Need::Address(_)) => Some((link.index, format!("{}, {need}", link.name))),
+                _ => Some((link.index, link.name.clone())),
             };
             Ok(links.iter().filter_map(of).collect())
         };
@@ -299,28 +317,6 @@ impl<'a> ThisNode<'a> {
             Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
         Ok(self.links()?.iter().filter_map(of).collect())
-    }
-
-    /// Whether a device is a bridge of such a network, or stands on one. It is asked for alone: most devices are neither.
-    fn is_on_default_bridge(&self, device: &str) -> Result<bool, String> {
-        let bridges = || self.given.iter().filter_map(|given| given.bridge.as_deref());
-        if bridges().any(|bridge| bridge == device) {
-            return Ok(true);
-        }
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().map_err(|e| e.to_string())?;
-        let mut link = netlink.link(device).map_err(|e| e.to_string())?;
-        while let Some(one) = link {
-            if bridges().any(|bridge| links::has_name(&one, bridge)) {
-                return Ok(true);
-            }
-            // Both ends of a pair stand on each other.
-            link = match one.parent.filter(|_| one.link_netnsid.is_none() && !one.is("veth")) {
-                Some(parent) => netlink.link_by_index(parent).map_err(|e| e.to_string())?,
-                None => None,
-            };
-        }
-        Ok(false)
     }
 
     /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
@@ -368,7 +364,7 @@ impl<'a> ThisNode<'a> {
             return Ok(Vec::new());
         }
         let needed = self.needed()?;
-        let is_shared = |index: u32| needed.get(&index) == Some(&Need::Uplink);
+        let is_shared = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
         let of = |one: &linux::Address| {
             let (link, address) = (links.iter().find(|link| link.index == one.index)?, one.net.addr());
             (is_service(address) || links::is_global(address) && !is_shared(link.index)).then_some((address, link.name.as_str()))
@@ -409,20 +405,6 @@ impl<'a> ThisNode<'a> {
         Ok(None)
     }
 
-    /// The link behind which the host itself looks for an address, in words, if that is none of this one, and the way there is no default
-    /// route: packets to it that arrive on this one are on their way there.
-    fn is_behind_another(&self, address: IpAddr, parent: Option<&Link>) -> Result<Option<String>, String> {
-        let routes = self.routes()?.iter().filter(|route| route.table == linux::route::MAIN && route.kind == RouteKind::Unicast);
-        let best = routes.filter(|route| route.dst.contains(&address)).max_by_key(|route| route.dst.prefix_len());
-        let Some(route) = best.filter(|route| route.dst.prefix_len() > 1 && route.gateway.is_none() && route.hops.is_empty()) else {
-            return Ok(None);
-        };
-        let Some(link) = self.links()?.iter().find(|link| Some(link.index) == route.oif) else { return Ok(None) };
-        // An interface of the host's own that stands on the same parent is how a host reaches such pods.
-        let is_beside = parent.is_some_and(|parent| link.index == parent.index || link.parent == Some(parent.index) && !link.is("veth"));
-        Ok((!is_beside).then(|| format!("which may be another pod's: the host reaches it over {}", link.name)))
-    }
-
     /// What the node asks at an address, in words.
     fn asked(&self, address: IpAddr) -> Result<Option<String>, String> {
         let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
@@ -453,8 +435,9 @@ impl<'a> ThisNode<'a> {
     }
 
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
-    fn has_mac(&self, mac: &Mac) -> Result<Option<String>, String> {
-        if let Some(link) = self.links()?.iter().find(|link| link.mac.as_ref() == Some(mac)) {
+    fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
+        let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
+        if let Some(link) = self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)).find(stays) {
             return Ok(Some(format!("which {} of the node has", link.name)));
         }
         let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
@@ -476,6 +459,14 @@ impl<'a> ThisNode<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The network of the node of which an address means every router (RFC 4291, 2.6.1), in words. One of two addresses has none (RFC 6164).
+    fn of_routers(&self, address: IpAddr) -> Result<Option<String>, String> {
+        let has_routers = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.prefix_len() < 127);
+        let networks = self.addresses()?.iter().map(|one| one.net.trunc()).filter(has_routers);
+        let network = networks.filter(|net| links::is_global(net.addr())).find(|net| net.addr() == address);
+        Ok(network.map(|net| format!("which means the routers of {net}, a network of the node")))
     }
 
     fn has_itself(&self, address: IpAddr) -> Result<bool, String> {
@@ -541,7 +532,12 @@ impl NodeOwn for ThisNode<'_> {
         if is_of_a_link {
             return None;
         }
-        let whose = || Ok(if self.has_itself(address)? { Some("which is the node's own".to_owned()) } else { self.asked(address)? });
+        let whose = || {
+            if self.has_itself(address)? {
+                return Ok(Some("which is the node's own".to_owned()));
+            }
+            Ok(self.asked(address)?.or(self.of_routers(address)?))
+        };
         whose().unwrap_or_else(|e: String| Some(format!("which may be the node's own ({e})")))
     }
 
@@ -570,28 +566,11 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String> {
-        if self.is_leased(source) {
-            return None;
-        }
-        let device = match parent {
-            Parent::DefaultRoute => None,
-            Parent::Told => return self.traffic(AddressRun::one(address), None),
-            Parent::Named(device) => Some(device.as_str()),
-        };
-        let taken = || {
-            let parent = self.parent(device)?;
-            let is_on_bridge = match device.or(parent.map(|link| link.name.as_str())) {
-                Some(device) => self.is_on_default_bridge(device)?,
-                None => false,
-            };
-            // What all pods of the node send arrives there.
-            if is_on_bridge { Ok(self.traffic(AddressRun::one(address), None)) } else { self.is_behind_another(address, parent) }
-        };
-        taken().unwrap_or_else(|e: String| Some(format!("which may be another pod's ({e})")))
+        if self.is_leased(source) { None } else { self.taken_by_ipvlan(address, parent) }
     }
 
-    fn mac(&self, mac: &Mac) -> Option<String> {
-        self.has_mac(mac).unwrap_or_else(|e| Some(format!("which may be another's ({e})")))
+    fn mac(&self, mac: &Mac, taken: &[&str]) -> Option<String> {
+        self.has_mac(mac, taken).unwrap_or_else(|e| Some(format!("which may be another's ({e})")))
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
@@ -600,53 +579,4 @@ impl NodeOwn for ThisNode<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What cannot be looked up is not taken for nobody's.
-    #[test]
-    fn what_cannot_be_read_counts_as_the_nodes_own() {
-        let mut host = Host::here(plugin::Dirs::default());
-        let mut node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
-        node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
-        node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
-        assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
-        let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
-        assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
-        assert_eq!(node.default_bridge("cni0").as_deref(), Some("cni0, the bridge of the node's default network"));
-    }
-
-    #[test]
-    fn whose_an_address_is() {
-        let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode::new(&mut host, &[], vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
-        let whose = |address: &str| node.address(address.parse().unwrap());
-        for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
-            assert_eq!(whose(service).as_deref(), Some("which is in the cluster's Service range 10.96.0.0/12"), "{service}");
-        }
-        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("which is the API server's"));
-        for (address, whose) in [("169.254.169.254", "metadata"), ("fd00:ec2::254", "metadata")] {
-            assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
-        }
-        assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
-    }
-
-    /// Nobody listens on a NodePort that IPVS takes, and kube-proxy's link has the addresses of load balancers besides.
-    #[test]
-    fn ports_that_ipvs_takes_for_services() {
-        let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
-        node.links.set(Ok(Vec::new())).unwrap();
-        node.addresses.set(Ok(Vec::new())).unwrap();
-        node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
-        let published =
-            |port, protocol, ip: &str| node.published(port, protocol, Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()));
-        for ip in ["", "0.0.0.0", "192.168.1.20", "::ffff:192.168.1.20"] {
-            let says = "at 192.168.1.20, where IPVS takes it for a Service: choose another port";
-            assert_eq!(published(31281, Protocol::Tcp, ip).as_deref(), Some(says), "{ip}");
-        }
-        assert_eq!(published(31281, Protocol::Tcp, "192.168.1.21"), None);
-        assert_eq!(published(31281, Protocol::Udp, ""), None);
-        assert_eq!(published(31282, Protocol::Tcp, ""), None);
-    }
-}
+mod tests;

@@ -120,6 +120,7 @@ fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, ow
         is_selected: true,
         uses: &Uses::of(&list, BUILTINS),
         device: None,
+        granted: None,
         is_on_disk: false,
     };
     for forbidden in policy.check(&case).err().unwrap_or_default() {

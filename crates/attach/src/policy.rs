@@ -90,6 +90,8 @@ pub struct Case<'a> {
     pub uses: &'a Uses,
     /// A device that the pod names without anybody knowing whether it holds it.
     pub device: Option<&'a str>,
+    /// The device that the kubelet gave the pod for it.
+    pub granted: Option<&'a str>,
     /// Whether its configuration is a file of the node's, which names what paths it likes.
     pub is_on_disk: bool,
 }
@@ -261,6 +263,13 @@ impl Case<'_> {
     /// The device that the pod names.
     fn named(&self) -> Option<Use> {
         self.device.map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() })
+    }
+
+    /// The devices that the pod takes from the node, in the words of who names them.
+    fn taken(&self) -> Vec<&str> {
+        let is_taker = self.uses.plugins.iter().any(|plugin| uses::TAKERS.contains(&plugin.what.as_str()));
+        let of_pod = self.device.into_iter().chain(self.granted).filter(|_| is_taker);
+        self.uses.taken.iter().map(|one| one.what.as_str()).chain(of_pod).collect()
     }
 
     /// The paths of the host that are looked at: a file of the node's names what it likes.

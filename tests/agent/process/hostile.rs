@@ -168,6 +168,17 @@ fn what_is_the_nodes_own() {
         "link add lxc0 type veth peer name eth0 netns elsewhere",
         "link set lxc0 up",
         "route add 10.77.77.7 dev lxc0",
+        // A link without an address over which the node reaches a network, and one on which another link of the node stands.
+        "link add far0 type veth peer name far1",
+        "link set far0 up",
+        "link set far1 up",
+        "route add 10.79.0.0/16 dev far0",
+        "link add below0 type veth peer name below1",
+        "link add upon0 link below0 type macvlan",
+        "link add spare0 link below1 type macvlan",
+        // A bridge of another team.
+        "link add team0 type bridge",
+        "addr add 10.80.0.1/24 dev team0",
         // Where the node's DNS server is reached.
         "link add local-dns type veth peer name local-dns1",
         "addr add 169.254.25.10/32 dev local-dns",
@@ -187,8 +198,12 @@ fn what_is_the_nodes_own() {
     node.define("beside", &network(json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.8.0/24"}})));
     node.define("on-storage", &network(json!({"type": "macvlan", "master": "storage0", "ipam": at("10.9.6.7/24")})));
     node.define("zeroconf", &network(json!({"type": "host-device", "device": "auto0"})));
+    // Its own hardware address is nobody else's.
+    let own = node.host.link("", "spare0").unwrap().0["address"].as_str().unwrap().to_owned();
+    let plugins = json!([{"type": "host-device", "device": "spare0"}, {"type": "tuning", "mac": own}]);
+    node.define("own-mac", &json!({"cniVersion": "1.0.0", "name": "x", "plugins": plugins}).to_string());
     for (name, networks) in
-        [("beside", "beside,mac1".to_owned()), ("published", select(18080)), ("unneeded", "on-storage,zeroconf".to_owned())]
+        [("beside", "beside,mac1".to_owned()), ("published", select(18080)), ("unneeded", "on-storage,zeroconf,own-mac".to_owned())]
     {
         let pod = node.pod(name, &networks);
         pod.must("ADD");
@@ -211,7 +226,31 @@ fn what_is_the_nodes_own() {
         ("second", network(json!({"type": "host-device", "device": "up2"})), "takes up2, the node's uplink, away from the node"),
         ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, which has the node's address 198.51.100.4"),
         ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from the node"),
-        ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from the node"),
+        (
+            "route",
+            network(json!({"type": "host-device", "device": "far0"})),
+            "takes far0, over which the node reaches 10.79.0.0/16, away from the node",
+        ),
+        (
+            "below",
+            network(json!({"type": "host-device", "device": "below0"})),
+            "takes below0, on which upon0 of the node stands, away from the node",
+        ),
+        (
+            "team",
+            network(json!({"type": "macvlan", "mode": "passthru", "master": "team0"})),
+            "takes team0, which has the node's address 10.80.0.1, away from the node",
+        ),
+        (
+            "on-port",
+            network(json!({"type": "vlan", "master": "up6", "vlanId": 5})),
+            "puts its pods' interfaces on up6, a port of switch0 (plugins[0].master)",
+        ),
+        (
+            "tunnel",
+            network(json!({"type": "host-device", "device": "tunnel0"})),
+            "takes tunnel0, over which the node reaches 10.78.0.0/16, away from the node",
+        ),
         ("pair", network(json!({"type": "host-device", "device": "lxc0"})), "takes lxc0, which leads to a pod, away from the node"),
         (
             "link-local",

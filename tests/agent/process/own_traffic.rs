@@ -216,6 +216,8 @@ fn a_link_that_comes_after_the_check() {
         ip link add lxc9 group 777 type veth peer name eth0 netns elsewhere && echo '{\"cniVersion\":\"1.0.0\"}'\n";
     node.host.write("/run/bin/maker", script);
     node.host.sh("", "chmod 755 /run/bin/maker");
+    // Where what is told of devices is kept, which stays.
+    node.host.sh("", "mkdir -p /run/k8s.cni.cncf.io/devinfo/cni");
     let before = node.before();
     let on = |keys: Value| {
         let mut plugin = json!({"ipam": {"type": "static", "addresses": [{"address": "10.9.7.7/24"}]}});
@@ -234,6 +236,13 @@ fn a_link_that_comes_after_the_check() {
         node.define(name, &on(keys));
         let pod = node.pod(name, name);
         is_refused(&node, &pod, says);
+        pod.must("DEL");
+    }
+    // That the pod names a device, which nobody gave it, makes no other link its own.
+    node.define("named", &on(json!({"type": "macvlan", "mode": "passthru", "master": "lxc9", "capabilities": {"deviceID": true}})));
+    {
+        let pod = node.pod("named", r#"[{"name":"named","deviceID":"0000:00:1f.7"}]"#);
+        is_refused(&node, &pod, "the pod would take lxc9, which leads to a pod");
         pod.must("DEL");
     }
     node.define("beside", &on(json!({"type": "macvlan", "master": "up0"})));

@@ -416,6 +416,10 @@ fn what_iptables_refuses_is_undone_and_named() {
             (json!({"conditionsV4": ["-s", OUTSIDE4, "--t", "filter"]}), 7, "\"--t\" is not an iptables match"),
             (json!({"conditionsV4": ["-s", OUTSIDE4, "--"]}), 7, "\"--\" is not an iptables match"),
             (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is not an iptables match"),
+            // Without the match of that name before it, this is the program's own.
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--pol", "ACCEPT"]}), 7, "\"--pol\" is not an iptables match"),
+            (json!({"conditionsV4": ["--pol", "none", "-m", "policy"]}), 7, "\"--pol\" is not an iptables match"),
+            (json!({"conditionsV4": ["-m", "policy", "--poli", "none"]}), 7, "\"--poli\" is not an iptables match"),
             (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is not an iptables match"),
             (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is not an iptables match"),
             (json!({"conditionsV6": ["-m", "tcp", "--version"]}), 7, "\"--version\" is not an iptables match"),

@@ -3,7 +3,7 @@
 //! ```text
 //!   default routes of all tables, every next hop --+
 //!   the way to the API server ---------------------+--> links, and what they stand on: ports of a bond or bridge, parents of a VLAN
-//!   addresses -------------------------------------+
+//!   addresses, routes to networks -----------------+
 //! ```
 //!
 //! A bridge has an address as its pods' gateway, so that it is not needed for it, but what stands below is. The uplink's bridge is known
@@ -12,29 +12,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::Mac;
 use ipnet::IpNet;
 use linux::link::Link;
-use linux::route::RouteKind;
+use linux::route::{MAIN, RouteKind};
 use linux::sysfs::Bus;
 use linux::{Address, Errno, Netlink, ReadError, Route};
 
 /// What the node needs a link for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// To reach others.
+    /// To reach others: the main table's default route or the way to the API server leads over it.
     Uplink,
+    /// To reach others, with those packets that a default route of another table is for.
+    OtherUplink,
     /// For an address of its own.
     Address(IpAddr),
+    /// For what it reaches over the link, which has no address.
+    Route(IpNet),
+}
+
+// === impl Need ===
+
+impl Need {
+    /// Whether a default route leads over the link, of whatever table.
+    pub(super) fn is_uplink(self) -> bool {
+        matches!(self, Need::Uplink | Need::OtherUplink)
+    }
 }
 
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Uplink => f.write_str("the node's uplink"),
+            Need::OtherUplink => f.write_str("over which a default route of the node leads"),
             Need::Address(address) => write!(f, "which has the node's address {address}"),
+            Need::Route(dst) => write!(f, "over which the node reaches {dst}"),
         }
     }
 }
@@ -57,11 +72,15 @@ pub(super) fn needed(
     let global = addresses.iter().filter(|one| is_global(one.net.addr()));
     let addressed = addresses.iter().filter(|one| is_of_program(one)).chain(global);
     let addressed = addressed.map(|one| (one.index, Need::Address(one.net.addr())));
+    // A link with a route that leads to a pod is that pod's.
+    let reached = reached(routes).into_iter().filter(|(index, _)| of(*index).is_some_and(|link| !leads_to_pod(link, routes)));
+    let addressed = reached.map(|(index, dst)| (index, Need::Route(dst))).chain(addressed);
     let addresses: Vec<(u32, IpAddr)> = addresses.iter().map(|one| (one.index, one.net.addr())).collect();
     let (bridges, mut needed): (BTreeMap<u32, Need>, BTreeMap<u32, Need>) =
         addressed.partition(|(index, _)| of(*index).is_some_and(|link| link.is("bridge") || link.is("vrf")));
-    let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
-    let mut uplinks: Vec<u32> = defaults.flat_map(|route| route.ways()).filter_map(|(_, oif)| oif).collect();
+    let defaults = || routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
+    let over = |route: &Route| route.ways().filter_map(|(_, oif)| oif).collect::<Vec<_>>();
+    let mut uplinks: Vec<u32> = defaults().filter(|route| route.table == MAIN).flat_map(over).collect();
     for server in servers.iter().map(IpAddr::to_canonical).filter(|server| !server.is_loopback()) {
         match way_to(netlink, server)? {
             Some(route) if route.kind == RouteKind::Local => {
@@ -70,14 +89,23 @@ pub(super) fn needed(
             way => uplinks.extend(way.iter().flat_map(|route| route.ways()).filter_map(|(_, oif)| oif)),
         }
     }
+    needed.extend(defaults().flat_map(over).map(|index| (index, Need::OtherUplink)));
     needed.extend(uplinks.into_iter().map(|index| (index, Need::Uplink)));
     add_below(&mut needed, links);
     let mut below = bridges.clone();
     add_below(&mut below, links);
-    for (index, need) in below.into_iter().filter(|(index, _)| !bridges.contains_key(index)) {
+    // What a VRF has an address for leads over one of its tunnels by a route alone, if at all.
+    let is_tunnel_of_vrf = |link: &Link| is_tunnel(link) && link.master.and_then(of).is_some_and(|master| master.is("vrf"));
+    for (index, need) in below.into_iter().filter(|(index, _)| !bridges.contains_key(index) && !of(*index).is_some_and(is_tunnel_of_vrf)) {
         needed.entry(index).or_insert(need);
     }
     Ok(needed)
+}
+
+/// The links over which the host's routes lead to networks, by index, with one of these.
+fn reached(routes: &[Route]) -> BTreeMap<u32, IpNet> {
+    let leads = |route: &&Route| route.kind == RouteKind::Unicast && !route.is_default() && !is_of_every_link(route.dst);
+    routes.iter().filter(leads).flat_map(|route| route.ways().filter_map(|(_, oif)| Some((oif?, route.dst)))).collect()
 }
 
 /// Whether an interface gave itself an address because nobody else gave it one (RFC 3927: always in 169.254.0.0/16 as a whole). What a
@@ -114,11 +142,10 @@ const A_TUNNEL: &str = "a tunnel";
 const TO_A_POD: &str = "which leads to a pod";
 
 /// To what a link belongs that may not be moved into a pod, in words: a bridge or switch of which it is a port, a tunnel, a pod to which
-/// its other end or a route leads.
+/// its other end or a route leads, another link that stands on it, such as a VLAN.
 pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Option<String> {
-    if let Some(master) = link.master {
-        let name = links.iter().find(|other| other.index == master).map_or("another link", |other| other.name.as_str());
-        return Some(format!("a port of {name}"));
+    if let Some(port) = port_of(link, links, |_| true) {
+        return Some(port);
     }
     if is_tunnel(link) {
         return Some(A_TUNNEL.to_owned());
@@ -126,30 +153,58 @@ pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[Route]) -> Optio
     if link.is("ifb") {
         return Some("which shapes the traffic of another link".to_owned());
     }
-    leads_to_pod(link, routes).then(|| TO_A_POD.to_owned())
+    if leads_to_pod(link, routes) {
+        return Some(TO_A_POD.to_owned());
+    }
+    let stands = |other: &&Link| parent_of(other, links).is_some_and(|parent| parent.index == link.index);
+    links.iter().find(stands).map(|other| format!("on which {} of the node stands", other.name))
 }
 
-/// Why no pod's interface may stand on a link, in words: a pod there would send and receive as another pod does, or past what encloses the
-/// node's own packets. `need`: what the node needs it for; `in_container`: whether the node is a container, whose links are ends of pairs.
-pub(super) fn is_no_parent(link: &Link, routes: &[Route], need: Option<Need>, in_container: bool) -> Option<String> {
+/// The link of the node that another one stands on. The two ends of a pair do not stand on each other.
+pub(super) fn parent_of<'l>(link: &Link, links: &'l [Link]) -> Option<&'l Link> {
+    let parent = link.parent.filter(|_| link.link_netnsid.is_none() && !is_end(link))?;
+    links.iter().find(|other| other.index == parent)
+}
+
+/// Of what a link is a port, in words, if that is one of these.
+fn port_of(link: &Link, links: &[Link], is_meant: impl Fn(&Link) -> bool) -> Option<String> {
+    let master = link.master?;
+    match links.iter().find(|other| other.index == master) {
+        Some(other) => is_meant(other).then(|| format!("a port of {}", other.name)),
+        None => Some("a port of another link".to_owned()),
+    }
+}
+
+/// Why no pod's interface may stand on a link, in words: a pod there would send and receive as another pod does, past what encloses the
+/// node's own packets, or in place of the bridge or bond that the link is a port of: a VLAN gets its packets before that one
+/// (`vlan_do_receive` in net/8021q/vlan_core.c). A VRF gets packets by its links, and takes none from them. `need`: what the node needs the
+/// link for; `in_container`: whether the node is a container, whose links are ends of pairs.
+pub(super) fn is_no_parent(link: &Link, links: &[Link], routes: &[Route], need: Option<Need>, in_container: bool) -> Option<String> {
+    if let Some(port) = port_of(link, links, |master| !master.is("vrf")) {
+        return Some(port);
+    }
     let leads = match need {
         Some(Need::Uplink) => return None,
         Some(Need::Address(_)) if link.is("veth") => is_known_to_lead_to_pod(link, routes),
-        None if in_container && link.is("veth") => is_known_to_lead_to_pod(link, routes),
+        _ if in_container && link.is("veth") => is_known_to_lead_to_pod(link, routes),
         _ => leads_to_pod(link, routes),
     };
     if is_tunnel(link) { carries_the_nodes_own(link, routes, need) } else { leads.then(|| TO_A_POD.to_owned()) }
 }
 
+/// Whether the node is a container itself, whose uplink is one end of a pair with another namespace. A pod's pair is none, whatever route its
+/// pod has advertised.
+pub(super) fn is_container(links: &[Link], needed: &BTreeMap<u32, Need>) -> bool {
+    let is_pair = |link: &Link| link.is("veth") && link.link_netnsid.is_some() && link.group == 0;
+    links.iter().any(|link| is_pair(link) && needed.get(&link.index) == Some(&Need::Uplink))
+}
+
 /// What a tunnel carries of the node's own, in words. One that an administrator made for pods' interfaces has neither an address nor a
-/// route, and belongs to no switch. One that a program of the node keeps for the cluster's packets may have neither of them yet, or not at
+/// route. One that a program of the node keeps for the cluster's packets may have neither of them yet, or not at
 /// all: it is told for each packet, or in each entry of its table, where packets go.
 fn carries_the_nodes_own(tunnel: &Link, routes: &[Route], need: Option<Need>) -> Option<String> {
     if let Some(need) = need {
         return Some(format!("{A_TUNNEL} {need}"));
-    }
-    if tunnel.master.is_some() {
-        return Some(format!("{A_TUNNEL} that is a port of a switch"));
     }
     let leads_there = |route: &&Route| {
         route.kind == RouteKind::Unicast && route.ways().any(|(_, oif)| oif == Some(tunnel.index)) && !is_of_every_link(route.dst)
@@ -175,6 +230,11 @@ fn is_of_every_link(dst: IpNet) -> bool {
 
 fn is_tunnel(link: &Link) -> bool {
     TUNNELS.iter().any(|kind| link.is(kind))
+}
+
+/// Whether it is one end of a pair.
+fn is_end(link: &Link) -> bool {
+    ["veth", "netkit", "vxcan"].iter().any(|kind| link.is(kind))
 }
 
 /// Whether it is the host's end of a pod's pair.
@@ -248,17 +308,33 @@ pub(super) fn is_meant(link: &Link, device: &str) -> bool {
     if is_mac || has_name(link, device) {
         return true;
     }
-    let sysfs = |path: &Path| std::fs::canonicalize(path).ok();
-    let own = sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"));
     if device.starts_with('/') {
         let path = Path::new(device);
         // As `host-device` looks: for the directory `net` of a device.
         let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
-        return has || own.is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+        return has || sysfs_device(link).is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+    }
+    is_of_device(link, device)
+}
+
+/// Whether a link is the interface of a device, by the device's place on its bus.
+pub(super) fn is_of_device(link: &Link, device: &str) -> bool {
+    if link.device.as_ref().is_some_and(|own| own.name == device) {
+        return true;
     }
     // A virtual function of a hypervisor stands between the interface and its place on the bus.
     let on_bus = [Bus::Pci, Bus::Auxiliary].into_iter().find_map(|bus| sysfs(&bus.device(device)?));
-    link.device.as_ref().is_some_and(|own| own.name == device) || own.zip(on_bus).is_some_and(|(own, bus)| own.starts_with(bus))
+    on_bus.is_some_and(|bus| sysfs_device(link).is_some_and(|own| own.starts_with(bus)))
+}
+
+/// A path below `/sys` without symbolic links.
+fn sysfs(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
+}
+
+/// The directory of the device that a link is the interface of.
+fn sysfs_device(link: &Link) -> Option<PathBuf> {
+    sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"))
 }
 
 #[cfg(test)]
@@ -314,9 +390,10 @@ mod tests {
                 told.into_iter().map(|text| text.replace(", the node's uplink", "")).collect::<Vec<_>>()
             };
             let (up5, up7) = ("up5, which has the node's address 198.51.100.5", "up7, which has the node's address 169.254.25.10");
-            assert_eq!(told(None), ["up0", "up1", "up2", "up3", "up4", up5, up7, "uplink0", "port0"]);
-            assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", "up4", up5, "up6", up7, "uplink0", "port0"]);
-            assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", "up4", "up5", up7, "uplink0", "port0"]);
+            let up4 = "up4, over which a default route of the node leads";
+            assert_eq!(told(None), ["up0", "up1", "up2", "up3", up4, up5, up7, "uplink0", "port0"]);
+            assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", up4, up5, "up6", up7, "uplink0", "port0"]);
+            assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", up4, "up5", up7, "uplink0", "port0"]);
         });
     }
 
@@ -387,9 +464,9 @@ mod tests {
                 links.push(link);
             }
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
-            let told = links.iter().filter(|link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false).is_some());
+            let told = links.iter().filter(|link| is_no_parent(link, &links, &routes, needed.get(&link.index).copied(), false).is_some());
             let told: Vec<&str> = told.map(|link| link.name.as_str()).collect();
-            assert_eq!(told, ["up6", "cali2", "veth2", "nk1", "wg0"]);
+            assert_eq!(told, ["up6", "port0", "pod7", "cali2", "veth2", "nk1", "wg0"]);
         });
     }
 
@@ -422,7 +499,7 @@ mod tests {
                 links.push(link);
             }
             let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
-            let why = |link: &Link| is_no_parent(link, &routes, needed.get(&link.index).copied(), false);
+            let why = |link: &Link| is_no_parent(link, &links, &routes, needed.get(&link.index).copied(), false);
             let tunnels = links.iter().filter(|link| is_tunnel(link) && link.name != "port0");
             let (refused, allowed): (Vec<_>, Vec<_>) =
                 tunnels.map(|link| (link.name.as_str(), why(link))).partition(|(_, why)| why.is_some());
@@ -435,7 +512,7 @@ mod tests {
                     "vx2: a tunnel which has the node's address 10.3.0.1",
                     "vx3: a tunnel over which the node reaches 10.4.0.0/16",
                     "vx4: a tunnel over which the node reaches 10.5.0.0/16",
-                    "vx5: a tunnel that is a port of a switch",
+                    "vx5: a port of switch0",
                     "vx6: a tunnel which has the node's address 10.6.0.1",
                     "vx8: a tunnel whose endpoints a program of the node sets",
                     "vx9: a tunnel whose endpoints a program of the node sets",
@@ -445,6 +522,134 @@ mod tests {
                     "gen2: a tunnel whose endpoints a program of the node sets",
                 ]
             );
+        });
+    }
+
+    /// A link that looks like `model`, with another name, kind and index, on another link or none, and a port of another one or none.
+    fn like(model: &Link, name: &str, kind: Option<&str>, index: u32, parent: Option<u32>, master: Option<u32>) -> Link {
+        let mut link = model.clone();
+        (link.name, link.kind, link.index) = (name.to_owned(), kind.map(str::to_owned), index);
+        (link.parent, link.master, link.link_netnsid, link.group) = (parent, master, None, 0);
+        link
+    }
+
+    /// A VLAN on a port of a bridge or bond takes its packets before that one. A VRF's links are ports of it in name only.
+    #[test]
+    fn no_interface_stands_on_a_port() {
+        within(|netlink| {
+            let (mut links, routes) = (netlink.links().unwrap(), netlink.routes(RouteFilter::default()).unwrap());
+            let model = links.iter().find(|link| link.name == "up1").unwrap().clone();
+            for (name, kind, index, master) in [
+                ("br1", Some("bridge"), 1001, None),
+                ("eth1", None, 1002, Some(1001)),
+                ("bond1", Some("bond"), 1003, None),
+                ("eth2", None, 1004, Some(1003)),
+                ("red", Some("vrf"), 1005, None),
+                ("eth3", None, 1006, Some(1005)),
+                ("vx3", Some("vxlan"), 1007, Some(1005)),
+                ("vx4", Some("vxlan"), 1008, Some(1001)),
+                ("eth4", None, 1009, Some(4711)),
+            ] {
+                links.push(like(&model, name, kind, index, None, master));
+            }
+            let why = |name: &str, need| is_no_parent(links.iter().find(|link| link.name == name).unwrap(), &links, &routes, need, false);
+            for need in [None, Some(Need::Uplink), Some(Need::Address("192.0.2.10".parse().unwrap()))] {
+                assert_eq!(why("eth1", need).as_deref(), Some("a port of br1"), "{need:?}");
+                assert_eq!(why("eth2", need).as_deref(), Some("a port of bond1"), "{need:?}");
+                assert_eq!(why("eth3", need), None, "{need:?}");
+            }
+            assert_eq!(
+                (why("vx4", None).as_deref(), why("eth4", None).as_deref()),
+                (Some("a port of br1"), Some("a port of another link"))
+            );
+            assert_eq!(why("vx3", None), None, "a tunnel of a VRF, without an address of the node");
+            let mut addresses = netlink.addresses(None).unwrap();
+            addresses.iter_mut().filter(|one| one.net.to_string() == "198.51.100.5/24").for_each(|one| one.index = 1005);
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            assert_eq!([1005, 1006, 1007].map(|index| needed.contains_key(&index)), [false, true, false], "an address of the VRF itself");
+            assert_eq!((why("br1", None), why("bond1", Some(Need::Uplink))), (None, None));
+        });
+    }
+
+    /// The NIC below a VLAN of the node that has no address was moved into a pod, and with it all pods' networks on that VLAN.
+    #[test]
+    fn what_another_link_stands_on_is_not_moved() {
+        within(|netlink| {
+            let (mut links, routes) = (netlink.links().unwrap(), netlink.routes(RouteFilter::default()).unwrap());
+            let model = links.iter().find(|link| link.name == "up1").unwrap().clone();
+            links.push(like(&model, "eth1", None, 1001, None, None));
+            links.push(like(&model, "eth1.100", Some("vlan"), 1002, Some(1001), None));
+            links.push(like(&model, "eth2", None, 1003, None, None));
+            // What this one stands on is in another namespace, and has the same number there by chance.
+            let mut away = like(&model, "mac0", Some("macvlan"), 1004, Some(1003), None);
+            away.link_netnsid = Some(3);
+            links.push(away);
+            let why = |name: &str| belongs_to(links.iter().find(|link| link.name == name).unwrap(), &links, &routes);
+            assert_eq!(why("eth1").as_deref(), Some("on which eth1.100 of the node stands"));
+            assert_eq!((why("eth1.100"), why("eth2"), why("up1"), why("end1")), (None, None, None, None));
+        });
+    }
+
+    /// A link without an address over which the node reaches a network was moved into a pod.
+    #[test]
+    fn links_of_routes_are_needed() {
+        within(|netlink| {
+            sh("for n in 1 2 3 4; do ip tuntap add far$n mode tap; ip link set far$n up; done
+                ip route add 10.20.0.0/16 dev far1; ip route add 10.30.0.0/16 table 7 nexthop dev far2 nexthop via 10.20.0.1 dev far1 onlink
+                ip route add 224.0.0.0/4 dev far3; ip route add 169.254.0.0/16 dev far3; ip route add blackhole 10.40.0.0/16
+                ip link add switch0 type bridge; ip link set switch0 up; ip link set far4 master switch0; ip route add 10.50.0.0/16 dev switch0");
+            let (links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            let own = links.iter().filter(|link| link.name.starts_with("far") || link.name == "switch0" || link.name == "up6");
+            let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();
+            let expected = [
+                "far1, over which the node reaches 10.20.0.0/16",
+                "far2, over which the node reaches 10.30.0.0/16",
+                "far4, over which the node reaches 10.50.0.0/16",
+            ];
+            assert_eq!(told, expected, "neither what every link has, nor the link of a pod's route, nor a bridge itself");
+        });
+    }
+
+    /// A default route of another table over a pod's pair, or over a tunnel, let everybody's interfaces stand on all of them.
+    #[test]
+    fn a_default_route_of_another_table_makes_no_parent() {
+        within(|netlink| {
+            sh("ip link del uplink0; ip tuntap add nic0 mode tap; ip link set nic0 up
+                for n in 0 1 2 3; do ip route del default dev up$n 2>/dev/null || ip route del default metric 600 2>/dev/null || true; done
+                ip link add vx1 type vxlan id 1 dstport 4790; ip link set vx1 up; ip route add default dev vx1 table 51
+                ip route add default via 192.0.9.1 dev nic0 onlink");
+            let (mut links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+            let routes = netlink.routes(RouteFilter::default()).unwrap();
+            // The one with the default route of table 100, and one without any, whose other ends are in pods.
+            links.iter_mut().filter(|link| ["up4", "up7"].contains(&link.name.as_str())).for_each(|link| link.link_netnsid = Some(3));
+            let needed = needed(netlink, &links, &addresses, &routes, &[]).unwrap();
+            let in_container = is_container(&links, &needed);
+            assert!(!in_container, "{needed:?}");
+            let why = |name: &str| {
+                let link = links.iter().find(|link| link.name == name).unwrap();
+                is_no_parent(link, &links, &routes, needed.get(&link.index).copied(), in_container)
+            };
+            assert_eq!(why("up4").as_deref(), Some(TO_A_POD));
+            assert_eq!(why("vx1").as_deref(), Some("a tunnel over which a default route of the node leads"));
+            assert_eq!(why("nic0"), None);
+            let uplink = links.iter().find(|link| link.name == "up4").unwrap().index;
+            assert!(is_container(&links, &[(uplink, Need::Uplink)].into()) && !is_container(&links, &[(uplink, Need::OtherUplink)].into()));
+            links.iter_mut().for_each(|link| link.group = 7);
+            assert!(!is_container(&links, &[(uplink, Need::Uplink)].into()), "the pair of a pod");
+        });
+    }
+
+    /// A device that the kubelet gave a pod is known by its place on its bus alone.
+    #[test]
+    fn whose_interface_a_link_is() {
+        within(|netlink| {
+            let links = netlink.links().unwrap();
+            let mut link = links.iter().find(|link| link.name == "up1").unwrap().clone();
+            assert!(!is_of_device(&link, "up1") && !is_of_device(&link, "52:54:00:12:34:56") && !is_of_device(&link, ""));
+            link.device = Some(linux::link::BusDevice { bus: "pci".to_owned(), name: "0000:03:00.1".to_owned() });
+            assert!(is_of_device(&link, "0000:03:00.1") && !is_of_device(&link, "0000:03:00.2"));
         });
     }
 
@@ -474,7 +679,7 @@ mod tests {
                 [("lxc2", "veth", Some(3)), ("nk1", "netkit", None), ("shape0", "ifb", None), ("xfrm0", "xfrm", None)]
             {
                 let mut link = model.clone();
-                (link.name, link.kind, link.link_netnsid) = (name.to_owned(), Some(kind.to_owned()), netnsid);
+                (link.name, link.kind, link.link_netnsid, link.parent) = (name.to_owned(), Some(kind.to_owned()), netnsid, None);
                 links.push(link);
             }
             let told = links.iter().filter(|link| belongs_to(link, &links, &routes).is_some());

@@ -172,7 +172,8 @@ impl<'a> Resolver<'a> {
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
         let uses = Uses::of(&list, self.asked.builtins);
-        let case = Case { device: named, ..self.case(pod_namespace, definition, &uses) };
+        let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
+        let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
         let (policy, own) = (&self.asked.admission.policy, self.asked.own);
         let protection = own.map_or(Protection::Off, |_| policy.protection(&case));
@@ -202,7 +203,7 @@ impl<'a> Resolver<'a> {
     /// A definition's network, as a pod of a namespace selects it.
     fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, uses: &'c Uses) -> Case<'c> {
         let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
-        Case { pod_namespace, definition, is_selected: true, uses, device: None, is_on_disk }
+        Case { pod_namespace, definition, is_selected: true, uses, device: None, granted: None, is_on_disk }
     }
 
     fn allowed(&self, case: &Case, what: &dyn fmt::Display, refusals: &mut Vec<Refusal>) -> Option<()> {

@@ -70,8 +70,9 @@ pub trait NodeOwn: fmt::Debug {
     /// Whose packets to this address `parent` receives, in words: an ipvlan on it that has the address takes them.
     fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String>;
 
-    /// Whose a hardware address is on the node or on its default network, in words.
-    fn mac(&self, mac: &Mac) -> Option<String>;
+    /// Whose a hardware address is on the node or on its default network, in words. `taken`: devices that the node gives up to the pod, whose
+    /// own the address may be.
+    fn mac(&self, mac: &Mac, taken: &[&str]) -> Option<String>;
 
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
@@ -119,7 +120,7 @@ impl Policy {
         let named = case.named().filter(|_| case.uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str())));
         let nothing = Uses::default();
         let uses = if is_owners(case, own) { &nothing } else { case.uses };
-        let mut all = by_configuration(case.definition, uses, named.as_ref(), own);
+        let mut all = by_configuration(case.definition, uses, named.as_ref(), &case.taken(), own);
         all.extend(routed::by_configuration(case.definition, uses, own));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
@@ -128,7 +129,7 @@ impl Policy {
     /// What the pod's selection of a network takes of the node's own.
     pub fn taken_by_selection(&self, case: &Case, selection: &Selection, own: &dyn NodeOwn) -> Vec<Forbidden> {
         let mut all = routed::by_selection(selection, case.uses, own);
-        all.extend(by_selection(selection, own));
+        all.extend(by_selection(selection, &case.taken(), own));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected_from_pods(case.pod_namespace, what)).collect()
     }
@@ -163,16 +164,16 @@ fn protected_from_pods(namespace: &str, what: String) -> Forbidden {
     Forbidden::Own { what, rule: json::compact(&rule) }
 }
 
-/// `named`: the device that the pod names, which a plugin takes.
-fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>, own: &dyn NodeOwn) -> Vec<String> {
+/// `named`: the device that the pod names, which a plugin takes; `taken`: all devices that plugins take.
+fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>, taken: &[&str], own: &dyn NodeOwn) -> Vec<String> {
     let link = |device: &str| match device {
         DEFAULT_ROUTE => own.default_route(),
         device => own.default_bridge(device).or_else(|| own.uplink(device)),
     };
     let mut all = Vec::new();
     for one in uses.taken.iter().chain(named) {
-        let taken = |link| format!("definition {definition} takes {link}, away from the node ({})", one.place);
-        all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(taken));
+        let takes = |link| format!("definition {definition} takes {link}, away from the node ({})", one.place);
+        all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(takes));
     }
     for one in uses.parents.iter().filter(|one| one.what != DEFAULT_ROUTE) {
         let stands = |link| format!("definition {definition} puts its pods' interfaces on {link} ({})", one.place);
@@ -209,7 +210,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         all.extend(whose.map(|whose| format!("definition {definition} publishes ports at {one}, {whose}")));
     }
     for one in &uses.macs {
-        let whose = one.what.parse().ok().and_then(|mac| own.mac(&mac));
+        let whose = one.what.parse().ok().and_then(|mac| own.mac(&mac, taken));
         all.extend(whose.map(|whose| format!("definition {definition} names the hardware address {one}, {whose}")));
     }
     for one in uses.sysctls.iter().filter(|one| answers_elsewhere(&one.what)) {
@@ -223,9 +224,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.zones {
         all.push(format!("definition {definition} adds its pods to the node's firewalld zone {one}; remove the key"));
     }
-    for one in &uses.looked_up {
-        let why = "whose name iptables would look up while other programs wait for it: write the number";
-        all.push(format!("definition {definition} has the condition {one}, {why}"));
+    for (one, has_number) in &uses.looked_up {
+        let next = if *has_number { "write the number" } else { "remove it, as numbers are looked up as well" };
+        let why = "whose value iptables would look up while other programs wait for it";
+        all.push(format!("definition {definition} has the condition {one}, {why}: {next}"));
     }
     for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
@@ -236,13 +238,13 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     all
 }
 
-fn by_selection(selection: &Selection, own: &dyn NodeOwn) -> Vec<String> {
+fn by_selection(selection: &Selection, taken: &[&str], own: &dyn NodeOwn) -> Vec<String> {
     let ips = selection.ips.iter().filter_map(|ip| Some(format!("the pod asks for the address {}, {}", ip.text, own.address(ip.address)?)));
     let ports = selection.port_mappings.iter().filter_map(|mapping| {
         let whose = own.port(mapping.host_port, mapping.protocol, mapping.host_ip)?;
         Some(format!("the pod's annotation publishes the node's port {}/{}, {whose}", mapping.host_port, word(mapping.protocol)))
     });
-    let mac = selection.mac.iter().filter_map(|mac| Some(format!("the pod asks for the hardware address {mac}, {}", own.mac(mac)?)));
+    let mac = selection.mac.iter().filter_map(|mac| Some(format!("the pod asks for the hardware address {mac}, {}", own.mac(mac, taken)?)));
     // In sysctls these stand for every interface.
     let name = selection.interface.iter().filter(|name| ["all", "default"].contains(&name.as_str()));
     let name = name.map(|name| format!("the pod calls an interface {:?}, by which plugins would set sysctls of all", name.as_str()));

@@ -149,7 +149,8 @@ fn parents(raw: &Keys, place: &str) -> Vec<Parent> {
 }
 
 /// From where a plugin has all of its addresses, if nobody else gets the same ones from there: a pool, which belongs to the cluster's owner;
-/// or a range of whereabouts, with its reservations. `None` where it has them from elsewhere, or where that is decided later.
+/// or a range of whereabouts, with its reservations. `None` where it has them from elsewhere, or where that is decided later: `addresses` of
+/// whereabouts come beside those of its ranges, and nobody reserves them.
 fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
     let ipam = together(raw, "ipam");
     let texts = |key: &str| -> Vec<String> { all(&ipam, key).map(|(_, value)| json::compact(value)).collect() };
@@ -159,8 +160,9 @@ fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
             [Some(name)] if !name.is_empty() => Some(AddressSource::Pool((*name).to_owned())),
             _ => None,
         },
+        ["whereabouts"] if all(&ipam, "addresses").any(|(_, value)| value.as_array().is_none_or(|list| !list.is_empty())) => None,
         ["whereabouts"] => {
-            let keys = ["range", "range_start", "range_end", "ipRanges", "exclude", "network_name"];
+            let keys = ["range", "range_start", "range_end", "ipRanges", "exclude", "network_name", "enable_overlapping_ranges"];
             Some(AddressSource::Whereabouts(keys.iter().map(|key| texts(key)).collect()))
         }
         _ => None,
@@ -403,7 +405,7 @@ mod tests {
             }
         }
 
-        fn mac(&self, mac: &cni::Mac) -> Option<String> {
+        fn mac(&self, mac: &cni::Mac, _: &[&str]) -> Option<String> {
             (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
         }
 
@@ -425,6 +427,7 @@ mod tests {
             is_selected: true,
             uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
+            granted: None,
             is_on_disk: false,
         };
         let selections = npwg::parse(networks, "a").unwrap();
@@ -584,6 +587,13 @@ mod tests {
         );
         let of = |range: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"{range}"}}}}"#)));
         assert!(of("10.1.0.0/16").is_some() && of("10.1.0.0/16") == of("10.1.0.0/16") && of("10.1.0.0/16") != of("10.1.0.0/24"));
+        // Addresses that come beside the ranges, or that are unique in another network.
+        let with =
+            |keys: &str| source_of(&list(&format!(r#"{{"type":"bridge","ipam":{{"type":"whereabouts","range":"10.1.0.0/16",{keys}}}}}"#)));
+        assert_eq!(with(r#""addresses":[{"address":"10.1.0.7/16"}]"#), None);
+        assert_eq!(with(r#""Addresses":{"address":"10.1.0.7/16"},"addresses":[]"#), None);
+        assert_eq!(with(r#""addresses":[]"#), of("10.1.0.0/16"));
+        assert!(with(r#""enable_overlapping_ranges":false"#).is_some_and(|source| Some(source) != of("10.1.0.0/16")));
         assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), None);
         assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
     }

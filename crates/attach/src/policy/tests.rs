@@ -21,6 +21,7 @@ fn refused(allow: &str, plugins: &str) -> Vec<String> {
         is_selected: true,
         uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
+        granted: None,
         is_on_disk: false,
     };
     policy.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
@@ -117,6 +118,7 @@ fn every_rule_that_concerns_both_namespaces_must_allow_it() {
             is_selected,
             uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
+            granted: None,
             is_on_disk: false,
         };
         policy
@@ -245,6 +247,7 @@ fn without_a_rule(plugins: &str) -> Vec<String> {
         is_selected: true,
         uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
+        granted: None,
         is_on_disk: false,
     };
     assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()), "a file on the node names what it likes: {plugins}");
@@ -312,7 +315,7 @@ fn no_network_is_called_as_a_file_of_leases() {
         let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), NetworkList::parse(text.as_bytes(), None).unwrap());
         let uses = Uses::of(&list, plugins::BUILTINS);
         let (pod_namespace, definition, uses) = ("a", &definition, &uses);
-        let case = Case { pod_namespace, definition, is_selected: true, uses, device: None, is_on_disk: false };
+        let case = Case { pod_namespace, definition, is_selected: true, uses, device: None, granted: None, is_on_disk: false };
         assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()));
         Policy::OPEN.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect::<Vec<_>>()
     };
@@ -514,8 +517,9 @@ impl NodeOwn for Node {
         None
     }
 
-    fn mac(&self, mac: &cni::Mac) -> Option<String> {
-        (mac.to_string() == "02:00:00:00:00:01").then(|| "which eth0 of the node has".to_owned())
+    /// `eth0` and `eth1` have it.
+    fn mac(&self, mac: &cni::Mac, taken: &[&str]) -> Option<String> {
+        (mac.to_string() == "02:00:00:00:00:01" && !taken.contains(&"eth1")).then(|| "which eth0 of the node has".to_owned())
     }
 
     /// At 192.0.2.7 nobody listens.
@@ -538,6 +542,7 @@ fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<S
         is_selected: true,
         uses: &Uses::of(list, plugins::BUILTINS),
         device: None,
+        granted: None,
         is_on_disk: false,
     };
     let on_disk = Case { is_on_disk: true, ..case };
@@ -569,6 +574,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),
         (r#"{"type":"macvlan","mode":"passthru"}"#, "takes eth0"),
         (r#"{"type":"macvlan","master":"eth0","Mode":"passthru"}"#, "takes eth0"),
+        (r#"{"type":"vlan","master":"eth0"}"#, "takes eth0"),
+        (r#"{"type":"vlan","master":"eth0","vlanId":5,"VlanID":0}"#, "takes eth0"),
         (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
         (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
         (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
@@ -616,7 +623,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7","HostIP":""}]}}"#, r#""22/tcp""#),
         (
             r#"{"type":"portmap","conditionsV4":["-m","owner","--uid-owner","root"]}"#,
-            r#"has the condition "--uid-owner root" (plugins[0].conditionsV4), whose name iptables would look up while"#,
+            r#"has the condition "--uid-owner root" (plugins[0].conditionsV4), whose value iptables would look up while other programs wait for it: remove it"#,
         ),
         (r#"{"type":"portmap","ConditionsV6":["-p","ospf"]}"#, r#"the condition "-p ospf" (plugins[0].ConditionsV6)"#),
         (
@@ -649,14 +656,41 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"bridge","bridge":"br1","forceAddress":true,"promiscMode":true,"macspoofchk":true,"mtu":1400}"#,
         r#"{"type":"bridge","mtu":0,"promiscMode":false,"macspoofchk":null}"#,
         r#"{"type":"host-device","device":"eth1"}"#,
+        r#"{"type":"host-device","device":"eth1"},{"type":"tuning","mac":"02:00:00:00:00:01"}"#,
         r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
         r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"hostIP":"192.0.2.7"}]}}"#,
-        r#"{"type":"portmap","conditionsV4":["-s","10/8","-m","owner","--uid-owner","0"],"conditionsV6":["ip6","saddr","fd00::/8"]}"#,
+        r#"{"type":"portmap","conditionsV4":["-s","10/8","-p","tcp","--dport","80"],"conditionsV6":["ip6","saddr","fd00::/8"]}"#,
         r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
     }
+}
+
+/// A pod that asks for the hardware address of the device that it gets was refused it as another's.
+#[test]
+fn a_device_keeps_its_hardware_address() {
+    let definition = DefinitionRef::new("a", "n").unwrap();
+    let refused = |plugins: &str, device, granted| {
+        let list = list(plugins);
+        let case = Case {
+            pod_namespace: "a",
+            definition: &definition,
+            is_selected: true,
+            uses: &Uses::of(&list, plugins::BUILTINS),
+            device,
+            granted,
+            is_on_disk: false,
+        };
+        let selections = npwg::parse(r#"[{"name":"n","mac":"02:00:00:00:00:01"}]"#, "a").unwrap();
+        Policy::OPEN.taken(&case, &Node).len() + Policy::OPEN.taken_by_selection(&case, &selections[0], &Node).len()
+    };
+    let with = r#"{"type":"host-device"},{"type":"tuning","mac":"02:00:00:00:00:01"}"#;
+    assert_eq!([refused(with, None, Some("eth1")), refused(with, Some("eth1"), None), refused(with, None, None)], [0, 0, 2]);
+    let named = r#"{"type":"host-device","device":"eth1"},{"type":"tuning","mac":"02:00:00:00:00:01"}"#;
+    assert_eq!(refused(named, None, None), 0);
+    // What no plugin takes stays the node's.
+    assert_eq!(refused(r#"{"type":"macvlan","master":"eth1","mac":"02:00:00:00:00:01"}"#, None, Some("eth1")), 2);
 }
 
 /// Whoever adds a key to `bridge` says whether it changes the bridge itself, which others are at.
@@ -687,6 +721,7 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
             is_selected: true,
             uses: &Uses::of(&list, plugins::BUILTINS),
             device,
+            granted: None,
             is_on_disk,
         };
         Policy::OPEN.taken(&case, &Node).len()
@@ -758,6 +793,7 @@ fn the_strictest_rule_says_what_is_protected() {
             is_selected: true,
             uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
+            granted: None,
             is_on_disk: false,
         };
         policy.protection(&case)

@@ -41,8 +41,8 @@ pub struct Uses {
     pub(crate) paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
-    /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`.
-    pub(crate) looked_up: Vec<Use>,
+    /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`; and whether the number is not.
+    pub(crate) looked_up: Vec<(Use, bool)>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -281,6 +281,8 @@ impl Uses {
         match kind {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
+            // It gets all packets that have a priority and no VLAN, in place of its parent (`vlan_do_receive`).
+            "vlan" if !is_tagged(raw) => self.taken.extend(devices),
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             "bridge" => {
                 let is_set = |value: &Value| match value {
@@ -420,7 +422,9 @@ impl Uses {
             for outside in names_outside(&words) {
                 match outside {
                     Outside::Path(path) => self.paths.push(Use { what: path, place: place() }),
-                    Outside::Name { option, value } => self.looked_up.push(Use { what: format!("{option} {value}"), place: place() }),
+                    Outside::Name { option, value, has_number } => {
+                        self.looked_up.push((Use { what: format!("{option} {value}"), place: place() }, has_number));
+                    }
                 }
             }
         }
@@ -483,6 +487,13 @@ impl Uses {
 pub(super) fn is_inside(raw: &Keys) -> bool {
     let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
     inside == [&Value::Bool(true)]
+}
+
+/// Whether a `vlan` is certainly of a VLAN.
+fn is_tagged(raw: &Keys) -> bool {
+    let is_tag = |id: &Value| matches!(id, Value::Number(id) if id.as_u64().is_some_and(|id| id > 0));
+    let mut ids = all(raw, "vlanId").map(|(_, id)| id).peekable();
+    ids.peek().is_some() && ids.all(is_tag)
 }
 
 /// Whether a network's directory of leases has a file of this name, as the reference plugin has.

@@ -249,7 +249,9 @@ fn syntax(conditions: &[String]) -> Option<bool> {
 
 /// Words of iptables, none of which is for the program itself, and none a name that it would have to look up.
 fn said(family: Family, (key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError> {
-    if let Some(word) = conditions.iter().find(|word| is_for_program(word)) {
+    let words = conditions.iter().enumerate();
+    let mut of_program = words.filter(|(at, word)| is_for_program(word) && !is_of_policy(word, conditions.get(..*at).unwrap_or_default()));
+    if let Some((_, word)) = of_program.next() {
         return Err(CniError::invalid(key, format!("{word:?} is not an iptables match: it is a command or a value")));
     }
     if syntax(conditions).is_none() {
@@ -264,6 +266,15 @@ fn said(family: Family, (key, conditions): (&str, &Vec<String>)) -> Result<Vec<S
             Err(CniError::invalid(key, format!("{value:?} of {option:?} is not an address or a network of {family}: {why}")))
         }
     }
+}
+
+/// Whether a word is the option of the match `policy` that has the whole name which `--policy` of the program begins with. Behind that match
+/// alone it is one (`getopt_long`: a whole name comes before one that is cut short).
+fn is_of_policy(word: &str, before: &[String]) -> bool {
+    let is_named = word == "--pol" || word.starts_with("--pol=");
+    let next = before.iter().skip(1).map(String::as_str).chain([""]);
+    let mut pairs = before.iter().map(String::as_str).zip(next);
+    is_named && pairs.any(|pair| matches!(pair, ("-m" | "--match", "policy") | ("-mpolicy" | "--match=policy", _)))
 }
 
 /// Whether a word is an option of the program `iptables` instead of a match: `--modprobe` runs whatever it names, `-h` ends the
@@ -411,5 +422,39 @@ impl Mapping {
     /// The one address of the host that it is published at.
     pub(super) fn one(&self) -> Option<IpAddr> {
         if let At::One(ip) = self.at { Some(ip) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--pol` was taken for the program's `--policy`, cut short, also where the match has been named that has it.
+    #[test]
+    fn an_option_of_a_match_may_begin_as_one_of_the_program() {
+        let is_match = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            said(Family::V4, ("conditionsV4", &words)).is_ok_and(|said| said == words)
+        };
+        for line in [
+            "-m policy --dir in --pol ipsec",
+            "-mpolicy --pol=none --dir in",
+            "! -s 192.0.2.1 --match policy --pol none",
+            "--match=policy --pol none",
+            "-m conntrack --ctorigsrc 192.0.2.1",
+        ] {
+            assert!(is_match(line), "{line}");
+        }
+        for line in [
+            "-s 192.0.2.1 --pol ACCEPT",
+            "--pol none -m policy",
+            "-m policy --poli none",
+            "-m policy --policy ACCEPT",
+            "-m policy --po none",
+            "-m tcp policy --pol none",
+            "-m policies --pol none",
+        ] {
+            assert!(!is_match(line), "{line}");
+        }
     }
 }

@@ -1,0 +1,146 @@
+use linux::{Inside, Netns};
+
+use super::*;
+
+/// A node with these links, in a namespace of its own.
+fn node_with(links: &str, services: &[&str], f: impl FnOnce(&ThisNode<'_>) + Send) {
+    let services: Vec<IpNet> = services.iter().map(|range| range.parse().unwrap()).collect();
+    let here = |_: &Inside| {
+        let done = std::process::Command::new("sh").args(["-ec", links]).output().unwrap();
+        assert!(done.status.success(), "{links}: {done:?}");
+        let mut host = Host::here(plugin::Dirs::default());
+        f(&ThisNode::new(&mut host, &[], services, Vec::new()));
+    };
+    Netns::unnamed().unwrap().enter(here).unwrap();
+}
+
+/// What cannot be looked up is not taken for nobody's.
+#[test]
+fn what_cannot_be_read_counts_as_the_nodes_own() {
+    let mut host = Host::here(plugin::Dirs::default());
+    let mut node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+    node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
+    node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
+    assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
+    let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
+    assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
+    assert_eq!(node.default_bridge("cni0").as_deref(), Some("cni0, the bridge of the node's default network"));
+}
+
+#[test]
+fn whose_an_address_is() {
+    let mut host = Host::here(plugin::Dirs::default());
+    let node = ThisNode::new(&mut host, &[], vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
+    let whose = |address: &str| node.address(address.parse().unwrap());
+    for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
+        assert_eq!(whose(service).as_deref(), Some("which is in the cluster's Service range 10.96.0.0/12"), "{service}");
+    }
+    assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("which is the API server's"));
+    for (address, whose) in [("169.254.169.254", "metadata"), ("fd00:ec2::254", "metadata")] {
+        assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
+    }
+    assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
+}
+
+/// Nobody listens on a NodePort that IPVS takes, and kube-proxy's link has the addresses of load balancers besides.
+#[test]
+fn ports_that_ipvs_takes_for_services() {
+    let mut host = Host::here(plugin::Dirs::default());
+    let node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+    node.links.set(Ok(Vec::new())).unwrap();
+    node.addresses.set(Ok(Vec::new())).unwrap();
+    node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
+    let published =
+        |port, protocol, ip: &str| node.published(port, protocol, Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()));
+    for ip in ["", "0.0.0.0", "192.168.1.20", "::ffff:192.168.1.20"] {
+        let says = "at 192.168.1.20, where IPVS takes it for a Service: choose another port";
+        assert_eq!(published(31281, Protocol::Tcp, ip).as_deref(), Some(says), "{ip}");
+    }
+    assert_eq!(published(31281, Protocol::Tcp, "192.168.1.21"), None);
+    assert_eq!(published(31281, Protocol::Udp, ""), None);
+    assert_eq!(published(31282, Protocol::Tcp, ""), None);
+}
+
+/// Who has it answers for every router of the network. A network of two addresses has none, and those of a link are nobody's alone.
+#[test]
+fn the_address_of_a_networks_routers_is_the_nodes_own() {
+    let links = "ip tuntap add up0 mode tap; ip link set up0 up; ip link add pods0 type bridge; ip link set pods0 up
+        ip addr add 2001:db8:1::10/64 dev up0 nodad; ip addr add 2001:db8:2::1/127 dev up0 nodad; ip addr add 2001:db8:3::7/128 dev up0 nodad
+        ip addr add fd00:5::1/64 dev pods0 nodad; ip addr add 192.168.1.20/24 dev up0";
+    node_with(links, &[], |node| {
+        let whose = |address: &str| node.address(address.parse().unwrap());
+        let says = |net: &str| Some(format!("which means the routers of {net}, a network of the node"));
+        assert_eq!((whose("2001:db8:1::"), whose("fd00:5::")), (says("2001:db8:1::/64"), says("fd00:5::/64")));
+        assert_eq!(whose("2001:db8:1::10").as_deref(), Some("which is the node's own"));
+        for nobodys in ["2001:db8:2::", "2001:db8:3::", "2001:db8:1::9", "2001:db8:4::", "fe80::", "192.168.1.21"] {
+            assert_eq!(whose(nobodys), None, "{nobodys}");
+        }
+    });
+}
+
+/// What a program of the node is reached at, and what an interface gave itself.
+#[test]
+fn link_local_addresses_of_the_node_are_its_own() {
+    let links = "ip tuntap add dns0 mode tap; ip link set dns0 up; ip addr add 169.254.20.10/32 dev dns0
+        ip tuntap add auto0 mode tap; ip link set auto0 up; ip addr add 169.254.7.9/16 dev auto0";
+    node_with(links, &[], |node| {
+        let whose = |address: &str| node.address(address.parse().unwrap());
+        for own in ["169.254.20.10", "::ffff:169.254.20.10", "169.254.7.9"] {
+            assert_eq!(whose(own).as_deref(), Some("which is the node's own"), "{own}");
+        }
+        assert_eq!((whose("169.254.20.11"), whose("169.254.7.10")), (None, None));
+    });
+}
+
+/// What pods of a network send to others arrives at their bridge: an ipvlan on it took all to a DNS server elsewhere, or to a Service.
+#[test]
+fn an_ipvlan_takes_no_packets_from_the_bridge_of_another_network() {
+    let links = "ip tuntap add nic0 mode tap; ip link set nic0 up; ip addr add 192.168.1.20/24 dev nic0; ip route add default via 192.168.1.1 dev nic0
+        ip link add br1 type bridge; ip link set br1 up; ip addr add 10.50.0.1/24 dev br1; ip link add on-br1 link br1 type macvlan
+        ip link add br2 type bridge; ip link set br2 up
+        ip link add gw1 type veth peer name br2.5; ip link set gw1 master br2; ip addr add 10.55.0.1/24 dev br2.5
+        ip link add br3 type bridge; ip link set br3 up; ip addr add 10.70.0.1/24 dev br3; ip route add default via 10.70.0.9 dev br3 metric 900";
+    node_with(links, &["10.96.0.0/12"], |node| {
+        let taken = |parent: &str, address: &str| node.received(address.parse().unwrap(), &Parent::Named(parent.to_owned()), None);
+        for parent in ["br1", "on-br1", "br2.5"] {
+            for address in ["198.41.0.4", "10.96.0.10", "192.168.1.7"] {
+                assert!(taken(parent, address).is_some(), "{address} on {parent}");
+            }
+            assert_eq!(taken(parent, "10.200.0.7"), None, "{parent}: what the node reaches over its default route alone, within a site");
+        }
+        assert_eq!(taken("br1", "10.50.0.7"), None, "its own network");
+        let says = "which redirects traffic for addresses outside of private ranges, such as 10.0.0.0/8 and fd00::/8";
+        assert_eq!(taken("br1", "198.41.0.4").as_deref(), Some(says));
+        // Nobody's gateway, and uplinks, on which the node is a machine among others.
+        for parent in ["br2", "br3", "nic0"] {
+            assert_eq!(taken(parent, "198.41.0.4"), None, "{parent}");
+        }
+    });
+}
+
+/// A macvlan in mode `passthru` receives all that pods send to their gateway.
+#[test]
+fn a_bridge_with_an_address_is_given_to_no_pod_alone() {
+    node_with("ip link add br1 type bridge; ip addr add 10.50.0.1/24 dev br1; ip link add br2 type bridge", &[], |node| {
+        assert_eq!(node.moved("br1").as_deref(), Some("br1, which has the node's address 10.50.0.1"));
+        let link = |name: &str| node.links().unwrap().iter().find(|link| link.name == name).unwrap();
+        let says = "the pod would take br1, which has the node's address 10.50.0.1, away from the node";
+        assert_eq!(node.taken_by_use(Foreseen::Moved(link("br1"))).as_deref(), Some(says));
+        assert_eq!((node.moved("br2"), node.taken_by_use(Foreseen::Moved(link("br2")))), (None, None));
+    });
+}
+
+/// A pod that gets a device of the node, and asks for the address which that has.
+#[test]
+fn a_device_that_leaves_has_its_hardware_address_for_itself() {
+    let links = "ip tuntap add nic0 mode tap; ip link set nic0 address 02:00:00:00:00:07; ip tuntap add nic1 mode tap; ip link set nic1 address 02:00:00:00:00:08
+        ip link property add dev nic0 altname enp7s0";
+    node_with(links, &[], |node| {
+        let whose = |mac: &str, taken: &[&str]| node.mac(&mac.parse().unwrap(), taken);
+        for taken in ["nic0", "enp7s0", "02-00-00-00-00-07"] {
+            assert_eq!(whose("02:00:00:00:00:07", &[taken]), None, "{taken}");
+            assert_eq!(whose("02:00:00:00:00:08", &[taken]).as_deref(), Some("which nic1 of the node has"), "{taken}");
+        }
+        assert_eq!(whose("02:00:00:00:00:07", &[]).as_deref(), Some("which nic0 of the node has"));
+    });
+}
