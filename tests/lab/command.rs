@@ -220,7 +220,7 @@ fn zones_have_links_of_their_own_and_a_router_that_knows_no_pods() {
         lab.ok(&["exec", "web", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
     }
     let drawn = lab.ok(&["graph"]);
-    assert!(["wire eth0 a", "wire eth0 b", "tunnel vxlan 4096", "router"].iter().all(|word| drawn.contains(word)), "{drawn}");
+    assert!(["wire eth0 a", "wire eth0 b", "tunnel vxlan 4096", "(router)"].iter().all(|word| drawn.contains(word)), "{drawn}");
     lab.ok(&["down"]);
     // Without tunnels the zones are apart, which is said.
     let out = lab.run_with(&["up", "--between", "direct", "-"], &manifests);
@@ -236,21 +236,30 @@ fn zones_have_links_of_their_own_and_a_router_that_knows_no_pods() {
 fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
     let lab = Lab::new();
     let before = lab.host.traces();
+    // Whole files come, as an editor's do.
+    let save = |file: &str, text: &str| {
+        lab.host.write("/run/new", text);
+        lab.host.sh("", &format!("mv /run/new /run/lab/{file}"));
+    };
     lab.host.write("/run/lab/first.yaml", &[zoned("one", "", &[]), pod_on("one", "a")].concat());
     let mut command = lab.host.command("", netloom());
-    command.args(["lab", "up", "/run/lab", "--watch"]).env_remove("CNI_PATH").stdout(Stdio::piped()).stderr(Stdio::piped());
-    let watching = command.spawn().unwrap();
-    let is_up = || lab.json(&["list", "-o", "json"]).as_array().unwrap().iter().any(|lab| lab["state"] == "Up");
-    lab.host.until("the lab is up", is_up);
+    command.args(["lab", "up", "/run/lab", "--watch"]).env_remove("CNI_PATH");
+    let printed = lab.host.path("/run/printed");
+    let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
+    let mut watching = command.stdout(out).stderr(err).spawn().unwrap();
+    let says = |what: &str| std::fs::read_to_string(&printed).unwrap().contains(what);
+    lab.host.until("the lab is up", || says("the agents keep the network"));
     // A node joins, with a pod on a network that needs a wire of its own, and one more on the node that was there.
-    let of_wire = definition("wire", r#"{"cniVersion":"1.0.0","type":"macvlan","master":"ens9","ipam":{"type":"static"}}"#);
+    let of_wire = r#"{"cniVersion":"1.0.0","type":"macvlan","capabilities":{"ips":true},"master":"ens9","ipam":{"type":"static"}}"#;
     let wired = |name: &str, node: &str, ip: &str| {
         let selected = json!([{"name": "wire", "ips": [ip]}]).to_string();
         pod(name, &selected).replace("---\n", &format!("spec: {{ nodeName: {node}, containers: [{{ name: c, image: i }}] }}\n---\n"))
     };
-    let of_wire = of_wire.replace(r#""type":"macvlan""#, r#""type":"macvlan","capabilities":{"ips":true}"#);
-    let second = [zoned("two", "", &[]), of_wire, wired("b", "two", "10.9.0.2/24"), wired("c", "one", "10.9.0.3/24")].concat();
-    lab.host.write("/run/lab/second.yaml", &second);
+    // The pods come before what they select.
+    save("second.yaml", &[zoned("two", "", &[]), wired("b", "two", "10.9.0.2/24"), wired("c", "one", "10.9.0.3/24")].concat());
+    lab.host.until("the new pods lack their network", || says("has grown: 1 node, 2 pods"));
+    assert!(says("cannot find a network-attachment-definition"));
+    save("third.yaml", &definition("wire", of_wire));
     // Its exit code says that a pod is not ready yet.
     let shown = || serde_json::from_slice::<Value>(&lab.run_with(&["status", "-o", "json"], "").stdout).unwrap_or_default();
     let pods = || shown().as_array().map_or(0, |all| all.iter().filter(|pod| pod["state"] == "Ready").count());
@@ -263,18 +272,52 @@ fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
     lab.ok(&["exec", "node/one", "--", "ip", "route", "del", "10.244.1.0/24"]);
     lab.host.until("the route is back", || route().contains("172.30.0.2"));
     // A node gets another range.
-    lab.host.write("/run/lab/first.yaml", &[zoned("one", "", &["10.77.0.0/24"]), pod_on("one", "a")].concat());
+    save("first.yaml", &[zoned("one", "", &["10.77.0.0/24"]), pod_on("one", "a")].concat());
     let other = || lab.ok(&["exec", "node/two", "--", "ip", "route", "show", "10.77.0.0/24"]);
     lab.host.until("the other node has a route to it", || other().contains("172.30.0.1"));
-    // What cannot be read changes nothing, and is told.
-    lab.host.write("/run/lab/third.yaml", "kind: Pod");
-    lab.host.write("/run/lab/third.yaml", &pod_on("two", "d"));
+    // What cannot be, changes nothing, and the lab grows on.
+    for (text, why) in [
+        ("kind: Pod".to_owned(), "error: "),
+        (zoned("three", "c", &[]), "a zone cannot be added"),
+        (zoned("two", "", &["10.77.0.0/25"]), "10.77.0.0/25"),
+    ] {
+        save("fourth.yaml", &text);
+        lab.host.until("it says why", || says(why));
+        assert_eq!((pods(), shown().as_array().unwrap().len()), (3, 3), "{why}");
+    }
+    save("fourth.yaml", &pod_on("two", "d"));
     lab.host.until("a later pod is ready", || pods() == 4);
     assert!(lab.ok(&["down"]).contains("4 pods detached"));
-    let out = watching.wait_with_output().unwrap();
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(out.status.success() && stdout.contains("has grown: 1 node, 2 pods") && stdout.contains("was taken down"), "{stdout}{stderr}");
-    lab.host.sh("", "rm -r /run/lab");
+    assert!(watching.wait().unwrap().success() && says("the lab is taken down"), "{}", std::fs::read_to_string(&printed).unwrap());
+    lab.host.sh("", "rm -r /run/lab /run/printed");
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn a_growth_that_fails_leaves_the_lab_as_it_was() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    lab.host.write("/run/first.yaml", &[zoned("one", "", &[]), pod_on("one", "a")].concat());
+    let mut command = lab.host.command("", netloom());
+    command.args(["lab", "up", "/run/first.yaml", "--watch"]).env_remove("CNI_PATH");
+    let printed = lab.host.path("/run/printed");
+    let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
+    let mut watching = command.stdout(out).stderr(err).spawn().unwrap();
+    let says = |what: &str| std::fs::read_to_string(&printed).unwrap().contains(what);
+    lab.host.until("the lab is up", || says("the agents keep the network"));
+    // Somebody else has a name that the growth needs.
+    lab.host.sh("", "ip netns add nl.lab.node.two");
+    let all = [zoned("one", "", &[]), zoned("two", "", &[]), pod_on("one", "a"), pod_on("one", "b"), pod_on("two", "c")].concat();
+    lab.host.write("/run/first.yaml", &all);
+    lab.host.until("it says why", || says("nl.lab.node.two"));
+    assert_eq!(lab.json(&["status", "-o", "json"]).as_array().unwrap().len(), 1);
+    lab.host.sh("", "ip netns delete nl.lab.node.two");
+    lab.host.write("/run/first.yaml", &(all + "---\n"));
+    lab.host.until("the lab has grown", || says("has grown: 1 node, 2 pods"));
+    lab.ok(&["exec", "c", "--", "ping", "-n", "-c1", "-w60", "10.244.0.3"]);
+    assert!(lab.ok(&["down"]).contains("3 pods detached"));
+    assert!(watching.wait().unwrap().success());
+    lab.host.sh("", "rm /run/first.yaml /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }
 
@@ -289,6 +332,8 @@ fn zones_that_no_router_can_join_are_refused() {
     let (code, stderr) = lab.fails(&["up", "-"], &(node("one", "a", "10.9.0.1") + &node("two", "b", "10.9.0.2")));
     assert!(code == 1 && ["\"a\"", "\"b\"", "10.9.0.0/16"].iter().all(|word| stderr.contains(word)), "{stderr}");
     let many: String = (0..16).map(|n| zoned(&format!("n{n}"), &format!("z{n}"), &[])).collect();
+    let (code, stderr) = lab.fails(&["up", "-"], &(node("a", "a", "172.30.0.9") + &node("router", "b", "172.29.255.254")));
+    assert!(code == 1 && stderr.contains("172.29.255.254") && stderr.contains("the router between the zones"), "{stderr}");
     let (code, stderr) = lab.fails(&["up", "-"], &many);
     assert!(code == 1 && stderr.contains("16 zones") && stderr.contains("at most 15"), "{stderr}");
 }

@@ -235,7 +235,7 @@ pub(crate) struct UpArgs {
     #[arg(long, env = "CNI_PATH", value_name = "DIRS", default_value = "/opt/cni/bin", hide_env_values = true)]
     pub(crate) cni_path: String,
     /// Stay in the foreground until Ctrl-C: the nodes' agents repair the network, and what is added to the files joins the lab
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with_all = ["dry_run", "output"])]
     pub(crate) watch: bool,
     /// Show what would be built and change nothing
     #[arg(long)]

@@ -1,15 +1,17 @@
 //! `lab down`: everything that `up` made goes, and is gone when this returns.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use attach::Lost;
+use cni::ContainerId;
 use linux::{Inside, Netlink, Netns, NetnsId};
 use plugin::Host;
 
 use crate::error::StateError;
 use crate::journal::{self, Claim, Found};
 use crate::labs::{LabName, Labs};
-use crate::state::{Lab, Phase};
+use crate::state::{Lab, Phase, Pod};
 use crate::up::attacher;
 
 /// The time that one pod's detachment has.
@@ -111,6 +113,24 @@ pub(crate) fn undo(labs: &Labs, lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
+/// Takes away what a growth has made that failed: new pods, then new namespaces. What is left, for a person.
+pub(crate) fn shrink(lab: &Lab, before: &Lab, new: &[PathBuf]) -> Option<String> {
+    let Ok(claims) = lab.journal().read() else { return Some("the namespaces that it has made".to_owned()) };
+    let mut downed = Downed::default();
+    let was_attached = |pod: &Pod| before.pods.iter().any(|old| old.full_name() == pod.full_name() && old.failure.is_none());
+    for pod in lab.pods.iter().filter(|pod| !was_attached(pod)) {
+        let done = lab.sandbox(pod).map_err(|e| e.to_string()).and_then(|id| detach_from(lab, &pod.node, &[id], &claims, &mut downed));
+        downed.errors.extend(done.err());
+    }
+    for claim in claims.iter().rev().filter(|claim| new.iter().any(|path| path == claim.path())) {
+        downed.errors.extend(claim.remove().err().map(|e| e.to_string()));
+    }
+    for node in lab.nodes.iter().filter(|node| !before.nodes.iter().any(|old| old.name == node.name)) {
+        drop(std::fs::remove_dir_all(lab.node_dir(&node.name)));
+    }
+    (!downed.errors.is_empty()).then(|| downed.errors.join("; "))
+}
+
 /// Detaches every pod that has a record.
 fn detach_all(lab: &Lab, claims: &[Claim]) -> Downed {
     let mut downed = Downed::default();
@@ -124,11 +144,16 @@ fn detach_all(lab: &Lab, claims: &[Claim]) -> Downed {
 /// The pods of a node, in its namespace. One whose namespace is gone still has addresses and files to give back: that is
 /// done from an empty one.
 fn detach_node(lab: &Lab, node: &str, claims: &[Claim], downed: &mut Downed) -> Result<(), String> {
-    let attacher = attacher(lab, node);
-    let sandboxes = attacher.records().sandboxes().map_err(|e| e.to_string())?;
+    let sandboxes = attacher(lab, node).records().sandboxes().map_err(|e| e.to_string())?;
+    detach_from(lab, node, &sandboxes, claims, downed)
+}
+
+/// Some of them.
+fn detach_from(lab: &Lab, node: &str, sandboxes: &[ContainerId], claims: &[Claim], downed: &mut Downed) -> Result<(), String> {
     if sandboxes.is_empty() {
         return Ok(());
     }
+    let attacher = attacher(lab, node);
     let netns = match journal::open(claims, &lab.node_netns(node)).map_err(|e| e.to_string())? {
         Some(own) => own,
         None => Netns::unnamed().map_err(|e| e.to_string())?,
@@ -136,7 +161,7 @@ fn detach_node(lab: &Lab, node: &str, claims: &[Claim], downed: &mut Downed) -> 
     let detach = |_: &Inside| {
         let mut host = Host::here(lab.dirs(node));
         for sandbox in sandboxes {
-            match attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + PATIENCE) {
+            match attacher.del(sandbox, Lost::EveryAddress, &mut host, Instant::now() + PATIENCE) {
                 Ok(()) => downed.pods += 1,
                 Err(e) => downed.errors.push(format!("{sandbox}: {e}")),
             }

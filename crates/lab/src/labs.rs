@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use linux::file::{self, Links, Lock, ReadError};
+use linux::file::{self, Links, Lock, LockError, ReadError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StateError;
@@ -71,6 +72,20 @@ impl Labs {
         let path = self.lock_file(name);
         let lock = file::lock(&path, None).inspect_err(|_| self.leave());
         lock.map_err(|e| StateError::Io { step: "lock", path, reason: e.to_string() })
+    }
+
+    /// The same, unless another command has it now.
+    ///
+    /// # Errors
+    /// [`StateError::Io`]
+    pub(crate) fn try_lock(&self, name: &LabName) -> Result<Option<Lock>, StateError> {
+        make_dir(&self.dir)?;
+        let path = self.lock_file(name);
+        match file::lock(&path, Some(Instant::now())) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::TimedOut { .. }) => Ok(None),
+            Err(e) => Err(StateError::Io { step: "lock", path, reason: e.to_string() }),
+        }
     }
 
     /// A lab without anything in it, whether there is one of that name or not.

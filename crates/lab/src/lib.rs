@@ -36,7 +36,7 @@ pub use down::{DownError, Downed, Leftover, down};
 pub use error::StateError;
 pub use labs::{LabName, Labs};
 pub use observe::observe;
-pub use running::Running;
+pub use running::{Growth, Running};
 pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef, PortMapping};
 pub use status::{Health, PodStatus, status};
 pub use store::store;

@@ -12,8 +12,8 @@ use crate::topology::{self, LinkKind, PodState, Topology, Wire, WireEnd, WireKin
 use crate::underlay;
 use crate::wire::FIRST_PARENT;
 
-/// What the router between zones is called.
-const ROUTER: &str = "router";
+/// What the router between zones is called; no Node has such a name.
+const ROUTER: &str = "(router)";
 
 /// What a namespace shows: its links, and their addresses by index.
 struct Seen {

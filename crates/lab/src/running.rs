@@ -7,7 +7,10 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use attach::{Plan, Refusal};
 use cni::{CniError, Code};
@@ -15,6 +18,7 @@ use linux::Netns;
 use plugin::Host;
 use serde_json::Value;
 
+use crate::error::StateError;
 use crate::labs::{LabName, Labs};
 use crate::manifest::Manifests;
 use crate::node;
@@ -23,20 +27,25 @@ use crate::state::{Lab, NodeName, Phase, Pod};
 use crate::up::{self, Design, Event, Outcome, Plans, Setup, UpError};
 use crate::{store, underlay, wire};
 
-/// A lab whose nodes have agents. They end with it; what they made stays.
+/// Between two looks whether the lab's lock is free.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A lab whose nodes have agents. They end with it, unless [`Running::keep`] was called; what they made stays.
 pub struct Running {
     /// The lab, and what the agents left with the pods.
     pub outcome: Outcome,
     labs: Labs,
     setup: Setup,
-    wires: Option<Netns>,
+    wires: Option<Arc<Netns>>,
     nodes: Vec<Live>,
-    /// What the store was told, by what it is told of.
-    told: BTreeMap<String, Value>,
-    /// What was said of the network.
+    /// The objects that the store has from manifests, by kind and name.
+    objects: BTreeMap<String, Value>,
+    /// The problems of the network that were reported.
     problems: BTreeSet<String>,
     /// Whether the agents follow what changes.
     is_kept: bool,
+    /// Which directory is the lab's: another lab of its name has another one.
+    dir: Option<u64>,
 }
 
 /// A node whose agent lives.
@@ -44,6 +53,20 @@ struct Live {
     name: NodeName,
     netns: Netns,
     agent: NodeAgent,
+}
+
+/// What came of a growth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// So many nodes and pods were added.
+    Added {
+        /// Nodes.
+        nodes: usize,
+        /// Pods, those among them that could not be attached before.
+        pods: usize,
+    },
+    /// Somebody takes the lab down, or has taken it down.
+    Gone,
 }
 
 // === impl Running ===
@@ -57,13 +80,15 @@ impl Running {
             setup: setup.clone(),
             wires: None,
             nodes: Vec::new(),
-            told: BTreeMap::new(),
+            objects: BTreeMap::new(),
             problems: BTreeSet::new(),
             is_kept: false,
+            dir: None,
         }
     }
 
-    /// Lets the agents follow what changes: nodes that join or get other ranges, MTUs, routes and rules that somebody removes.
+    /// Lets the agents follow what changes, for as long as this process lives: nodes that join or get other ranges, MTUs, routes and rules
+    /// that somebody removes.
     ///
     /// # Errors
     /// [`UpError`] if no thread can be started.
@@ -73,31 +98,65 @@ impl Running {
         self.nodes.iter().try_for_each(|live| keep(lab, live))
     }
 
-    /// Adds what manifests have and the lab has not: nodes, definitions, pods, and other ranges of nodes that are there. What they have no
-    /// more stays. How many nodes and pods were added.
+    /// Whether the lab is still there, and nobody takes it down.
     ///
     /// # Errors
-    /// [`UpError`]; what was added until then stays, and `down` takes it down with the lab.
-    pub fn grow(&mut self, manifests: &Manifests, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(usize, usize), UpError> {
-        let _lock = self.labs.lock(&self.outcome.lab.name)?;
-        let there = self.labs.open(&self.outcome.lab.name)?;
-        if there.phase != Phase::Up {
-            return Err(UpError::Build(CniError::new(Code::INTERNAL, "the lab is being taken down")));
+    /// [`StateError`](crate::StateError) if its description cannot be read.
+    pub fn is_up(&self) -> Result<bool, UpError> {
+        let lab = match self.labs.open(&self.outcome.lab.name) {
+            Err(StateError::NoLab { .. }) => return Ok(false),
+            other => other?,
+        };
+        Ok(lab.phase != Phase::GoingDown && inode(&lab) == self.dir)
+    }
+
+    /// Adds what manifests have and the lab has not: nodes, definitions, pools, pods, other ranges of nodes that are there. Pods that could
+    /// not be attached are attached again. What manifests no longer have stays.
+    ///
+    /// # Errors
+    /// [`UpError`]; the lab is as it was before then.
+    pub fn grow(&mut self, manifests: &Manifests, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<Growth, UpError> {
+        let name = self.outcome.lab.name.clone();
+        let _lock = loop {
+            if !self.is_up()? {
+                return Ok(Growth::Gone);
+            }
+            match self.labs.try_lock(&name)? {
+                Some(lock) => break lock,
+                // Sleeps: who has it may be about to take the lab down, and waits for this process to end.
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        // Whoever had the lock may have taken it down.
+        if !self.is_up()? {
+            self.labs.forget_lock(&name);
+            return Ok(Growth::Gone);
         }
-        let (nodes, pods, zones) = (there.nodes.len(), there.pods.len(), there.zones.len());
-        let design = up::design(there, manifests, &self.setup)?;
-        let lab = &design.lab;
-        if lab.zones.len() != zones {
-            let why = "a zone cannot be added to a lab that is up: take it down, and up again";
+        let before = self.labs.open(&name)?;
+        let mut design = up::design(before.clone(), manifests, &self.setup)?;
+        let lab = &mut design.lab;
+        if lab.zones.len() != before.zones.len() {
+            let why = format!("a zone cannot be added to a lab that is up: run `netloom lab down --name {name}`, and `up` again");
             return Err(UpError::Build(CniError::invalid(underlay::ZONE, why)));
         }
-        let netns = lab.nodes.iter().skip(nodes).map(|node| lab.node_netns(&node.name));
-        let netns: Vec<_> = netns.chain(lab.pods.iter().skip(pods).map(|pod| lab.pod_netns(pod))).collect();
-        up::must_be_free(&netns)?;
+        let new = new_netns(&before, lab);
+        up::must_be_free(&new)?;
+        lab.write_pools(&manifests.pools)?;
+        // Whoever is killed now was not done.
+        lab.phase = Phase::Building;
         lab.write()?;
-        let added = (lab.nodes.len() - nodes, lab.pods.len() - pods);
-        self.grow_to(design, tell)?;
-        Ok(added)
+        let failed = before.pods.iter().filter(|pod| pod.failure.is_some()).count();
+        let added = Growth::Added { nodes: lab.nodes.len() - before.nodes.len(), pods: lab.pods.len() - before.pods.len() + failed };
+        match self.grow_to(design, tell) {
+            Ok(()) => Ok(added),
+            Err(e) => {
+                let left = crate::down::shrink(&self.outcome.lab, &before, &new);
+                self.nodes.retain(|live| before.nodes.iter().any(|node| node.name == live.name));
+                self.outcome.lab = before;
+                self.outcome.lab.write()?;
+                Err(left.map_or(e.clone(), |left| UpError::Left { lab: name, error: Box::new(e), left }))
+            }
+        }
     }
 
     /// Builds what a design has and the lab has not.
@@ -105,16 +164,17 @@ impl Running {
         let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(Code::INTERNAL, e.to_string()));
         let Design { lab, mut plans, objects } = design;
         let before = std::mem::replace(&mut self.outcome.lab, lab);
-        self.tell_store(objects)?;
+        self.dir = inode(&self.outcome.lab);
+        self.fill_store(objects)?;
         self.build_nodes(&before, &mut plans).map_err(UpError::Build)?;
         let lab = &self.outcome.lab;
         let mut failures = Vec::new();
         for live in &self.nodes {
-            let mine: Vec<usize> =
-                (before.pods.len()..lab.pods.len()).filter(|at| lab.pods.get(*at).is_some_and(|pod| pod.node == live.name)).collect();
+            let is_mine = |(_, pod): &(usize, &Pod)| pod.node == live.name && !is_attached(&before, pod);
+            let mine: Vec<(usize, &Pod)> = lab.pods.iter().enumerate().filter(is_mine).collect();
             let is_new = !before.nodes.iter().any(|node| node.name == live.name);
             let (problems, plans) = (&mut self.problems, &plans);
-            let mut work = || {
+            let work = || {
                 if is_new {
                     for problem in live.agent.provide(lab.dirs(&live.name)) {
                         // Every node may see the same.
@@ -124,7 +184,7 @@ impl Running {
                         }
                     }
                 }
-                attach(lab, live, &mine, plans, tell)
+                attach(lab, live, mine, plans, tell)
             };
             failures.extend(live.netns.enter(|_| work()).map_err(|e| internal(&e))?);
             live.agent.told();
@@ -142,19 +202,19 @@ impl Running {
         Ok(lab.write()?)
     }
 
-    /// Tells the store what it does not know yet: what agents have written to an object stays as long as its manifest does.
-    fn tell_store(&mut self, objects: Vec<Value>) -> Result<(), UpError> {
+    /// Gives the store what is new, and changes what was changed. What agents have written stays.
+    fn fill_store(&mut self, objects: Vec<Value>) -> Result<(), UpError> {
         for object in objects {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let of = [text("/kind"), text("/metadata/namespace"), text("/metadata/name")].join("/");
             let store = &self.outcome.store;
-            let told = match self.told.get(&of) {
+            let done = match self.objects.get(&of) {
                 Some(before) if *before == object => continue,
-                Some(_) => store.merge(&object).map(drop),
+                Some(before) => store.merge(&store::difference(before, &object)).map(drop),
                 None => store.put(&object),
             };
-            told.map_err(|e| UpError::Build(CniError::new(Code::INVALID_CONFIG, e.to_string())))?;
-            self.told.insert(of, object);
+            done.map_err(|e| UpError::Build(CniError::new(Code::INVALID_CONFIG, e.to_string())))?;
+            self.objects.insert(of, object);
         }
         Ok(())
     }
@@ -163,20 +223,19 @@ impl Running {
     fn build_nodes(&mut self, before: &Lab, plans: &mut Plans) -> Result<(), CniError> {
         let lab = &mut self.outcome.lab;
         let internal = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, e.to_string());
-        let wires = match self.wires.take() {
-            Some(wires) => wires,
+        let wires = match &self.wires {
+            Some(wires) => Arc::clone(wires),
             None => {
-                let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
+                let wires = Arc::new(lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?);
                 wire::prepare(&wires)?;
                 wire::make(&wires, &underlay::wires(lab))?;
+                self.wires = Some(Arc::clone(&wires));
                 wires
             }
         };
         let new: Vec<String> = (before.wires.len()..lab.wires.len()).map(wire::bridge).collect();
         wire::make(&wires, &new)?;
-        if before.nodes.is_empty() {
-            underlay::join(lab, &wires)?;
-        }
+        underlay::join(lab, &wires)?;
         let no_longer = |parent: &String| (parent.clone(), node::refused(parent, "it was refused before"));
         let mut refused: BTreeMap<String, CniError> = lab.refused.iter().map(no_longer).collect();
         for (number, node) in lab.nodes.iter().enumerate() {
@@ -193,11 +252,24 @@ impl Running {
                 }
             }
         }
-        self.wires = Some(wires);
         wire::refuse(plans, |list| wire::parents(list).iter().find_map(|parent| refused.get(parent).cloned()));
         lab.refused = refused.into_keys().collect();
         Ok(())
     }
+}
+
+/// The namespaces that a lab has and the one before had not.
+fn new_netns(before: &Lab, lab: &Lab) -> Vec<PathBuf> {
+    let there = before.all_netns();
+    lab.all_netns().into_iter().filter(|path| !there.contains(path)).collect()
+}
+
+fn is_attached(before: &Lab, pod: &Pod) -> bool {
+    before.pods.iter().any(|old| old.namespace == pod.namespace && old.name == pod.name && old.failure.is_none())
+}
+
+fn inode(lab: &Lab) -> Option<u64> {
+    lab.description().parent()?.metadata().ok().map(|dir| dir.ino())
 }
 
 fn keep(lab: &Lab, live: &Live) -> Result<(), UpError> {
@@ -206,9 +278,14 @@ fn keep(lab: &Lab, live: &Live) -> Result<(), UpError> {
 }
 
 /// Attaches pods of a node, from inside it: the number of each, and why it failed.
-fn attach(lab: &Lab, live: &Live, pods: &[usize], plans: &Plans, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Vec<(usize, Option<String>)> {
+fn attach(
+    lab: &Lab,
+    live: &Live,
+    mine: Vec<(usize, &Pod)>,
+    plans: &Plans,
+    tell: &mut (dyn FnMut(Event<'_>) + Send),
+) -> Vec<(usize, Option<String>)> {
     let mut host = Host::here(lab.dirs(&live.name));
-    let mine: Vec<(usize, &Pod)> = pods.iter().filter_map(|at| Some((*at, lab.pods.get(*at)?))).collect();
     let names: Vec<(&str, &str)> = mine.iter().map(|(_, pod)| (pod.namespace.as_str(), pod.name.as_str())).collect();
     live.agent.synced(&names);
     let one = |(at, pod): (usize, &Pod)| {
@@ -225,7 +302,10 @@ fn attach(lab: &Lab, live: &Live, pods: &[usize], plans: &Plans, tell: &mut (dyn
 /// The plan was made before anything was built, as the wires come from it; what it refuses, the agent is not asked for, which
 /// knows nothing of wires. The agent makes its own.
 fn attach_pod(lab: &Lab, agent: &NodeAgent, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
-    node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
+    // Of a pod that could not be attached before it is there.
+    if lab.pod_netns(pod).symlink_metadata().is_err() {
+        node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
+    }
     if let Err(refusals) = plan {
         let all = CniError::first_of(refusals.iter().cloned().map(CniError::from));
         return Err(all.map(|e| e.to_string()).unwrap_or_default());

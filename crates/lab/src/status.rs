@@ -46,7 +46,21 @@ pub fn status(lab: &Lab) -> Result<Vec<PodStatus>, CniError> {
         let pods: Vec<&Pod> = lab.pods.iter().filter(|p| p.node == node.name).collect();
         let internal = |e: &dyn std::fmt::Display| CniError::new(cni::Code::INTERNAL, format!("node {}: {e}", node.name));
         let gone = || internal(&"its network namespace is gone: recreate the lab");
-        let netns = Netns::open(&lab.node_netns(&node.name)).map_err(|e| internal(&e))?.ok_or_else(gone)?;
+        let netns = match Netns::open(&lab.node_netns(&node.name)).map_err(|e| internal(&e))? {
+            Some(netns) => netns,
+            // It is about to be made.
+            None if lab.phase == Phase::Building => {
+                let unmade = |pod: &&Pod| PodStatus {
+                    pod: (*pod).clone(),
+                    health: Health::Failed(unrecorded(lab)),
+                    networks: Vec::new(),
+                    record: None,
+                };
+                all.extend(pods.iter().map(unmade));
+                continue;
+            }
+            None => return Err(gone()),
+        };
         let look = |_: &linux::Inside| {
             let mut host = Host::here(lab.dirs(&node.name));
             pods.iter().map(|pod| one(lab, &attacher, pod, &mut host)).collect::<Vec<_>>()

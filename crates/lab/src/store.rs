@@ -35,6 +35,27 @@ fn of_others(manifests: &Manifests, node: impl Fn(&PodManifest) -> String) -> im
     definitions.chain(manifests.pods.iter().map(move |pod| of_pod(pod, &node(pod))))
 }
 
+/// What makes an object that is as `before` what `after` says (RFC 7386): what only others have written is not mentioned.
+pub(crate) fn difference(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let mut all: serde_json::Map<String, Value> = after
+        .iter()
+        .map(|(key, value)| (key.clone(), before.get(key).map_or_else(|| value.clone(), |before| difference(before, value))))
+        .collect();
+    for (key, value) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+        all.insert(key.clone(), without(value));
+    }
+    Value::Object(all)
+}
+
+/// What takes a value away, and of an object only what it has.
+fn without(value: &Value) -> Value {
+    match value {
+        Value::Object(keys) => Value::Object(keys.iter().map(|(key, value)| (key.clone(), without(value))).collect()),
+        _ => Value::Null,
+    }
+}
+
 fn of_node(node: &NodeManifest) -> Value {
     let addresses: Vec<Value> = node.addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
     json!({
@@ -50,7 +71,7 @@ fn of_lab(node: &Node, manifests: &Manifests) -> Value {
     let addresses: Vec<Value> = node.addresses.iter().map(|address| json!({"type": "InternalIP", "address": address.addr()})).collect();
     json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": node.name, "annotations": annotations},
+        "metadata": given([("name", Some(json!(node.name))), ("annotations", annotations.map(|annotations| json!(annotations)))]),
         "spec": {"podCIDR": node.pod_cidrs.first(), "podCIDRs": node.pod_cidrs},
         "status": {"addresses": addresses},
     })
@@ -98,6 +119,23 @@ fn given<const N: usize>(keys: [(&str, Option<Value>); N]) -> Value {
 mod tests {
     use super::*;
     use crate::manifest;
+
+    #[test]
+    fn a_difference_takes_away_what_a_manifest_no_longer_has_and_nothing_of_others() {
+        let store = empty();
+        let node =
+            |metadata: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"podCIDRs": ["10.1.0.0/24"]}});
+        let before = node(json!({"name": "n", "annotations": {"a": "1", "b": "2"}}));
+        store.put(&before).unwrap();
+        store.merge(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {"agents": "own"}}})).unwrap();
+        for after in [node(json!({"name": "n", "annotations": {"b": "3"}})), node(json!({"name": "n"}))] {
+            store.merge(&difference(&before, &after)).unwrap();
+            let there = store.objects("v1", "Node").unwrap().pop().unwrap();
+            let annotations = there["metadata"]["annotations"].as_object().unwrap();
+            assert_eq!((annotations.get("a"), annotations["agents"].as_str()), (None, Some("own")), "{there}");
+            assert_eq!(annotations.get("b").and_then(Value::as_str), after["metadata"]["annotations"]["b"].as_str(), "{there}");
+        }
+    }
 
     #[test]
     fn the_store_has_what_the_manifests_have() {

@@ -8,12 +8,12 @@
 //!
 //! The router knows the nodes' addresses and no pod's, as a provider's does: without a tunnel, pods of two zones do not reach each other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cni::{CniError, Code};
 use ipnet::IpNet;
-use linux::{AddrFlags, Batch, Inside, Netlink, Netns, addr};
+use linux::{AddrFlags, Batch, Errno, Inside, Netlink, Netns, addr};
 
 use crate::manifest::NodeManifest;
 use crate::node::Failure;
@@ -23,7 +23,7 @@ use crate::wire::{self, FIRST_PARENT};
 /// The label that says in which zone a node is.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// So many subnets there are for zones whose nodes give no addresses: 172.30.0.0/16 down to 172.16.0.0/16.
+/// As many subnets as there are for zones whose nodes give no addresses: 172.30.0.0/16 down to 172.16.0.0/16.
 const MOST: usize = 15;
 
 /// The zones of the nodes, those that there are and then in the order of the manifests; one, without a name, where no node says any.
@@ -40,7 +40,10 @@ pub(crate) fn zones(there: &[String], manifests: &[NodeManifest]) -> Vec<String>
 /// Refuses what a router cannot join.
 pub(crate) fn check(lab: &Lab) -> Result<(), CniError> {
     if lab.zones.len() > MOST {
-        return Err(CniError::invalid(ZONE, format!("the nodes are in {} zones, and a lab has at most {MOST}", lab.zones.len())));
+        return Err(CniError::invalid(
+            ZONE,
+            format!("the nodes are in {} zones, and a lab has at most {MOST}: give several nodes the same zone", lab.zones.len()),
+        ));
     }
     for (at, zone) in lab.zones.iter().enumerate() {
         for other in lab.zones.iter().take(at) {
@@ -49,6 +52,15 @@ pub(crate) fn check(lab: &Lab) -> Result<(), CniError> {
                 let why = format!("nodes of the zones {other:?} and {zone:?} have addresses of {subnet}: give those of one zone others");
                 return Err(CniError::invalid(ZONE, why));
             }
+        }
+    }
+    let mut taken: BTreeMap<IpAddr, String> = BTreeMap::new();
+    let nodes = lab.nodes.iter().flat_map(|node| node.addresses.iter().map(move |net| (net.addr(), format!("node {}", node.name))));
+    let routers = lab.zones.iter().flat_map(|zone| router(lab, zone)).map(|net| (net.addr(), "the router between the zones".to_owned()));
+    for (address, holder) in routers.chain(nodes) {
+        if let Some(other) = taken.insert(address, holder.clone()) {
+            let why = format!("{other} and {holder} have the address {address}: give the node another InternalIP");
+            return Err(CniError::invalid("status.addresses", why));
         }
     }
     Ok(())
@@ -106,7 +118,9 @@ pub(crate) fn join(lab: &Lab, wires: &Netns) -> Result<(), CniError> {
             let Some(node) = lab.nodes.iter().find(|node| node.zone == *zone) else { continue };
             let bridge = netlink.link(&wire(lab, node))?.ok_or("a wire is gone")?;
             for net in router(lab, zone) {
-                batch.push(addr::add(bridge.index, net, if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE }));
+                let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
+                // A lab that grows has most of them.
+                batch.push(addr::add(bridge.index, net, flags).tolerate(Errno::EEXIST));
             }
         }
         netlink.send(batch)?;

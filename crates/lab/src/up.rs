@@ -21,7 +21,7 @@ use crate::network::LabNetworks;
 use crate::node;
 use crate::node_agent;
 use crate::running::Running;
-use crate::state::{Lab, Node, Pod, PortMapping};
+use crate::state::{Lab, Node, NodeName, Pod, PortMapping};
 use crate::store;
 use crate::underlay;
 use crate::wire;
@@ -208,7 +208,7 @@ pub(crate) fn must_be_free(paths: &[PathBuf]) -> Result<(), UpError> {
 pub(crate) fn design(there: Lab, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
     let mut lab = there;
     let names = node::names(&lab.nodes, &manifests.nodes, &manifests.pods);
-    lab.pods.extend(new_pods(manifests, &lab.pods, &names));
+    lab.pods = pods(manifests, &lab.pods, &names);
     lab.zones = underlay::zones(&lab.zones, &manifests.nodes);
     lab.nodes = node::all(&names, &lab.nodes, &lab.zones, &manifests.nodes, &lab.pods);
     underlay::check(&lab).map_err(UpError::Build)?;
@@ -238,20 +238,30 @@ pub(crate) fn design(there: Lab, manifests: &Manifests, setup: &Setup) -> Result
     Ok(Design { lab, plans, objects })
 }
 
-/// The pods that are not there yet. Those without a node go to the nodes in turn.
-fn new_pods(manifests: &Manifests, there: &[Pod], nodes: &[String]) -> Vec<Pod> {
+/// All pods: those that are there, as they are unless they could not be attached; then the new ones. Those without a node go to the nodes in
+/// turn.
+fn pods(manifests: &Manifests, there: &[Pod], nodes: &[String]) -> Vec<Pod> {
     let mut turn = nodes.iter().cycle();
-    let is_new = |m: &&PodManifest| !there.iter().any(|pod| pod.namespace == m.namespace && pod.name == m.name);
-    let one = |m: &PodManifest| Pod {
+    let is_of = |pod: &Pod, m: &PodManifest| pod.namespace == m.namespace && pod.name == m.name;
+    let planned = |m: &PodManifest, node: NodeName| Pod {
         namespace: m.namespace.clone(),
         name: m.name.clone(),
-        node: m.node.as_ref().filter(|node| nodes.contains(node)).or_else(|| turn.next()).cloned().unwrap_or_default(),
+        node,
         networks: m.networks.as_ref().map(|a| a.text.clone()),
         default_network: m.default_network.as_ref().map(|a| a.text.clone()),
         port_mappings: m.ports.iter().filter_map(port_mapping).collect(),
         failure: None,
     };
-    manifests.pods.iter().filter(is_new).map(one).collect()
+    let old = |pod: &Pod| match manifests.pods.iter().find(|m| pod.failure.is_some() && is_of(pod, m)) {
+        Some(manifest) => planned(manifest, pod.node.clone()),
+        None => pod.clone(),
+    };
+    let mut all: Vec<Pod> = there.iter().map(old).collect();
+    for manifest in manifests.pods.iter().filter(|m| !there.iter().any(|pod| is_of(pod, m))) {
+        let node = manifest.node.as_ref().filter(|node| nodes.contains(node)).or_else(|| turn.next()).cloned();
+        all.push(planned(manifest, node.unwrap_or_default()));
+    }
+    all
 }
 
 fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {

@@ -11,7 +11,7 @@ use lab::manifest::{self, Manifests};
 use lab::{DefaultNetwork, Event, PlannedPod, Pod, Running, Setup};
 use serde::Serialize;
 
-use super::watch::Files;
+use super::watch::{self, Files};
 use super::{SOME_FAILED, labs, name, plural, status};
 use crate::cli::{Between, Structured, UpArgs};
 use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
@@ -75,14 +75,14 @@ fn mode(between: Between) -> Mode {
 }
 
 /// Builds the lab under a progress bar that is gone when it is done.
-fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watch: bool) -> anyhow::Result<Running> {
+fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: bool) -> anyhow::Result<Running> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{spinner} {bar:30} {pos}/{len} pods  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style);
     let (shown_bar, of_lab) = (bar.clone(), name.clone());
     linux::on_interrupt(move || {
-        if shown_bar.is_finished() && watch {
-            anstream::eprintln!("{FAINT}the lab stays up without its agents; `netloom lab down --name {of_lab}` takes it down{FAINT:#}");
+        if shown_bar.is_finished() && watches {
+            anstream::eprintln!("{FAINT}{}{FAINT:#}", watch::last_words(&of_lab));
             return;
         }
         shown_bar.finish_and_clear();

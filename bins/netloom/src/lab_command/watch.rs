@@ -1,25 +1,32 @@
 //! `netloom lab up --watch`: the lab grows with its files, until somebody takes it down.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use lab::manifest;
-use lab::{Event, LabName, Phase, Running};
+use lab::{Event, Growth, LabName, Running};
 use linux::Watch;
 
 use super::up::shown;
 use super::{labs, plural};
 use crate::output::{BAD, FAINT, GOOD, ODD, putln};
 
-/// After a change, until files are read: an editor writes more than once.
+/// Files are read when nothing has changed for this long: who saves writes more than once.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// Whether the lab is being changed now.
+static GROWS: AtomicBool = AtomicBool::new(false);
 
 /// The files of a lab, and its description.
 pub(super) struct Files {
     watch: Watch,
     description: PathBuf,
     files: Vec<PathBuf>,
+    /// Warnings that were printed.
+    warned: BTreeSet<String>,
 }
 
 impl Files {
@@ -29,58 +36,73 @@ impl Files {
         // What came by standard input does not change.
         let files: Vec<PathBuf> = files.iter().filter(|file| *file != Path::new("-")).cloned().collect();
         let paths: Vec<PathBuf> = files.iter().cloned().chain([description.clone()]).collect();
-        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files })
+        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, warned: BTreeSet::new() })
     }
 
     /// Follows them for as long as the lab is up.
     pub(super) fn follow(mut self, running: &mut Running) -> anyhow::Result<()> {
         running.keep()?;
-        let name = running.outcome.lab.name.clone();
         putln!("{FAINT}the agents keep the network and follow the manifests; Ctrl-C ends them, and the lab stays up{FAINT:#}");
-        while is_up(&name) {
-            let changed = self.watch.wait(None).context("watch the manifests")?;
+        while running.is_up()? {
+            let mut changed = self.wait(None)?;
             if changed.iter().all(|path| self.description.starts_with(path)) {
                 continue;
             }
-            std::thread::sleep(GATHER);
-            if let Err(e) = grow(running, &self.files) {
-                anstream::eprintln!("{BAD}error:{BAD:#} {e:#}");
+            while !changed.is_empty() {
+                changed = self.wait(Some(GATHER))?;
             }
+            GROWS.store(true, Ordering::Relaxed);
+            match self.grow(running) {
+                Ok(Growth::Gone) => break,
+                Ok(Growth::Added { .. }) => {}
+                Err(e) => anstream::eprintln!("{BAD}error:{BAD:#} {e:#}"),
+            }
+            GROWS.store(false, Ordering::Relaxed);
         }
-        putln!("{FAINT}the lab was taken down{FAINT:#}");
+        putln!("{FAINT}the lab is taken down{FAINT:#}");
         Ok(())
     }
-}
 
-fn is_up(name: &LabName) -> bool {
-    labs().open(name).is_ok_and(|lab| lab.phase == Phase::Up)
-}
-
-/// Reads the files again, and adds what is new.
-fn grow(running: &mut Running, files: &[PathBuf]) -> anyhow::Result<()> {
-    let manifests = manifest::load(files, &mut std::io::empty())?;
-    for warning in &manifests.warnings {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
+    fn wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<BTreeSet<PathBuf>> {
+        self.watch.wait(timeout).context("watch the manifests")
     }
-    let start = Instant::now();
-    let mut tell = |event: Event<'_>| match event {
-        Event::Problem(problem) => anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"),
-        Event::Pod { pod, .. } => {
-            if let Some(failure) = &pod.failure {
-                anstream::eprintln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
+
+    /// Reads the files again, and adds what is new.
+    fn grow(&mut self, running: &mut Running) -> anyhow::Result<Growth> {
+        let manifests = manifest::load(&self.files, &mut std::io::empty())?;
+        for warning in manifests.warnings.iter().map(ToString::to_string) {
+            if !self.warned.contains(&warning) {
+                anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
+                self.warned.insert(warning);
             }
         }
-        _ => {}
-    };
-    let (nodes, pods) = running.grow(&manifests, &mut tell)?;
-    if nodes + pods > 0 {
-        let lab = &running.outcome.lab.name;
-        putln!(
-            "{GOOD}lab \"{lab}\" has grown{GOOD:#}: {nodes} node{}, {pods} pod{}, in {}",
-            plural(nodes),
-            plural(pods),
-            shown(start.elapsed())
-        );
+        let start = Instant::now();
+        let mut tell = |event: Event<'_>| match event {
+            Event::Problem(problem) => anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"),
+            Event::Pod { pod, .. } => {
+                if let Some(failure) = &pod.failure {
+                    anstream::eprintln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
+                }
+            }
+            _ => {}
+        };
+        let growth = running.grow(&manifests, &mut tell)?;
+        if let Growth::Added { nodes, pods } = growth
+            && nodes + pods > 0
+        {
+            let (lab, took) = (&running.outcome.lab.name, shown(start.elapsed()));
+            let added = format!("{nodes} node{}, {pods} pod{}", plural(nodes), plural(pods));
+            putln!("{GOOD}lab \"{lab}\" has grown{GOOD:#}: {added}, in {took}");
+        }
+        Ok(growth)
     }
-    Ok(())
+}
+
+/// What Ctrl-C leaves.
+pub(super) fn last_words(name: &LabName) -> String {
+    let down = format!("`netloom lab down --name {name}` takes down what is there");
+    match GROWS.load(Ordering::Relaxed) {
+        true => format!("the lab was growing; {down}"),
+        false => format!("the lab stays up without its agents; {down}"),
+    }
 }
