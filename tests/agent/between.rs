@@ -2,5 +2,6 @@
 //! and pods whose packets are followed.
 
 mod addresses;
+mod bridge;
 mod paths;
 mod scene;

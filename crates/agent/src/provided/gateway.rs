@@ -16,6 +16,12 @@ use super::list::BRIDGE;
 /// The first two bytes of the hardware address that an address makes (as kubenet's).
 const OF_ADDRESS: [u8; 2] = [0x0a, 0x58];
 
+/// What a pod sends to a Service may come back to a pod of the same bridge, whose answer the bridge passes on by itself: unless it is seen
+/// by the host's rules, nobody puts the Service's address back into it. The kubelet set `net.bridge.bridge-nf-call-iptables` for that, which
+/// concerns all bridges of the node.
+const FILTERED: link::Bridge =
+    link::Bridge { vlan_filtering: None, vlan_default_pvid: None, stp: None, no_linklocal_learn: None, netfilter: Some(true) };
+
 /// Makes the bridge what it is to be: it is there, it is up, and it has the gateway of each of these ranges. What it has of others stays.
 /// How many things were missing.
 pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError> {
@@ -28,7 +34,7 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
             missing += 1;
             let name = IfName::parse(BRIDGE).map_err(internal)?;
             // Without an address of its own a bridge takes the lowest one of its ports, and changes it with them.
-            let spec = LinkSpec { mac: hardware_address(first.addr()), ..LinkSpec::new(name, Kind::Bridge(link::Bridge::default())) };
+            let spec = LinkSpec { mac: hardware_address(first.addr()), ..LinkSpec::new(name, Kind::Bridge(FILTERED)) };
             host.netlink()?.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map_err(internal)?;
             find(host.netlink()?)?.ok_or_else(|| internal(format!("bridge {BRIDGE} was deleted as soon as it was made")))?
         }
@@ -51,6 +57,10 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
         }
     }
     let netlink = host.netlink()?;
+    if bridge.bridge.is_some_and(|bridge| bridge.netfilter == Some(false)) {
+        missing += 1;
+        netlink.send_one(link::set_bridge(bridge.index, &FILTERED)).map_err(internal)?;
+    }
     let there: Vec<IpNet> = netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|address| address.net).collect();
     let mut batch = Batch::new();
     if !bridge.flags.up() {
