@@ -3,5 +3,6 @@
 
 mod addresses;
 mod bridge;
+mod moves;
 mod paths;
 mod scene;

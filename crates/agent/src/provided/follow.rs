@@ -17,6 +17,7 @@ use plugin::{Dirs, Host};
 use rules::Egress;
 
 use super::condition::{self, Written};
+use super::gateway::Occupied;
 use super::kept::Kept;
 use super::told::Told;
 use super::{Provided, State, Wake, gateway, list, underlay};
@@ -134,6 +135,8 @@ struct Network<'a> {
     told: Told,
     /// Why there is no plan, or not the newest one.
     plan_lacks: Vec<String>,
+    /// Ranges that no pod gets an address of, because another network has them.
+    occupied: Vec<Occupied>,
     /// Where the plan takes no pod to have an address.
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
@@ -204,6 +207,7 @@ impl<'a> Network<'a> {
             bridge: None,
             told: Told::default(),
             plan_lacks: Vec::new(),
+            occupied: Vec::new(),
             reserved: Vec::new(),
             has_range: false,
             unreadable: BTreeSet::new(),
@@ -312,6 +316,7 @@ impl<'a> Network<'a> {
 
     /// Makes the kernel what the plan says. Without a plan: what is known from before.
     fn carry_out(&mut self, lacks: &mut Lacks) {
+        self.look_for_others(lacks);
         if let Some(plan) = &self.plan {
             let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
             let mtu = plan.mtu.or(self.kept.mtu);
@@ -329,7 +334,9 @@ impl<'a> Network<'a> {
         self.forget_former();
         let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
         self.forward(&all, lacks);
-        match gateway::keep(&mut self.host, &all) {
+        let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range);
+        let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
+        match gateway::keep(&mut self.host, &free) {
             Ok(0) => {}
             Ok(missing) => Line::info("cluster network").with("bridge", list::BRIDGE).with("added", missing).end(),
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
@@ -360,6 +367,18 @@ impl<'a> Network<'a> {
             Err(e) => lacks.own.push(e),
         }
         self.masquerade(&all, lacks);
+    }
+
+    /// Looks whether another network has ranges of this node, before any pod gets an address of them.
+    fn look_for_others(&mut self, lacks: &mut Lacks) {
+        let planned = self.plan.iter().flat_map(|plan| &plan.ranges);
+        let ranges: BTreeSet<IpNet> = planned.chain(&self.kept.ranges).chain(&self.kept.former).copied().collect();
+        let ranges: Vec<IpNet> = ranges.into_iter().collect();
+        match self.host.netlink().and_then(|netlink| gateway::occupied(netlink, &ranges)) {
+            Ok(occupied) => self.occupied = occupied,
+            Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
+        }
+        lacks.own.extend(self.occupied.iter().map(ToString::to_string));
     }
 
     /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
@@ -402,6 +421,9 @@ impl<'a> Network<'a> {
     }
 
     fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
+        if !self.occupied.is_empty() {
+            return Ok(None);
+        }
         self.kept.list(self.provided.settings.strict_source)
     }
 
@@ -506,7 +528,15 @@ impl<'a> Network<'a> {
             failed: lacks.failed,
             has_range: self.has_range,
         };
-        *lock(&self.provided.state) = state.clone();
+        let is_new = {
+            let mut known = lock(&self.provided.state);
+            let is_new = known.list.is_none() && state.list.is_some();
+            *known = state.clone();
+            is_new
+        };
+        if is_new {
+            self.agent.default.wake();
+        }
         let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
         new.append(&mut self.news);
         let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));
