@@ -4,5 +4,6 @@
 mod addresses;
 mod bridge;
 mod moves;
+mod obstacles;
 mod paths;
 mod scene;

@@ -20,7 +20,7 @@ use super::condition::{self, Written};
 use super::gateway::Occupied;
 use super::kept::Kept;
 use super::told::Told;
-use super::{Provided, State, Wake, gateway, list, underlay};
+use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -81,7 +81,7 @@ pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Durat
         std::thread::sleep(LOOK);
     }
     let mut network = Network::new(agent, provided, dirs);
-    network.round(Todo::ALL);
+    network.round(Todo { survey: false, ..Todo::ALL });
     let state = lock(&provided.state).clone();
     state.lacks.into_iter().chain(state.problems).collect()
 }
@@ -117,6 +117,8 @@ struct Todo {
     plan: bool,
     /// Whatever depends on the plan may have changed in the kernel.
     keep: bool,
+    /// What others have set on the node may be in pods' way: it is looked at now and then, and not whenever something changes.
+    survey: bool,
 }
 
 /// This node's part of the network.
@@ -137,6 +139,10 @@ struct Network<'a> {
     plan_lacks: Vec<String>,
     /// Ranges that no pod gets an address of, because another network has them.
     occupied: Vec<Occupied>,
+    /// What others have set on the node that may drop pods' packets, as of the last survey.
+    obstacles: BTreeSet<String>,
+    /// A survey is to be made when there is a plan.
+    survey_is_due: bool,
     /// Where the plan takes no pod to have an address.
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
@@ -182,10 +188,10 @@ struct Lacks {
 // === impl Todo ===
 
 impl Todo {
-    const ALL: Todo = Todo { look: true, plan: true, keep: true };
+    const ALL: Todo = Todo { look: true, plan: true, keep: true, survey: true };
 
     fn is_empty(self) -> bool {
-        !(self.look || self.plan || self.keep)
+        !(self.look || self.plan || self.keep || self.survey)
     }
 }
 
@@ -208,6 +214,8 @@ impl<'a> Network<'a> {
             told: Told::default(),
             plan_lacks: Vec::new(),
             occupied: Vec::new(),
+            obstacles: BTreeSet::new(),
+            survey_is_due: false,
             reserved: Vec::new(),
             has_range: false,
             unreadable: BTreeSet::new(),
@@ -265,6 +273,15 @@ impl<'a> Network<'a> {
         lacks.own.extend(self.plan_lacks.iter().cloned());
         let pending = self.agent.cluster_addresses.pending();
         self.carry_out(&mut lacks);
+        self.survey_is_due |= todo.survey;
+        if self.survey_is_due
+            && let Some(plan) = &self.plan
+        {
+            self.obstacles = obstacles::find(&mut self.host, plan, &self.links, &self.own);
+            self.survey_is_due = false;
+        }
+        let is_lack = |what: &&String| lacks.own.contains(*what);
+        lacks.problems.extend(self.obstacles.iter().filter(|what| !is_lack(what)).cloned());
         let retries = !lacks.own.is_empty() || pending.is_some();
         let is_short = !listed.complete || pending.is_some();
         let again = self.tell(lacks);
