@@ -111,3 +111,19 @@ fn ranges_that_are_not_masqueraded_replace_the_clusters_own() {
         assert_eq!(a.host.told_over_tcp(&from.sandbox(), router, PORT), format!("router {own}"));
     }
 }
+
+/// kubenet asked for its rule again with each pod.
+#[test]
+fn what_leaves_is_masqueraded_again_after_a_flush() {
+    let scene = Scene::start("between: direct", &[A]);
+    let a = &scene.nodes[0];
+    let (from, _) = pod(a, "from");
+    let [router, own] = [A.routers[0], A.addresses[0]];
+    scene.router.answer_at("", "router", router, PORT);
+    let seen = || a.host.ask_tcp(&from.sandbox(), router, PORT, std::time::Duration::from_secs(1)).unwrap_or_default();
+    a.until("the node is seen", || seen() == format!("router {own}"));
+    a.host.sh("", "nft flush ruleset");
+    a.until("the node is seen again", || seen() == format!("router {own}"));
+    // Not because it was seen before the rules were gone.
+    assert!(a.host.sh("", "nft list chain inet netloom egress").contains("masquerade"));
+}

@@ -130,6 +130,11 @@ impl Former {
         each(host, "", &format!("ip link add {port} type veth peer name eth0 netns {name} && ip link set {port} up master {bridge}"));
         each(host, &name, &format!("ip link set lo up && ip link set eth0 up && ip addr add {address}/24 dev eth0"));
         host.sh(&name, &format!("ip route add default via {}", own.nth(1)));
+        if self == Former::FlannelVxlan {
+            [("", port.as_str()), (&name, "eth0")]
+                .iter()
+                .for_each(|(place, link)| drop(host.sh(place, &format!("ip link set {link} mtu 1450"))));
+        }
         host.write(&format!("{}/{address}", self.directory()), &format!("{name}\r\neth0"));
         host.write(&format!("{}/last_reserved_ip.0", self.directory()), &address);
         host.answer_at(&name, &name, "::", PORT);
@@ -198,6 +203,10 @@ fn moves(former: Former) {
         node.until("the Node says so", || scene.condition(place) == Some(("False".to_owned(), "NetloomIsUp".to_owned())));
         pods.push(attach(node));
         meet(&pods, &format!("{} is moved", place.name));
+        // The largest packet that a pod sends, over a tunnel that is smaller: its node says so, and the pod sends fragments.
+        let [new, other] = [pods.last().unwrap(), &pods[0]];
+        let arrives = || node.host.run_ok(&new.sandbox, &["ping", "-c1", "-W5", "-s1472", &other.address]);
+        node.until("a packet of 1500 bytes arrives", arrives);
     }
     // The other network's routes have carried everything. Now it is ended everywhere, and what it left is taken away.
     for (node, place) in &nodes {
