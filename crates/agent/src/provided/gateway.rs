@@ -29,6 +29,8 @@ pub(crate) struct Occupied {
     /// The other link, and its address.
     pub(crate) link: String,
     pub(crate) address: IpNet,
+    /// The other link is a bridge, as other networks' pods are on.
+    pub(crate) is_bridge: bool,
 }
 
 /// The ranges that another network's bridge has, as after a move from flannel (`cni0`) or kubenet (`cbr0`): its pods have addresses of them,
@@ -53,10 +55,11 @@ pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occu
         if Some(address.index) == bridge || !is_subnet(address.net) {
             continue;
         }
-        for range in ranges.iter().filter(|range| range.contains(&address.net) || address.net.contains(*range)) {
+        for range in ranges.iter().filter(|range| range.contains(&address.net.addr())) {
             let link = netlink.link_by_index(address.index).map_err(internal)?;
+            let is_bridge = link.as_ref().is_some_and(|link| link.kind.as_deref() == Some("bridge"));
             let link = link.map_or_else(|| format!("if{}", address.index), |link| link.name);
-            found.push(Occupied { range: *range, link, address: address.net });
+            found.push(Occupied { range: *range, link, address: address.net, is_bridge });
         }
     }
     Ok(found)
@@ -157,12 +160,13 @@ pub(crate) fn of(range: &IpNet) -> Option<IpNet> {
 
 impl std::fmt::Display for Occupied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Occupied { range, link, address } = self;
-        write!(
-            f,
-            "link {link} has the address {address} of this node's pod range {range}, so pods of another network may have addresses of it: drain \
-             the node, then delete the link with `ip link del {link}`"
-        )
+        let Occupied { range, link, address, is_bridge } = self;
+        write!(f, "link {link} has the address {address} of this node's pod range {range}, ")?;
+        if *is_bridge {
+            write!(f, "so pods of another network may have addresses of it: drain the node, then delete the link with `ip link del {link}`")
+        } else {
+            write!(f, "so packets for pods may be sent there: change the link's address, or the cluster's range for pods")
+        }
     }
 }
 
