@@ -2,5 +2,8 @@
 //! and pods whose packets are followed.
 
 mod addresses;
+mod bridge;
+mod moves;
+mod obstacles;
 mod paths;
 mod scene;

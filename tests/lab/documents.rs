@@ -241,16 +241,33 @@ fn every_file_that_the_documents_link_to_is_there() {
 
 #[test]
 fn every_failure_of_addresses_has_its_tests() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let page = document("docs/internals/ipam-failures.md");
     let rows: Vec<Vec<&str>> =
         page.lines().filter(|l| l.starts_with("| ")).skip(1).map(|l| l.split('|').map(str::trim).collect()).collect();
     assert_eq!(rows.iter().map(|row| row[1].to_owned()).collect::<Vec<_>>(), (1..=27).map(|n| n.to_string()).collect::<Vec<_>>());
-    for row in &rows {
-        for test in row[4].split("<br>") {
-            let (path, name) = test.strip_prefix('`').and_then(|t| t.split_once("` ")).unwrap_or_else(|| panic!("{}: {test:?}", row[1]));
-            let source = std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
-            assert!(source.contains(&format!("fn {name}(")), "docs/internals/ipam-failures.md: {path} has no test {name}");
+    rows.iter().for_each(|row| tests_are_there(row[4], row[1]));
+}
+
+/// Each test of a cell, as "`FILE` NAME<br>`FILE` NAME", is there.
+fn tests_are_there(cell: &str, of: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for test in cell.split("<br>") {
+        let (path, name) = test.strip_prefix('`').and_then(|t| t.split_once("` ")).unwrap_or_else(|| panic!("{of}: {test:?}"));
+        let source = std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+        assert!(source.contains(&format!("fn {name}(")), "{of}: {path} has no test {name}");
+    }
+}
+
+#[test]
+fn what_the_kubelet_did_has_its_tests() {
+    let page = document("docs/operate/kubelet.md");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| tests |"));
+    let rows: Vec<Vec<&str>> = rows.map(|line| line.split(" | ").collect()).filter(|row: &Vec<&str>| row.len() == 3).collect();
+    assert!(rows.len() > 50, "{}", rows.len());
+    for row in rows {
+        let cell = row[2].trim_end_matches(" |");
+        if cell != "-" {
+            tests_are_there(cell, row[0]);
         }
     }
 }

@@ -33,6 +33,7 @@ mod follow;
 mod gateway;
 mod kept;
 mod list;
+mod obstacles;
 mod peers;
 mod told;
 mod underlay;

@@ -134,6 +134,21 @@ fn the_smallest_link_decides_the_mtu_and_a_tunnel_counts_before_there_is_a_peer(
 }
 
 #[test]
+fn a_link_that_is_too_small_for_ipv6_is_named_and_carries_ipv4() {
+    let of = |mtu| {
+        let own = OwnNode { name: "a".into(), links: vec![link(2, mtu, &["192.0.2.1/24", "2001:db8::1/64"])] };
+        plan(&settings(Mode::Vxlan), &own, &[a(), b()]).unwrap()
+    };
+    let small = of(1329);
+    let why = "pods of node a would have an MTU of 1279, and IPv6 needs 1280: raise the MTU of the node's links";
+    assert_eq!((problems(&small), small.mtu), (vec![why.to_owned()], Some(1279)));
+    assert!(small.unreached.contains("b") && route(&small, "10.1.2.0/24").is_some() && route(&small, "fd00:1:2::/64").is_none());
+    assert!(small.ranges.iter().all(|range| range.addr().is_ipv4()) && small.ranges.len() == 1);
+    let large = of(1330);
+    assert!(large.problems.is_empty() && route(&large, "fd00:1:2::/64").is_some() && large.ranges.len() == 2);
+}
+
+#[test]
 fn auto_is_direct_within_a_subnet_and_a_tunnel_elsewhere() {
     let far = node("c", &["10.1.3.0/24"], &["198.51.100.3"]);
     let plan = of_a(Mode::Auto(Tunnel::Vxlan), &[a(), b(), far.clone()]);

@@ -192,6 +192,8 @@ pub(crate) mod link {
     pub(crate) const IFLA_BR_STP_STATE: u16 = 5;
     pub(crate) const IFLA_BR_VLAN_FILTERING: u16 = 7;
     pub(crate) const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
+    pub(crate) const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+    pub(crate) const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
     pub(crate) const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(crate) const IFLA_BR_MULTI_BOOLOPT: u16 = 46;
 

@@ -105,6 +105,20 @@ pub fn is_legacy(family: Family) -> bool {
     xtables::legacy_tables(&Inside::here(), family).is_ok_and(|names| names.iter().any(|name| name == FILTER))
 }
 
+/// Whether iptables' own filter (legacy) drops what the machine forwards, and has no rule in that chain which names this link. The
+/// packets are those of the calling thread's network namespace.
+///
+/// # Errors
+/// [`IptablesError`], where `iptables-save` cannot be run.
+pub fn legacy_drops_forwarded(family: Family, link: &str, deadline: Instant) -> Result<bool, IptablesError> {
+    if !is_legacy(family) {
+        return Ok(false);
+    }
+    let saved = Iptables::new(family, deadline).saved(FILTER)?;
+    let names_link = |rule: &Rule| rule.words().iter().any(|word| word == link);
+    Ok(saved.policy(FORWARD) == Some("DROP") && !saved.rules(FORWARD).any(names_link))
+}
+
 /// What is to be changed so that the gate is open: nothing where it is.
 fn opened(saved: &Saved) -> Changes {
     let mark = format!("{FORWARD_MARK:#x}/{FORWARD_MARK:#x}");

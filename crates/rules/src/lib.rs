@@ -45,7 +45,7 @@ mod spoof;
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use egress::{EGRESS, Egress, Kept, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
-pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
+pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, guard_loopback, install_and_add, repair};

@@ -70,3 +70,26 @@ fn ranges_of_two_nodes_that_overlap() {
     b.until("the agent is ready", || b.status()["ready"] == json!(true));
     a.until("the other one is reached", || reached(a) == Some(1));
 }
+
+/// A link that is no bridge is nobody's to be deleted.
+#[test]
+fn an_address_of_the_range_on_another_link_is_told() {
+    let scene = Scene::new("between: direct\nreconcileEvery: 1s", &[A]);
+    scene.register(&A, json!(A.ranges));
+    let a = &scene.nodes[0];
+    // Around the range, which is more specific; and an address alone, as of a load balancer.
+    a.host.sh("", "ip addr add 10.2.0.1/8 dev up0");
+    a.host.sh("", "ip addr add 10.1.1.8/32 dev up0");
+    a.host.sh("", "ip addr add 10.1.1.9/24 dev up0");
+    a.launch();
+    let why = "link up0 has the address 10.1.1.9/24 of this node's pod range 10.1.1.0/24, so packets for pods may be sent there: change";
+    a.until("it says why", || a.status()["why"].as_str().is_some_and(|text| text.contains(why)));
+    a.host.sh("", "ip addr del 10.1.1.9/24 dev up0");
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    let pod = a.pod("one", "");
+    assert_eq!(pod.must("ADD").result()["ips"][0]["address"], "10.1.1.2/24");
+    // The pods that are there keep their network.
+    a.host.sh("", "ip addr add 10.1.1.9/24 dev up0");
+    a.until("it is a problem", || a.status()["network"]["problems"].to_string().contains(why));
+    assert_eq!(a.status()["ready"], json!(true));
+}

@@ -6,16 +6,16 @@ use serde_json::json;
 use super::scene::{A, B, FAR, Scene};
 
 /// The port at which each pod answers with its name and the address that it sees.
-const PORT: u16 = 7000;
+pub(super) const PORT: u16 = 7000;
 
-/// A pod that answers.
-fn pod<'n>(node: &'n Node, name: &str) -> (Pod<'n>, [String; 2]) {
+/// A pod that answers, and its address of each range of its node.
+pub(super) fn pod<'n>(node: &'n Node, name: &str) -> (Pod<'n>, Vec<String>) {
     let pod = node.pod(name, "");
     let added = pod.must("ADD");
     // The runtime's part.
     node.host.sh(&pod.sandbox(), "ip link set lo up");
-    let of = |n: usize| added.result()["ips"][n]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
-    let addresses = [of(0), of(1)];
+    let ips = added.result()["ips"].as_array().unwrap().clone();
+    let addresses = ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect();
     node.host.answer_at(&pod.sandbox(), name, "::", PORT);
     (pod, addresses)
 }

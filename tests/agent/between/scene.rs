@@ -3,9 +3,10 @@
 //! ```text
 //!   a: 192.0.2.11, 2001:db8:1::11 ---+
 //!   b: 192.0.2.12, 2001:db8:1::12 ---+-- router: 192.0.2.1 | 198.51.100.1 ---- far: 198.51.100.13, 2001:db8:2::13
+//!   c: 192.0.2.13, 2001:db8:1::13 ---+
 //! ```
 //!
-//! `a` and `b` are on one link, a bridge of the router's. The router knows no pod, and drops what comes from one.
+//! `a`, `b` and `c` are on one link, a bridge of the router's. The router knows no pod, and drops what comes from one.
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub(super) const A: Place = Place {
     ranges: ["10.1.1.0/24", "fd00:1:1::/64"],
 };
 pub(super) const B: Place = Place { name: "b", addresses: ["192.0.2.12", "2001:db8:1::12"], ranges: ["10.1.2.0/24", "fd00:1:2::/64"], ..A };
+pub(super) const C: Place = Place { name: "c", addresses: ["192.0.2.13", "2001:db8:1::13"], ranges: ["10.1.4.0/24", "fd00:1:4::/64"], ..A };
 pub(super) const FAR: Place = Place {
     name: "far",
     addresses: ["198.51.100.13", "2001:db8:2::13"],

@@ -17,9 +17,10 @@ use plugin::{Dirs, Host};
 use rules::Egress;
 
 use super::condition::{self, Written};
+use super::gateway::Occupied;
 use super::kept::Kept;
 use super::told::Told;
-use super::{Provided, State, Wake, gateway, list, underlay};
+use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -80,7 +81,7 @@ pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Durat
         std::thread::sleep(LOOK);
     }
     let mut network = Network::new(agent, provided, dirs);
-    network.round(Todo::ALL);
+    network.round(Todo { survey: false, ..Todo::ALL });
     let state = lock(&provided.state).clone();
     state.lacks.into_iter().chain(state.problems).collect()
 }
@@ -116,6 +117,8 @@ struct Todo {
     plan: bool,
     /// Whatever depends on the plan may have changed in the kernel.
     keep: bool,
+    /// What others have set on the node may be in pods' way: it is looked at now and then, and not whenever something changes.
+    survey: bool,
 }
 
 /// This node's part of the network.
@@ -134,6 +137,12 @@ struct Network<'a> {
     told: Told,
     /// Why there is no plan, or not the newest one.
     plan_lacks: Vec<String>,
+    /// Ranges that no pod gets an address of, because another network has them.
+    occupied: Vec<Occupied>,
+    /// What others have set on the node that may drop pods' packets, as of the last survey.
+    obstacles: BTreeSet<String>,
+    /// A survey is to be made when there is a plan.
+    survey_is_due: bool,
     /// Where the plan takes no pod to have an address.
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
@@ -179,10 +188,10 @@ struct Lacks {
 // === impl Todo ===
 
 impl Todo {
-    const ALL: Todo = Todo { look: true, plan: true, keep: true };
+    const ALL: Todo = Todo { look: true, plan: true, keep: true, survey: true };
 
     fn is_empty(self) -> bool {
-        !(self.look || self.plan || self.keep)
+        !(self.look || self.plan || self.keep || self.survey)
     }
 }
 
@@ -204,6 +213,9 @@ impl<'a> Network<'a> {
             bridge: None,
             told: Told::default(),
             plan_lacks: Vec::new(),
+            occupied: Vec::new(),
+            obstacles: BTreeSet::new(),
+            survey_is_due: false,
             reserved: Vec::new(),
             has_range: false,
             unreadable: BTreeSet::new(),
@@ -261,6 +273,15 @@ impl<'a> Network<'a> {
         lacks.own.extend(self.plan_lacks.iter().cloned());
         let pending = self.agent.cluster_addresses.pending();
         self.carry_out(&mut lacks);
+        self.survey_is_due |= todo.survey;
+        if self.survey_is_due
+            && let Some(plan) = &self.plan
+        {
+            self.obstacles = obstacles::find(&mut self.host, plan, &self.links, &self.own);
+            self.survey_is_due = false;
+        }
+        let is_lack = |what: &&String| lacks.own.contains(*what);
+        lacks.problems.extend(self.obstacles.iter().filter(|what| !is_lack(what)).cloned());
         let retries = !lacks.own.is_empty() || pending.is_some();
         let is_short = !listed.complete || pending.is_some();
         let again = self.tell(lacks);
@@ -312,6 +333,7 @@ impl<'a> Network<'a> {
 
     /// Makes the kernel what the plan says. Without a plan: what is known from before.
     fn carry_out(&mut self, lacks: &mut Lacks) {
+        self.look_for_others(lacks);
         if let Some(plan) = &self.plan {
             let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
             let mtu = plan.mtu.or(self.kept.mtu);
@@ -329,7 +351,9 @@ impl<'a> Network<'a> {
         self.forget_former();
         let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
         self.forward(&all, lacks);
-        match gateway::keep(&mut self.host, &all) {
+        let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range);
+        let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
+        match gateway::keep(&mut self.host, &free) {
             Ok(0) => {}
             Ok(missing) => Line::info("cluster network").with("bridge", list::BRIDGE).with("added", missing).end(),
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
@@ -360,6 +384,18 @@ impl<'a> Network<'a> {
             Err(e) => lacks.own.push(e),
         }
         self.masquerade(&all, lacks);
+    }
+
+    /// Looks whether another network has ranges of this node, before any pod gets an address of them.
+    fn look_for_others(&mut self, lacks: &mut Lacks) {
+        let planned = self.plan.iter().flat_map(|plan| &plan.ranges);
+        let ranges: BTreeSet<IpNet> = planned.chain(&self.kept.ranges).chain(&self.kept.former).copied().collect();
+        let ranges: Vec<IpNet> = ranges.into_iter().collect();
+        match self.host.netlink().and_then(|netlink| gateway::occupied(netlink, &ranges)) {
+            Ok(occupied) => self.occupied = occupied,
+            Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
+        }
+        lacks.own.extend(self.occupied.iter().map(ToString::to_string));
     }
 
     /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
@@ -402,6 +438,9 @@ impl<'a> Network<'a> {
     }
 
     fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
+        if !self.occupied.is_empty() {
+            return Ok(None);
+        }
         self.kept.list(self.provided.settings.strict_source)
     }
 
@@ -506,7 +545,15 @@ impl<'a> Network<'a> {
             failed: lacks.failed,
             has_range: self.has_range,
         };
-        *lock(&self.provided.state) = state.clone();
+        let is_new = {
+            let mut known = lock(&self.provided.state);
+            let is_new = known.list.is_none() && state.list.is_some();
+            *known = state.clone();
+            is_new
+        };
+        if is_new {
+            self.agent.default.wake();
+        }
         let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
         new.append(&mut self.news);
         let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));

@@ -16,6 +16,55 @@ use super::list::BRIDGE;
 /// The first two bytes of the hardware address that an address makes (as kubenet's).
 const OF_ADDRESS: [u8; 2] = [0x0a, 0x58];
 
+/// What a pod sends to a Service may come back to a pod of the same bridge, whose answer the bridge passes on by itself: unless it is seen
+/// by the host's rules, nobody puts the Service's address back into it. The kubelet set `net.bridge.bridge-nf-call-iptables` for that, which
+/// concerns all bridges of the node.
+const FILTERED: link::Bridge =
+    link::Bridge { vlan_filtering: None, vlan_default_pvid: None, stp: None, no_linklocal_learn: None, netfilter: Some(true) };
+
+/// A pod range of the node that another link has an address of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Occupied {
+    pub(crate) range: IpNet,
+    /// The other link, and its address.
+    pub(crate) link: String,
+    pub(crate) address: IpNet,
+    /// The other link is a bridge, as other networks' pods are on.
+    pub(crate) is_bridge: bool,
+}
+
+/// The ranges that another network's bridge has, as after a move from flannel (`cni0`) or kubenet (`cbr0`): its pods have addresses of them,
+/// and the node's route to the range leads there. A range whose gateway the bridge has is in use by its own pods, and not looked at.
+pub(crate) fn occupied(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occupied>, CniError> {
+    let there = match find(netlink)? {
+        Some(bridge) => netlink.addresses(Some(bridge.index)).map_err(internal)?,
+        None => Vec::new(),
+    };
+    let has = |gateway: &IpNet| there.iter().any(|address| address.net == *gateway);
+    let missing: Vec<IpNet> = ranges.iter().filter(|range| of(range).is_some_and(|gateway| !has(&gateway))).copied().collect();
+    if missing.is_empty() { Ok(Vec::new()) } else { others(netlink, &missing) }
+}
+
+/// Links other than the bridge that have an address of one of these ranges.
+pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occupied>, CniError> {
+    let bridge = find(netlink)?.map(|bridge| bridge.index);
+    // An address alone, as flannel.1 and kube-ipvs0 have, leads no packet for another one to its link.
+    let is_subnet = |net: IpNet| net.prefix_len() < net.max_prefix_len();
+    let mut found = Vec::new();
+    for address in netlink.addresses(None).map_err(internal)? {
+        if Some(address.index) == bridge || !is_subnet(address.net) {
+            continue;
+        }
+        for range in ranges.iter().filter(|range| range.contains(&address.net.addr())) {
+            let link = netlink.link_by_index(address.index).map_err(internal)?;
+            let is_bridge = link.as_ref().is_some_and(|link| link.kind.as_deref() == Some("bridge"));
+            let link = link.map_or_else(|| format!("if{}", address.index), |link| link.name);
+            found.push(Occupied { range: *range, link, address: address.net, is_bridge });
+        }
+    }
+    Ok(found)
+}
+
 /// Makes the bridge what it is to be: it is there, it is up, and it has the gateway of each of these ranges. What it has of others stays.
 /// How many things were missing.
 pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError> {
@@ -28,7 +77,7 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
             missing += 1;
             let name = IfName::parse(BRIDGE).map_err(internal)?;
             // Without an address of its own a bridge takes the lowest one of its ports, and changes it with them.
-            let spec = LinkSpec { mac: hardware_address(first.addr()), ..LinkSpec::new(name, Kind::Bridge(link::Bridge::default())) };
+            let spec = LinkSpec { mac: hardware_address(first.addr()), ..LinkSpec::new(name, Kind::Bridge(FILTERED)) };
             host.netlink()?.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map_err(internal)?;
             find(host.netlink()?)?.ok_or_else(|| internal(format!("bridge {BRIDGE} was deleted as soon as it was made")))?
         }
@@ -51,6 +100,10 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
         }
     }
     let netlink = host.netlink()?;
+    if bridge.bridge.is_some_and(|bridge| bridge.netfilter == Some(false)) {
+        missing += 1;
+        netlink.send_one(link::set_bridge(bridge.index, &FILTERED)).map_err(internal)?;
+    }
     let there: Vec<IpNet> = netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|address| address.net).collect();
     let mut batch = Batch::new();
     if !bridge.flags.up() {
@@ -101,6 +154,20 @@ pub(crate) fn of(range: &IpNet) -> Option<IpNet> {
         IpAddr::V6(network) => IpAddr::from(u128::from(network).checked_add(1)?.to_be_bytes()),
     };
     IpNet::new(first, range.prefix_len()).ok().filter(|_| range.contains(&first))
+}
+
+// === impl Occupied ===
+
+impl std::fmt::Display for Occupied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Occupied { range, link, address, is_bridge } = self;
+        write!(f, "link {link} has the address {address} of this node's pod range {range}, ")?;
+        if *is_bridge {
+            write!(f, "so pods of another network may have addresses of it: drain the node, then delete the link with `ip link del {link}`")
+        } else {
+            write!(f, "so packets for pods may be sent there: change the link's address, or the cluster's range for pods")
+        }
+    }
 }
 
 fn hardware_address(address: IpAddr) -> Option<Mac> {

@@ -81,6 +81,10 @@ pub struct Bridge {
     /// Frames to 01:80:c2:00:00:0X, which are for the bridge itself and pass no firewall, do not tell it where their senders
     /// are (`no_linklocal_learn`, Linux 5.0; ignored by an older one).
     pub no_linklocal_learn: Option<bool>,
+    /// What the bridge passes on from port to port is seen by the IPv4 and IPv6 rules of the host (`nf_call_iptables` and
+    /// `nf_call_ip6tables`), also where `net.bridge.bridge-nf-call-iptables` says that it is not. Has an effect while the module
+    /// `br_netfilter` is loaded. Read: both are so.
+    pub netfilter: Option<bool>,
 }
 
 // === impl Macvlan ===
@@ -259,6 +263,10 @@ impl Bridge {
                 IFLA_BR_VLAN_DEFAULT_PVID => bridge.vlan_default_pvid = u16_at(value),
                 IFLA_BR_STP_STATE => bridge.stp = u32_at(value).map(|n| n != 0),
                 IFLA_BR_MULTI_BOOLOPT => bridge.no_linklocal_learn = u32_at(value).map(|bits| bits & NO_LINKLOCAL_LEARN != 0),
+                IFLA_BR_NF_CALL_IPTABLES | IFLA_BR_NF_CALL_IP6TABLES => {
+                    let is_on = value.first().is_some_and(|b| *b != 0);
+                    bridge.netfilter = Some(is_on && bridge.netfilter != Some(false));
+                }
                 _ => {}
             }
         }
@@ -274,6 +282,10 @@ impl Bridge {
         }
         if let Some(on) = self.stp {
             data.put_u32(IFLA_BR_STP_STATE, on.into());
+        }
+        if let Some(on) = self.netfilter {
+            data.put_u8(IFLA_BR_NF_CALL_IPTABLES, on.into());
+            data.put_u8(IFLA_BR_NF_CALL_IP6TABLES, on.into());
         }
         if let Some(on) = self.no_linklocal_learn {
             // Which are on, and which are meant.

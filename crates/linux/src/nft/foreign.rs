@@ -1,4 +1,5 @@
-//! What other programs have in tables of their own: whether a chain is there, and rules by their comments.
+//! What other programs have in tables of their own: whether a chain is there, which chains drop what the host forwards, and rules by
+//! their comments.
 
 use super::element::read_comment;
 use super::wire::{self, Kind, REQUEST, Writer};
@@ -13,9 +14,51 @@ pub struct Commented {
     pub comment: String,
 }
 
+/// A chain that drops each packet which passes through the host, or frame which passes a bridge, unless a rule accepts it:
+/// `type filter hook forward ...; policy drop;`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardDrop {
+    /// The family of its table.
+    pub family: Family,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub chain: String,
+}
+
 // === impl Socket ===
 
 impl Socket {
+    /// The chains of a family that drop what is forwarded and not accepted (`nft list chains`), whoever made them. What
+    /// iptables' own tables (legacy) have is not among them.
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn forward_drops(&mut self, family: Family) -> Result<Vec<ForwardDrop>, ReadError> {
+        self.dump(
+            &format!("chains {family}"),
+            Kind::GetChain,
+            family,
+            |_| {},
+            |frame, found| {
+                if frame.kind == Kind::NewChain.number() {
+                    found.extend(ForwardDrop::read(family, frame.body()));
+                }
+            },
+        )
+    }
+
+    /// Whether a rule of a chain has these bytes in it, such as the name of a link. No chain: no.
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn has_rule_with(&mut self, chain: &ForwardDrop, bytes: &[u8]) -> Result<bool, ReadError> {
+        let ForwardDrop { family, table, chain } = chain;
+        let has = |rule: &[u8]| !bytes.is_empty() && rule.windows(bytes.len()).any(|window| window == bytes);
+        let found = self.of_rules(*family, table, chain, |rule, found| found.extend(has(rule).then_some(())))?;
+        Ok(!found.is_empty())
+    }
+
     /// Whether there is such a chain (`nft list chain`). No table: no chain.
     ///
     /// # Errors
@@ -39,6 +82,27 @@ impl Socket {
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn commented_rules(&mut self, family: Family, table: &str, chain: &str) -> Result<Vec<Commented>, ReadError> {
         self.of_rules(family, table, chain, |rule, found| found.extend(Commented::read(rule)))
+    }
+}
+
+// === impl ForwardDrop ===
+
+impl ForwardDrop {
+    /// Reads the attributes of a chain.
+    pub(super) fn read(family: Family, chain: &[u8]) -> Option<Self> {
+        const TABLE: u16 = 1;
+        const NAME: u16 = 3;
+        const HOOK: u16 = 4;
+        const POLICY: u16 = 5;
+        const HOOK_NUMBER: u16 = 1;
+        // NF_INET_FORWARD and NF_BR_FORWARD; NF_DROP.
+        const FORWARD: u32 = 2;
+        const DROP: u32 = 0;
+        let number = |bytes: &[u8]| bytes.first_chunk().copied().map(u32::from_be_bytes);
+        let hook = number(wire::find(wire::find(chain, HOOK)?, HOOK_NUMBER)?)?;
+        let policy = number(wire::find(chain, POLICY)?)?;
+        let text = |kind: u16| wire::find(chain, kind).map(wire::text);
+        (hook == FORWARD && policy == DROP).then_some(Self { family, table: text(TABLE)?, chain: text(NAME)? })
     }
 }
 

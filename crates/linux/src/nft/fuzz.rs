@@ -8,7 +8,7 @@ use super::{Count, Element, Family, SetElement};
 /// Reads one datagram as every question would.
 pub(crate) fn read(bytes: &[u8]) {
     for frame in wire::frames(bytes) {
-        let _ = (frame.verdict(), super::Commented::read(frame.body()));
+        let _ = (frame.verdict(), super::Commented::read(frame.body()), super::ForwardDrop::read(Family::Inet, frame.body()));
         for (_, value) in wire::attributes(frame.body()) {
             let _ = (read_comment(value, 0), wire::text(value));
         }

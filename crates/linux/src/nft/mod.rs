@@ -40,7 +40,7 @@ pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetEleme
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
-pub use foreign::Commented;
+pub use foreign::{Commented, ForwardDrop};
 pub use range::{Range, SetRange};
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};

@@ -72,9 +72,17 @@ fn a_bridge_is_made_with_its_properties() {
             let read = found(netlink, "br.1").bridge.unwrap();
             assert_eq!((read.no_linklocal_learn, read.stp), (Some(on), Some(true)));
         }
+        assert_eq!(read.bridge.unwrap().netfilter, Some(false));
+        done(netlink, link::set_bridge(read.index, &Bridge { netfilter: Some(true), ..Bridge::default() }));
+        assert_eq!(found(netlink, "br.1").bridge.unwrap().netfilter, Some(true));
     });
     let seen = &space.ip("link show dev br.1")[0];
-    assert_eq!(seen["linkinfo"]["info_data"]["no_linklocal_learn"], 1, "{seen}");
+    let data = &seen["linkinfo"]["info_data"];
+    assert_eq!(
+        (&data["no_linklocal_learn"], &data["nf_call_iptables"], &data["nf_call_ip6tables"]),
+        (&json!(1), &json!(1), &json!(1)),
+        "{seen}"
+    );
     assert_eq!((&seen["linkinfo"]["info_kind"], &seen["linkinfo"]["info_data"]["stp_state"]), (&json!("bridge"), &json!(1)));
     assert!(seen["flags"].as_array().unwrap().contains(&json!("UP")), "{seen}");
 }

@@ -7,6 +7,8 @@ use super::text::words;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     chains: Vec<String>,
+    /// What happens to a packet that no rule of a chain decides on: `ACCEPT`, `DROP`, and `-` of a chain that has none.
+    policies: Vec<String>,
     rules: Vec<(String, Rule)>,
 }
 
@@ -16,16 +18,20 @@ impl Saved {
     /// Reads what was printed of one table; nothing is there where it was not printed.
     #[must_use]
     pub fn parse(table: &str, printed: &str) -> Self {
-        let (mut chains, mut rules) = (Vec::new(), Vec::new());
+        let (mut chains, mut policies, mut rules) = (Vec::new(), Vec::new(), Vec::new());
         let mut lines = printed.lines().skip_while(|line| line.strip_prefix('*') != Some(table));
         for line in lines.by_ref().skip(1).take_while(|line| *line != "COMMIT") {
             if let Some(chain) = line.strip_prefix(':') {
-                chains.extend(words(chain).into_iter().next());
+                let mut words = words(chain).into_iter();
+                if let Some(name) = words.next() {
+                    chains.push(name);
+                    policies.push(words.next().unwrap_or_default());
+                }
             } else if let Some((chain, rule)) = line.strip_prefix("-A ").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
                 rules.push((chain.to_owned(), Rule::saved(rule)));
             }
         }
-        Saved { chains, rules }
+        Saved { chains, policies, rules }
     }
 
     /// Whether there is such a chain.
@@ -37,6 +43,13 @@ impl Saved {
     /// The chains, in order.
     pub fn chains(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().map(String::as_str)
+    }
+
+    /// What happens to a packet that no rule of a chain decides on: `ACCEPT` or `DROP`; `-` of a chain that rules jump to.
+    #[must_use]
+    pub fn policy(&self, chain: &str) -> Option<&str> {
+        let at = self.chains.iter().position(|known| known == chain)?;
+        self.policies.get(at).map(String::as_str)
     }
 
     /// The rules of a chain, in order.
