@@ -30,6 +30,7 @@ pub(crate) fn find(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAd
     found.extend(bridges(host, plan));
     found.extend(dropped(host, &families));
     found.extend(bridge_netfilter(host.inside()));
+    found.extend(families.iter().filter_map(|family| full_neighbours(host.inside(), *family, plan)));
     found.extend(strict_filters(host, plan, links, own));
     found
 }
@@ -106,6 +107,32 @@ fn bridge_netfilter(inside: &Inside) -> Option<String> {
     (!call.exists(inside)).then(|| text.to_owned())
 }
 
+/// The table of neighbours, where it may not hold all nodes to which a direct route leads: then the kernel drops packets to some of them.
+fn full_neighbours(inside: &Inside, family: Family, plan: &Plan) -> Option<String> {
+    let name = if family == Family::V4 { "ipv4" } else { "ipv6" };
+    let most = Sysctl::new(["net", name, "neigh", "default", "gc_thresh3"]).ok()?.read(inside).ok()?.trim().parse().ok()?;
+    too_many(direct(plan, family), most, name)
+}
+
+/// To how many nodes a direct route leads.
+fn direct(plan: &Plan, family: Family) -> usize {
+    let direct = plan.routes.values().filter(|route| matches!(route.device, Device::Link(_)));
+    direct.filter_map(|route| route.via).filter(|via| Family::of(*via) == family).collect::<BTreeSet<_>>().len()
+}
+
+/// Told when four fifths of the table may be used by nodes: pods and others need room, too.
+fn too_many(nodes: usize, most: usize, family: &str) -> Option<String> {
+    let next = nodes.saturating_mul(4).max(4096).next_power_of_two();
+    let text = || {
+        format!(
+            "packets go directly to {nodes} nodes, each of which is a neighbour, and the kernel keeps at most {most}: raise it on every node with \
+             `sysctl -w net.{family}.neigh.default.gc_thresh3={next} net.{family}.neigh.default.gc_thresh2={}`, or use the mode vxlan",
+            next / 2
+        )
+    };
+    (nodes.saturating_mul(5) >= most.saturating_mul(4)).then(text)
+}
+
 /// Links by which other nodes' packets come, and drop them, because the way back leads over another one. Tunnels' devices are loose.
 fn strict_filters(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAddr]) -> Vec<String> {
     let inside = Inside::here();
@@ -157,4 +184,36 @@ fn strict_filters(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAdd
 
 fn link_name(netlink: &mut Netlink, index: u32) -> String {
     netlink.link_by_index(index).ok().flatten().map_or_else(|| format!("if{index}"), |link| link.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_neighbours_is_told_of_before_it_is_full() {
+        assert_eq!(too_many(818, 1024, "ipv4"), None);
+        let said = too_many(820, 1024, "ipv4").unwrap();
+        assert!(
+            said.contains("820 nodes") && said.contains("at most 1024") && said.contains("ipv4.neigh.default.gc_thresh3=4096"),
+            "{said}"
+        );
+        assert!(too_many(5000, 1024, "ipv6").unwrap().contains("net.ipv6.neigh.default.gc_thresh3=32768"));
+    }
+
+    #[test]
+    fn only_direct_routes_have_nodes_as_neighbours() {
+        let route = |via: &str, device| between::Route { via: Some(via.parse().unwrap()), device, onlink: false };
+        let vxlan = Device::Vxlan { over: between::Family::V4, vni: 1, port: 4789 };
+        let mut plan = Plan::default();
+        for (range, route) in [
+            ("10.1.1.0/24", route("192.0.2.1", Device::Link(2))),
+            ("10.1.2.0/24", route("192.0.2.1", Device::Link(2))),
+            ("10.1.3.0/24", route("10.1.3.0", vxlan)),
+            ("fd00:1::/64", route("2001:db8::1", Device::Link(2))),
+        ] {
+            plan.routes.insert(range.parse().unwrap(), route);
+        }
+        assert_eq!((direct(&plan, Family::V4), direct(&plan, Family::V6)), (1, 1));
+    }
 }
