@@ -109,7 +109,7 @@ impl Origin<'_> {
     }
 
     /// A tunnel for each port that both announce, so that packets arrive over the old ones while the newest one is taken into use. Which
-    /// one that is depends on both lists alike. Without a common port, the newest key of one and the newest of the other.
+    /// one that is depends on both lists alike; each side takes it into use as soon as a handshake shows that the peer has it. Without a common port, the newest key of one and the newest of the other.
     fn wireguard(&self, peer: &Member<'_>, remote: IpAddr) -> Result<Path, Blocked> {
         for node in [self.member, peer] {
             if node.keys.is_empty() {
@@ -130,6 +130,12 @@ impl Origin<'_> {
         let mut tunnels: Vec<_> = common.into_iter().map(|((_, mine), (_, theirs))| tunnel(mine, theirs)).collect();
         if tunnels.is_empty() {
             tunnels.extend(self.member.keys.last().zip(peer.keys.last()).map(|(mine, theirs)| tunnel(mine, theirs)));
+        }
+        // The last one is used. While none is known to work, the oldest is the one that the peer surely knows.
+        let is_proven = |tunnel: &WireGuardTunnel| !self.own.unproven.contains(&(tunnel.own_port, tunnel.key));
+        let used = tunnels.iter().rposition(is_proven).unwrap_or_default();
+        if let Some(unproven) = tunnels.len().checked_sub(used + 1) {
+            tunnels.rotate_right(unproven);
         }
         Ok(Path::WireGuard { tunnels })
     }

@@ -155,13 +155,14 @@ impl WireGuard {
         Ok(message::joined(parts))
     }
 
-    /// Gives a device its private key and its port, if they are given (`wg set DEVICE private-key FILE listen-port PORT`). Peers stay.
+    /// Gives a device its private key, its port and the mark of its packets, those of them that are given (`wg set DEVICE private-key FILE
+    /// listen-port PORT fwmark MARK`). Peers stay.
     ///
     /// # Errors
     /// `ENODEV`, `EOPNOTSUPP`: it is no such device; `EADDRINUSE`: another socket has the port, and the device is up.
-    pub fn set_device(&mut self, index: u32, key: Option<&PrivateKey>, port: Option<u16>) -> Result<(), Failure> {
+    pub fn set_device(&mut self, index: u32, key: Option<&PrivateKey>, port: Option<u16>, mark: Option<u32>) -> Result<(), Failure> {
         let what = port.map_or_else(|| format!("wg set if{index}"), |port| format!("wg set if{index} listen-port {port}"));
-        let request = Request::command(what, set_device(self.family, index, key, port));
+        let request = Request::command(what, set_device(self.family, index, key, port, mark));
         self.netlink.send_one(request).map(drop).map_err(|e| e.first().clone())
     }
 

@@ -283,7 +283,7 @@ impl<'a> Network<'a> {
             reserved: self.reserved.clone(),
         };
         let seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
-        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone() };
+        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), ..OwnNode::default() };
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => self.plan = Some(Arc::new(plan)),
             Err(e) => self.plan_lacks.push(e.to_string()),

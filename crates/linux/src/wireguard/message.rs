@@ -53,13 +53,16 @@ pub(super) fn get(family: u16, index: u32) -> Message {
 }
 
 /// Sets what a device has besides its peers.
-pub(super) fn set_device(family: u16, index: u32, key: Option<&PrivateKey>, port: Option<u16>) -> Message {
+pub(super) fn set_device(family: u16, index: u32, key: Option<&PrivateKey>, port: Option<u16>, mark: Option<u32>) -> Message {
     let mut message = of_device(family, WG_CMD_SET_DEVICE, index);
     if let Some(PrivateKey(key)) = key {
         message.put(WGDEVICE_A_PRIVATE_KEY, key);
     }
     if let Some(port) = port {
         message.put_u16(WGDEVICE_A_LISTEN_PORT, port);
+    }
+    if let Some(mark) = mark {
+        message.put_u32(WGDEVICE_A_FWMARK, mark);
     }
     message
 }

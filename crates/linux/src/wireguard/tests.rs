@@ -33,7 +33,7 @@ fn what_is_sent_is_what_wg_sends() {
         (
             "wg set wg0 private-key FILE listen-port 51820",
             "48000000200005001a0c086b0000000001010000080002007767300024000300000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f060006006cca0000",
-            set_device(FAMILY, 2, Some(&key), Some(51820)),
+            set_device(FAMILY, 2, Some(&key), Some(51820), None),
         ),
         (
             "wg set wg0 peer KEY preshared-key /dev/null endpoint 192.0.2.12:51820 persistent-keepalive 25 allowed-ips 10.1.2.0/24,fd00:1:2::/64",
