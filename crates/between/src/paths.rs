@@ -22,8 +22,8 @@ pub(crate) enum Path {
     Direct { link: u32, via: IpAddr },
     /// To the peer's endpoint, wrapped for its VTEP.
     Vxlan { own: Mac, local: IpAddr, mac: Mac, remote: IpAddr },
-    /// Through one of these tunnels, the last one.
-    WireGuard { tunnels: Vec<WireGuardTunnel> },
+    /// Through one of these tunnels, the last one. `is_tried`: each is to show whether it works, although packets use one.
+    WireGuard { tunnels: Vec<WireGuardTunnel>, is_tried: bool },
 }
 
 /// A key of the own node and one of the peer.
@@ -137,7 +137,8 @@ impl Origin<'_> {
         if let Some(unproven) = tunnels.len().checked_sub(used + 1) {
             tunnels.rotate_right(unproven);
         }
-        Ok(Path::WireGuard { tunnels })
+        // Who rotates has to know which of its keys its peers have.
+        Ok(Path::WireGuard { tunnels, is_tried: self.member.keys.len() > 1 })
     }
 
     /// Refuses an endpoint of the peer that is an address of the own node: the kernel takes no such next hop, and a tunnel would end here.
@@ -158,7 +159,9 @@ impl Path {
         match self {
             Path::Direct { .. } => 0,
             Path::Vxlan { remote, .. } => header(Tunnel::Vxlan, Family::of(*remote)),
-            Path::WireGuard { tunnels } => tunnels.first().map_or(0, |tunnel| header(Tunnel::WireGuard, Family::of(tunnel.remote.ip()))),
+            Path::WireGuard { tunnels, .. } => {
+                tunnels.first().map_or(0, |tunnel| header(Tunnel::WireGuard, Family::of(tunnel.remote.ip())))
+            }
         }
     }
 }

@@ -73,8 +73,8 @@ pub struct Peer {
     pub endpoint: SocketAddr,
     /// The ranges that packets to the peer go to, and packets from it come from.
     pub allowed: BTreeSet<IpNet>,
-    /// The seconds between two packets that keep the tunnel up without others; 0: none. Where there are two tunnels to a node, so that both
-    /// are tried although one is used (`persistent-keepalive`).
+    /// The seconds between two packets that keep the tunnel up without others; 0: none. While the own node has two keys, so that it sees
+    /// which of them a peer has (`persistent-keepalive`).
     pub keepalive: u16,
 }
 
@@ -233,8 +233,8 @@ impl Plan {
                 }
             }
             // A range is allowed on every tunnel and routed to the last one: packets from the peer may come over any.
-            Path::WireGuard { tunnels } => {
-                let keepalive = if tunnels.len() > 1 { KEEPALIVE } else { 0 };
+            Path::WireGuard { tunnels, is_tried } => {
+                let keepalive = if is_tried { KEEPALIVE } else { 0 };
                 for tunnel in tunnels {
                     let device = Device::WireGuard { port: tunnel.own_port };
                     let wanted = Wanted::WireGuard { key: tunnel.own_key, mtu, addresses: addresses.clone() };

@@ -257,7 +257,9 @@ fn a_new_tunnel_is_used_when_it_is_proven() {
     assert_eq!(used(&both, &[(1, 21), (2, 22)]), (1, 2, 25), "the peer knows the old one for sure");
     assert_eq!(used(&both, &[(2, 99)]), (2, 2, 25), "a handshake with another key says nothing");
     b.keys.remove(0);
-    assert_eq!(used(&[a, b], &[(2, 22)]), (2, 1, 0), "there is no other one");
+    assert_eq!(used(&[a.clone(), b.clone()], &[(2, 22)]), (2, 1, 25), "there is no other one");
+    a.keys.remove(0);
+    assert_eq!(used(&[a, b], &[]), (2, 1, 0), "nothing is tried when it is over");
 }
 
 /// It is in the tables of every peer: another one would be a cut for a cluster of two versions.

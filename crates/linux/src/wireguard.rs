@@ -118,6 +118,31 @@ pub enum WireGuardError {
 
 // === impl PrivateKey ===
 
+impl PrivateKey {
+    /// A new one. Waits until the kernel has collected enough randomness, as early in a boot.
+    ///
+    /// # Errors
+    /// What the kernel says: `ENOSYS`, where a filter keeps the process from asking.
+    pub fn random() -> Result<Self, Errno> {
+        let mut key = [0_u8; 32];
+        loop {
+            // SAFETY: the pointer and length are those of a local array that the call fills.
+            let filled = unsafe { nix::libc::getrandom(key.as_mut_ptr().cast(), key.len(), 0) };
+            match Errno::result(filled) {
+                // Up to 256 bytes are given whole (getrandom(2)).
+                Ok(length) if usize::try_from(length) == Ok(key.len()) => break,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        // As the kernel has it then (RFC 7748 section 5, `curve25519_clamp_secret`), and `wg` shows it.
+        let [first, .., last] = &mut key;
+        *first &= 0xf8;
+        *last = (*last & 0x7f) | 0x40;
+        Ok(PrivateKey(key))
+    }
+}
+
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PrivateKey(..)")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{Change, Entry, NodeSeen, OwnNode, Plan, Problem, Settings, Underlay};
+use between::{Change, Entry, Mode, NodeSeen, OwnNode, Plan, Problem, Settings, Tunnel, Underlay};
 use cluster::Node;
 use cni::{CniError, NetworkList};
 use fabric::{EntryError, Fabric, Options};
@@ -18,8 +18,9 @@ use rules::Egress;
 
 use super::condition::{self, Written};
 use super::kept::Kept;
+use super::keys::{Keys, Tunnels};
 use super::told::Told;
-use super::{Provided, State, Wake, gateway, list, underlay};
+use super::{KeysState, Provided, State, Wake, gateway, list, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -29,8 +30,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(250);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
-/// The port of WireGuard's devices.
-const WIREGUARD_PORT: u16 = 51820;
+/// While a key is rotated: between two looks at which peers have it. The kernel reports no handshake.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Keeps the network for as long as the process lives. Nothing, where the agent does not provide it.
 pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
@@ -109,6 +110,12 @@ struct Network<'a> {
     host: Host,
     fabric: Fabric,
     kept: Kept,
+    /// WireGuard's; `None` where the mode has none, or they cannot be had.
+    keys: Option<Keys>,
+    /// Why they cannot be had.
+    keys_lack: Option<String>,
+    /// What the kernel has of tunnels while a key is rotated.
+    tunnels: Tunnels,
     links: Vec<Underlay>,
     /// The own Node's addresses.
     own: Vec<IpAddr>,
@@ -182,6 +189,9 @@ impl<'a> Network<'a> {
             // Between two nodes of which only one has seen a change, packets come by a tunnel and go back by a direct route.
             fabric: Fabric::new(Options { loose_rp_filter: true }),
             kept,
+            keys: None,
+            keys_lack: None,
+            tunnels: Tunnels::new(),
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
@@ -222,7 +232,7 @@ impl<'a> Network<'a> {
     /// What follows from something that has happened.
     fn take(&mut self, wake: Wake, todo: &mut Todo) {
         match wake {
-            Wake::Nodes => todo.plan = true,
+            Wake::Nodes | Wake::Rotate => todo.plan = true,
             Wake::Rules => todo.keep = true,
             Wake::Notice(notice) => {
                 todo.look |= underlay::may_differ(&notice, &self.links, &self.own);
@@ -249,7 +259,8 @@ impl<'a> Network<'a> {
         let is_short = !listed.complete || pending.is_some();
         let again = self.tell(lacks);
         let retry = retries.then_some(if is_short { SOON } else { AGAIN });
-        retry.into_iter().chain(again).min()
+        let look = self.keys.as_ref().filter(|keys| keys.is_rotating()).map(|_| LOOK);
+        retry.into_iter().chain(again).chain(look).min()
     }
 
     /// Where no pod may have an address: Services, and the API servers.
@@ -276,18 +287,80 @@ impl<'a> Network<'a> {
         self.has_range = !own.pod_cidrs.is_empty();
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
         self.reserved = self.reserved_now();
-        let settings = Settings {
-            mode: self.provided.settings.mode,
-            vxlan: self.provided.settings.vxlan,
-            wireguard_port: WIREGUARD_PORT,
-            reserved: self.reserved.clone(),
-        };
-        let seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
-        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), ..OwnNode::default() };
+        let mode = self.provided.settings.mode;
+        self.keys_lack = None;
+        if mode.tunnel() == Some(Tunnel::WireGuard)
+            && let Err(why) = self.keep_keys(&nodes)
+        {
+            // The mode auto may need no tunnel.
+            if mode == Mode::WireGuard {
+                self.plan_lacks.push(why.clone())
+            }
+            self.keys_lack = Some(why);
+        }
+        let base = self.provided.settings.wireguard_port;
+        let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
+        let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
+        // The own device has what this node has, whatever its Node says yet.
+        for own in seen.iter_mut().filter(|seen| seen.name == name) {
+            own.keys = self.keys.as_ref().map(|keys| keys.announced(base)).unwrap_or_default();
+        }
+        let announced = seen.iter().filter(|seen| seen.name != name).flat_map(|seen| &seen.keys);
+        let unproven = self.keys.as_ref().map(|keys| keys.unproven(base, &self.tunnels, announced)).unwrap_or_default();
+        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), unproven };
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => self.plan = Some(Arc::new(plan)),
             Err(e) => self.plan_lacks.push(e.to_string()),
         }
+    }
+
+    /// Has this node's WireGuard keys ready, and rotates them where that is due.
+    fn keep_keys(&mut self, nodes: &[Arc<Node>]) -> Result<(), String> {
+        let (inside, state_dir, base) = (Inside::here(), &self.agent.settings.state_dir, self.provided.settings.wireguard_port);
+        let own = self.agent.cluster.node();
+        let others = nodes.iter().filter(|node| node.name != own).filter_map(|node| node.announced.as_ref()?.as_ref().ok());
+        let others: Vec<u64> = others.map(|announced| announced.rotation).collect();
+        let netlink = self.host.netlink().map_err(|e| e.to_string())?;
+        let mut keys = match self.keys.take() {
+            Some(keys) => keys,
+            None => {
+                let keys = Keys::first(state_dir, &others, &inside, netlink).map_err(|e| e.to_string())?;
+                self.fabric.set_keys(&inside, keys.private()).map_err(|e| e.to_string())?;
+                keys
+            }
+        };
+        let is_asked = self.provided.takes_rotation();
+        let rotation = keys.ahead(others.into_iter()).or_else(|| Some(keys.next()).filter(|_| is_asked && !keys.is_rotating()));
+        let kept = rotation.map_or(Ok(()), |rotation| keys.begin(rotation, state_dir, &inside, netlink));
+        if keys.is_rotating() {
+            self.tunnels = fabric::tunnels(&inside, netlink).unwrap_or_default();
+        }
+        let mut is_over = false;
+        if let Some(plan) = self.plan.as_ref().filter(|_| keys.is_rotating() && keys.age() >= self.provided.settings.wireguard_overlap) {
+            is_over = keys.awaited(base, plan, &self.tunnels).is_empty();
+        }
+        let kept = kept.and_then(|()| if is_over { keys.end(state_dir) } else { Ok(()) });
+        if rotation.is_some() || is_over {
+            let now = if keys.is_rotating() { "the new key is tried beside the old one" } else { "the new key alone is used" };
+            Line::info("cluster network").with("rotation", keys.rotation).with("now", now).end();
+        }
+        let set = self.fabric.set_keys(&inside, keys.private()).map_err(|e| e.to_string());
+        self.keys = Some(keys);
+        kept.map_err(|e| e.to_string()).and(set)
+    }
+
+    /// What is told of the keys.
+    fn keys_state(&self, nodes: &[Arc<Node>]) -> Option<KeysState> {
+        let (keys, base) = (self.keys.as_ref()?, self.provided.settings.wireguard_port);
+        let plan = self.plan.as_deref().filter(|_| keys.is_rotating());
+        let addresses = plan.map(|plan| keys.awaited(base, plan, &self.tunnels)).unwrap_or_default();
+        let is_awaited = |node: &&Arc<Node>| node.internal_ips.iter().any(|ip| addresses.contains(&ip.to_canonical()));
+        Some(KeysState {
+            announced: keys.announced(base),
+            rotation: keys.rotation,
+            age: keys.is_rotating().then(|| keys.age()),
+            awaited: nodes.iter().filter(is_awaited).map(|node| node.name.clone()).collect(),
+        })
     }
 
     fn provided_for(&self) -> &'a str {
@@ -459,7 +532,10 @@ impl<'a> Network<'a> {
     fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
         if let Some(plan) = &self.plan {
             let own_node = self.agent.cluster.node();
-            let (own, others): (Vec<&Problem>, Vec<&Problem>) = plan.problems.iter().partition(|problem| takes_away(problem, own_node));
+            // That it has no key is told with the reason.
+            let is_told = |problem: &&Problem| matches!(problem, Problem::NoKey { node } if node == own_node && self.keys_lack.is_some());
+            let problems = plan.problems.iter().filter(|problem| !is_told(problem));
+            let (own, others): (Vec<&Problem>, Vec<&Problem>) = problems.partition(|problem| takes_away(problem, own_node));
             lacks.own.extend(own.iter().map(ToString::to_string));
             lacks.problems.extend(others.iter().map(ToString::to_string));
             if self.kept.ranges.is_empty() && !self.has_range && self.plan_lacks.is_empty() {
@@ -467,6 +543,9 @@ impl<'a> Network<'a> {
             }
         }
         lacks.problems.extend(self.unreadable.iter().cloned());
+        if self.provided.settings.mode != Mode::WireGuard {
+            lacks.problems.extend(self.keys_lack.iter().cloned());
+        }
         let list = self.list().unwrap_or_else(|e| {
             lacks.own.push(e.to_string());
             None
@@ -489,6 +568,7 @@ impl<'a> Network<'a> {
             plan: self.plan.clone(),
             failed: lacks.failed,
             has_range: self.has_range,
+            keys: self.keys_state(&nodes),
         };
         *lock(&self.provided.state) = state.clone();
         let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
@@ -509,6 +589,7 @@ fn takes_away(problem: &Problem, own: &str) -> bool {
             | Problem::NoEndpoint { .. }
             | Problem::SameEndpoint { .. }
             | Problem::SameMac { .. }
+            | Problem::SameKey { .. }
             | Problem::MtuTooSmall { .. }
     );
     costs && problem.node() == own

@@ -2,24 +2,30 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cni::NetworkList;
 use json::{Object, Value};
 
 use between::{Mode, Tunnel, Vxlan};
 
-use super::values::{count, on_host, path, ranges, text, word, wrong};
+use super::values::{count, duration, on_host, path, ranges, text, word, wrong};
 use super::{NetworkSource, SettingsError};
 use crate::provided::Provide;
 
 /// Keys that name another default network.
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
 /// Keys of the network that is provided.
-const OF_PROVIDED: [&str; 5] = ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort"];
+const OF_PROVIDED: [&str; 7] =
+    ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort", "wireguardPort", "wireguardOverlap"];
 /// The number of our vxlan network: above those that flannel, Calico and Cilium use.
 const VNI: usize = 4096;
 /// Its UDP port, as IANA has it.
 const PORT: usize = 4789;
+/// WireGuard's UDP port, as its documentation has it.
+const WIREGUARD_PORT: usize = 51820;
+/// Longer than an agent takes to be replaced by another one.
+const OVERLAP: Duration = Duration::from_secs(600);
 
 /// The cluster's network, where the agent provides it.
 pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
@@ -33,10 +39,20 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
     if let Some(other) = OTHERS.into_iter().find(|key| keys.get(key).is_some()) {
         return Err(SettingsError::Both { first: "provide", second: other });
     }
-    let modes = &[("auto", Mode::Auto(Tunnel::Vxlan)), ("direct", Mode::Direct), ("vxlan", Mode::Vxlan)];
+    let modes = &[
+        ("auto", Mode::Auto(Tunnel::Vxlan)),
+        ("auto-wireguard", Mode::Auto(Tunnel::WireGuard)),
+        ("direct", Mode::Direct),
+        ("vxlan", Mode::Vxlan),
+        ("wireguard", Mode::WireGuard),
+    ];
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let port = number("vxlanPort", PORT, usize::from(u16::MAX))?;
+    // A rotation has the next port.
+    let wireguard_port = number("wireguardPort", WIREGUARD_PORT, usize::from(u16::MAX - 1))?;
     Ok(Some(Provide {
+        wireguard_port: u16::try_from(wireguard_port).unwrap_or(u16::MAX - 1),
+        wireguard_overlap: duration(keys, "wireguardOverlap", OVERLAP)?,
         mode: word(keys, "between", modes)?,
         vxlan: Vxlan { vni: number("vxlanVNI", VNI, (1 << 24) - 1)?, port: u16::try_from(port).unwrap_or(u16::MAX) },
         strict_source: match keys.get("strictSource") {

@@ -89,6 +89,13 @@ fn what_the_kernel_answers_is_read() {
 }
 
 #[test]
+fn two_random_keys_differ() {
+    let [one, other] = [PrivateKey::random().unwrap(), PrivateKey::random().unwrap()];
+    assert!(one != other);
+    assert_eq!((one.0[0] & 7, one.0[31] & 0xc0), (0, 0x40), "as the kernel keeps it");
+}
+
+#[test]
 fn times_and_counters() {
     let mut message = Message::new(FAMILY, 0, &[0, 1, 0, 0]);
     message.nest(crate::uapi::wireguard::WGDEVICE_A_PEERS, |peers| {
