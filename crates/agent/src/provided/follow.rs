@@ -28,6 +28,9 @@ use crate::{Agent, lock};
 const AGAIN: Duration = Duration::from_secs(5);
 /// While the API server has not told yet what a plan is made from.
 const SOON: Duration = Duration::from_millis(250);
+/// How long the old key stays after a handshake with all nodes over the new tunnels: each of them has looked several times by then, and
+/// sends over the new one.
+const SETTLED: Duration = Duration::from_secs(10);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
 /// While a key is rotated: between two looks at which peers have it. The kernel reports no handshake.
@@ -116,6 +119,8 @@ struct Network<'a> {
     keys_lack: Option<String>,
     /// What the kernel has of tunnels while a key is rotated.
     tunnels: Tunnels,
+    /// Since when no node answers by the old key alone.
+    proven_since: Option<Instant>,
     links: Vec<Underlay>,
     /// The own Node's addresses.
     own: Vec<IpAddr>,
@@ -192,6 +197,7 @@ impl<'a> Network<'a> {
             keys: None,
             keys_lack: None,
             tunnels: Tunnels::new(),
+            proven_since: None,
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
@@ -335,10 +341,14 @@ impl<'a> Network<'a> {
         if keys.is_rotating() {
             self.tunnels = fabric::tunnels(&inside, netlink).unwrap_or_default();
         }
-        let mut is_over = false;
-        if let Some(plan) = self.plan.as_ref().filter(|_| keys.is_rotating() && keys.age() >= self.provided.settings.wireguard_overlap) {
-            is_over = keys.awaited(base, plan, &self.tunnels).is_empty();
+        let plan = self.plan.as_ref().filter(|_| keys.is_rotating() && rotation.is_none());
+        if plan.is_some_and(|plan| keys.awaited(base, plan, &self.tunnels).is_empty()) {
+            self.proven_since.get_or_insert_with(Instant::now);
+        } else {
+            self.proven_since = None;
         }
+        let is_settled = self.proven_since.is_some_and(|since| since.elapsed() >= SETTLED);
+        let is_over = is_settled && keys.age() >= self.provided.settings.wireguard_overlap;
         let kept = kept.and_then(|()| if is_over { keys.end(state_dir) } else { Ok(()) });
         if rotation.is_some() || is_over {
             let now = if keys.is_rotating() { "the new key is tried beside the old one" } else { "the new key alone is used" };
