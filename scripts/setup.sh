@@ -10,8 +10,8 @@ demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 # A node of a cluster: its runtime, and what its kubelet runs.
 cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
     curl:curl unshare:util-linux kill:procps mount:mount'
-# Who boots another kernel, and what it starts with.
-guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
+# Who boots another kernel, what it starts with, and what judges there.
+guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
 test="$demo curl:curl strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
     python3:python3 perl:perl

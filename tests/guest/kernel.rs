@@ -1,4 +1,4 @@
-//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding, SCTP; and a little of what
+//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding, SCTP, WireGuard; and a little of what
 //! every kernel has, because the guest's is an older one.
 //!
 //! These run in the guest, all in one boot: `cargo xtask test guest`, some of them with
@@ -14,3 +14,4 @@ mod links;
 mod sctp;
 mod vlan;
 mod vrf;
+mod wireguard;

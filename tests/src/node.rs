@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Api, ApiProxy, Host, Pod, Traces, netloom, plugin_dir, seen_within};
+use crate::{Api, ApiProxy, Host, Pod, Traces, guest, netloom, plugin_dir, seen_within};
 
 /// How long an agent may take until it serves, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -291,13 +291,14 @@ impl Node {
         self.sandboxes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until something holds, for two minutes at most.
+    /// Waits until something holds, for two minutes at most ([`guest::patience`]).
     ///
     /// # Panics
     /// If it does not: with the end of the agent's log.
     pub fn until(&self, what: &str, holds: impl FnMut() -> bool) {
-        let seen = seen_within(PATIENCE, holds, |holds| *holds);
-        assert!(seen.is_ok(), "not within {} s: {what}; the agent's log ends:\n{}", PATIENCE.as_secs(), self.tail());
+        let patience = guest::patience(PATIENCE);
+        let seen = seen_within(patience, holds, |holds| *holds);
+        assert!(seen.is_ok(), "not within {} s: {what}; the agent's log ends:\n{}", patience.as_secs(), self.tail());
     }
 
     /// The last lines of [`Node::log`].

@@ -15,6 +15,7 @@ mod laps;
 pub(crate) mod nodes;
 pub(crate) mod pods;
 mod preflight;
+mod rotate_keys;
 pub(crate) mod run;
 pub(crate) mod status;
 #[cfg(test)]

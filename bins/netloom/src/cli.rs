@@ -22,7 +22,9 @@ pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 use crate::complete;
 use crate::output::ODD;
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, NodesArgs, PodsArgs, PreflightArgs, StatusArgs};
+pub(crate) use agent::{
+    AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, NodesArgs, PodsArgs, PreflightArgs, RotateKeysArgs, StatusArgs,
+};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]

@@ -82,6 +82,7 @@ impl Agent {
             "status" => Ok(self.status_value()),
             "pods" => self.pods_value(),
             "nodes" => self.nodes_value(),
+            "rotate-keys" => self.rotate_keys(),
             "explain" => self.explain(&text("namespace"), &text("name")),
             other => Err(CniError::new(
                 Code::INVALID_CONFIG,

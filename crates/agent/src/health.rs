@@ -38,7 +38,11 @@ pub(crate) async fn serve(agent: Arc<Agent>) {
     };
     let figures = {
         let agent = Arc::clone(&agent);
-        get(move || async move { daemon::health::figures(agent.figures()) })
+        // Some of them are asked of the kernel.
+        get(move || async move {
+            let looked = tokio::task::spawn_blocking(move || agent.figures()).await;
+            daemon::health::figures(looked.unwrap_or_default())
+        })
     };
     daemon::health::serve(address, Router::new().route("/healthz", live).route("/readyz", ready).route("/metrics", figures)).await;
 }

@@ -16,14 +16,18 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use between::{Mode, Plan, Vxlan};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use between::{Mode, Plan, PublicKey, Vxlan};
 use cluster::{Cluster, Nodes};
 use cni::{CniError, Code, NetworkList};
 use ipnet::IpNet;
-use json::Object;
+use json::{Object, Value};
 
 use crate::lock;
 use crate::log::Line;
@@ -32,6 +36,7 @@ mod condition;
 mod follow;
 mod gateway;
 mod kept;
+mod keys;
 mod list;
 mod obstacles;
 mod peers;
@@ -50,6 +55,10 @@ pub struct Provide {
     pub mode: Mode,
     /// The vxlan network, where the mode uses it.
     pub vxlan: Vxlan,
+    /// The UDP port of WireGuard; during a rotation the next one too.
+    pub wireguard_port: u16,
+    /// How long a former key is used beside the new one, at the least.
+    pub wireguard_overlap: Duration,
     /// Where pods are seen by their own addresses; all others see the node's. `None`: the ranges of all Nodes, and the addresses of those
     /// that are reached without a tunnel.
     pub non_masquerade: Option<Vec<IpNet>>,
@@ -58,9 +67,13 @@ pub struct Provide {
 }
 
 /// The number of our vxlan network: above those that flannel, Calico and Cilium use.
-pub(crate) const VNI: u32 = 4096;
+const VNI: u32 = 4096;
 /// Its UDP port, as IANA has it.
-pub(crate) const VXLAN_PORT: u16 = 4789;
+const VXLAN_PORT: u16 = 4789;
+/// WireGuard's UDP port, as its documentation has it.
+const WIREGUARD_PORT: u16 = 51820;
+/// Longer than an agent takes to be replaced by another one.
+const OVERLAP: Duration = Duration::from_secs(600);
 
 /// What wakes the thread that does the work.
 pub(crate) enum Wake {
@@ -70,6 +83,8 @@ pub(crate) enum Wake {
     Notice(linux::Notice),
     /// Rules of ours were removed.
     Rules,
+    /// A rotation is asked for.
+    Rotate,
 }
 
 /// The network, as far as others of the agent ask for it.
@@ -78,6 +93,8 @@ pub(crate) struct Provided {
     pub(crate) nodes: Nodes,
     state: Mutex<State>,
     wake: Mutex<Option<SyncSender<Wake>>>,
+    /// Whether somebody has asked for a rotation of the keys.
+    rotate: AtomicBool,
 }
 
 /// What came of the last round.
@@ -101,6 +118,21 @@ pub(crate) struct State {
     pub(crate) failed: BTreeSet<IpNet>,
     /// Whether the own Node has a range, which may be refused.
     pub(crate) has_range: bool,
+    /// WireGuard's keys, where the mode has some.
+    pub(crate) keys: Option<KeysState>,
+}
+
+/// What others are told of WireGuard's keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeysState {
+    /// The public ones, the newest last.
+    pub(crate) announced: Vec<PublicKey>,
+    /// Which rotation the newest is of.
+    pub(crate) rotation: u64,
+    /// How long that rotation goes on already.
+    pub(crate) age: Option<Duration>,
+    /// Nodes that are reached by the old key alone yet.
+    pub(crate) awaited: Vec<String>,
 }
 
 // === impl Provide ===
@@ -109,7 +141,14 @@ impl Provide {
     /// The network with this mode, and all else as the settings have it by default.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Provide { mode, vxlan: Vxlan { vni: VNI, port: VXLAN_PORT }, non_masquerade: None, strict_source: true }
+        Provide {
+            mode,
+            vxlan: Vxlan { vni: VNI, port: VXLAN_PORT },
+            wireguard_port: WIREGUARD_PORT,
+            wireguard_overlap: OVERLAP,
+            non_masquerade: None,
+            strict_source: true,
+        }
     }
 }
 
@@ -124,7 +163,13 @@ impl Provided {
         }
         let list = kept.list(settings.strict_source).ok().flatten();
         let state = State { list, ranges: kept.ranges, mtu: kept.mtu, ..State::default() };
-        Provided { settings: settings.clone(), nodes: cluster.follow_nodes(), state: Mutex::new(state), wake: Mutex::default() }
+        Provided {
+            settings: settings.clone(),
+            nodes: cluster.follow_nodes(),
+            state: Mutex::new(state),
+            wake: Mutex::default(),
+            rotate: AtomicBool::new(false),
+        }
     }
 
     /// The default network of this node's pods.
@@ -160,6 +205,9 @@ impl Provided {
         o.set("peers", peers as u64);
         o.set("peersReached", reached as u64);
         o.set("routes", state.plan.map_or(0, |plan| plan.routes.len()) as u64);
+        if let Some(keys) = state.keys {
+            o.set("wireguard", keys.value());
+        }
         o.set("lacks", state.lacks);
         o.set("problems", state.problems.into_iter().collect::<Vec<_>>());
         o
@@ -183,12 +231,58 @@ impl Provided {
         self.settings.mode
     }
 
+    /// Begins a rotation of the keys, on all nodes. What the node has now.
+    pub(crate) fn rotate_keys(&self) -> Result<Value, CniError> {
+        let refused = |why: &str| Err(CniError::new(Code::INVALID_CONFIG, format!("cannot rotate the WireGuard keys: {why}")));
+        let state = lock(&self.state).clone();
+        let Some(keys) = state.keys else {
+            return refused("this node has none; see `netloom status`, and the setting between in docs/operate/settings.md");
+        };
+        if keys.age.is_some() {
+            return refused("a rotation is under way; see `netloom status`");
+        }
+        self.rotate.store(true, Ordering::Release);
+        if let Some(wake) = &*lock(&self.wake) {
+            // Who has much to do plans anyway.
+            let _ = wake.try_send(Wake::Rotate);
+        }
+        Ok(keys.value().into())
+    }
+
+    /// Whether a rotation was asked for since the last call.
+    pub(crate) fn takes_rotation(&self) -> bool {
+        self.rotate.swap(false, Ordering::AcqRel)
+    }
+
     /// Says that rules of ours were removed, by whomever.
     pub(crate) fn rules_are_lost(&self) {
         if let Some(wake) = &*lock(&self.wake) {
             // Who has much to do looks at the rules anyway.
             let _ = wake.try_send(Wake::Rules);
         }
+    }
+}
+
+// === impl KeysState ===
+
+impl KeysState {
+    fn value(&self) -> Object {
+        let key = |key: &PublicKey| {
+            let mut o = Object::new();
+            o.set("publicKey", STANDARD.encode(key.key));
+            if let Some(port) = key.port {
+                o.set("port", u64::from(port));
+            }
+            Value::from(o)
+        };
+        let mut o = Object::new();
+        o.set("keys", Value::Array(self.announced.iter().map(key).collect()));
+        o.set("rotation", self.rotation);
+        if let Some(age) = self.age {
+            o.set("rotatingSeconds", age.as_secs());
+            o.set("awaits", self.awaited.clone());
+        }
+        o
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) enum Path {
     Direct { link: u32, via: IpAddr },
     /// To the peer's endpoint, wrapped for its VTEP.
     Vxlan { own: Mac, local: IpAddr, mac: Mac, remote: IpAddr },
-    /// Through one of these tunnels, the last one.
-    WireGuard { tunnels: Vec<WireGuardTunnel> },
+    /// Through one of these tunnels, the last one. `is_tried`: each is to show whether it works, although packets use one.
+    WireGuard { tunnels: Vec<WireGuardTunnel>, is_tried: bool },
 }
 
 /// A key of the own node and one of the peer.
@@ -109,7 +109,7 @@ impl Origin<'_> {
     }
 
     /// A tunnel for each port that both announce, so that packets arrive over the old ones while the newest one is taken into use. Which
-    /// one that is depends on both lists alike. Without a common port, the newest key of one and the newest of the other.
+    /// one that is depends on both lists alike; each side takes it into use as soon as a handshake shows that the peer has it. Without a common port, the newest key of one and the newest of the other.
     fn wireguard(&self, peer: &Member<'_>, remote: IpAddr) -> Result<Path, Blocked> {
         for node in [self.member, peer] {
             if node.keys.is_empty() {
@@ -131,7 +131,14 @@ impl Origin<'_> {
         if tunnels.is_empty() {
             tunnels.extend(self.member.keys.last().zip(peer.keys.last()).map(|(mine, theirs)| tunnel(mine, theirs)));
         }
-        Ok(Path::WireGuard { tunnels })
+        // The last one is used. While none is known to work, the oldest is the one that the peer surely knows.
+        let is_proven = |tunnel: &WireGuardTunnel| !self.own.unproven.contains(&(tunnel.own_port, tunnel.key));
+        let used = tunnels.iter().rposition(is_proven).unwrap_or_default();
+        if let Some(unproven) = tunnels.len().checked_sub(used + 1) {
+            tunnels.rotate_right(unproven);
+        }
+        // Who rotates has to know which of its keys its peers have.
+        Ok(Path::WireGuard { tunnels, is_tried: self.member.keys.len() > 1 })
     }
 
     /// Refuses an endpoint of the peer that is an address of the own node: the kernel takes no such next hop, and a tunnel would end here.
@@ -152,7 +159,9 @@ impl Path {
         match self {
             Path::Direct { .. } => 0,
             Path::Vxlan { remote, .. } => header(Tunnel::Vxlan, Family::of(*remote)),
-            Path::WireGuard { tunnels } => tunnels.first().map_or(0, |tunnel| header(Tunnel::WireGuard, Family::of(tunnel.remote.ip()))),
+            Path::WireGuard { tunnels, .. } => {
+                tunnels.first().map_or(0, |tunnel| header(Tunnel::WireGuard, Family::of(tunnel.remote.ip())))
+            }
         }
     }
 }

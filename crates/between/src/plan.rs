@@ -14,6 +14,9 @@ use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, Settings, header};
 /// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
 const IPV6_MIN_MTU: u32 = 1280;
 
+/// What WireGuard's documentation recommends: most firewalls remember a connection longer (seconds).
+const KEEPALIVE: u16 = 25;
+
 /// A device that packets leave by.
 ///
 /// What the kernel cannot change of a device is part of its name here, so that a change of it is a second device beside the first one until
@@ -70,6 +73,9 @@ pub struct Peer {
     pub endpoint: SocketAddr,
     /// The ranges that packets to the peer go to, and packets from it come from.
     pub allowed: BTreeSet<IpNet>,
+    /// The seconds between two packets that keep the tunnel up without others; 0: none. While the own node has two keys, so that it sees
+    /// which of them a peer has (`persistent-keepalive`).
+    pub keepalive: u16,
 }
 
 /// A route to a range. `ip route replace RANGE via VIA dev DEVICE [onlink]`
@@ -227,12 +233,13 @@ impl Plan {
                 }
             }
             // A range is allowed on every tunnel and routed to the last one: packets from the peer may come over any.
-            Path::WireGuard { tunnels } => {
+            Path::WireGuard { tunnels, is_tried } => {
+                let keepalive = if is_tried { KEEPALIVE } else { 0 };
                 for tunnel in tunnels {
                     let device = Device::WireGuard { port: tunnel.own_port };
                     let wanted = Wanted::WireGuard { key: tunnel.own_key, mtu, addresses: addresses.clone() };
                     self.devices.entry(device).and_modify(|of_all| of_all.narrow(mtu)).or_insert(wanted);
-                    let new = || Peer { endpoint: tunnel.remote, allowed: BTreeSet::new() };
+                    let new = || Peer { endpoint: tunnel.remote, allowed: BTreeSet::new(), keepalive };
                     let known = self.peers.entry((device, tunnel.key)).or_insert_with(new);
                     known.allowed.extend(peer.ranges_of(family));
                     self.routes.extend(peer.ranges_of(family).map(|range| (*range, Route { via: None, device, onlink: false })));

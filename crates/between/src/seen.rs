@@ -1,5 +1,6 @@
 //! What a plan is made from: the settings, the Nodes, and the links of the own node.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -85,8 +86,8 @@ pub struct NodeSeen {
     pub endpoints: Vec<IpAddr>,
     /// Its WireGuard keys, the newest last. During a rotation there are two, each with a port of its own; of more, the last two count.
     ///
-    /// Two nodes have a tunnel on each port that both announce, and send over the newest of them. So a rotation loses nothing if every
-    /// node announces its new key on the new port before any node withdraws the old port.
+    /// Two nodes have a tunnel on each port that both announce, and send over the newest of them that is not [`OwnNode::unproven`]. So a
+    /// rotation loses nothing if every node announces its new key on the new port before any node withdraws the old port.
     pub keys: Vec<PublicKey>,
     /// The mode that its agent has announced; `None` if it has not yet, and is assumed to have ours.
     pub mode: Option<Mode>,
@@ -99,6 +100,9 @@ pub struct OwnNode {
     pub name: String,
     /// Its links to other nodes. The pods' own links are not among them.
     pub links: Vec<Underlay>,
+    /// Peers of its WireGuard devices, by port and public key, with whom no handshake has been complete yet: perhaps they do not know the
+    /// own key. Where there is another tunnel to the same node, routes lead through that one.
+    pub unproven: BTreeSet<(u16, [u8; 32])>,
 }
 
 /// A link by which a node reaches other nodes.

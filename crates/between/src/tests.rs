@@ -47,7 +47,7 @@ fn link(index: u32, mtu: u32, addresses: &[&str]) -> Underlay {
 
 /// The node `a`, on a link with these addresses.
 fn own(addresses: &[&str]) -> OwnNode {
-    OwnNode { name: "a".to_owned(), links: vec![link(2, 1500, addresses)] }
+    OwnNode { name: "a".to_owned(), links: vec![link(2, 1500, addresses)], ..OwnNode::default() }
 }
 
 fn a() -> NodeSeen {
@@ -102,7 +102,7 @@ fn wireguard_allows_a_peers_ranges_and_routes_them_to_the_device() {
     let plan = of_a(Mode::WireGuard, &[a(), b()]);
     assert_eq!(route(&plan, "10.1.2.0/24"), Some(Route { via: None, device: WIREGUARD, onlink: false }));
     let peer = &plan.peers[&(WIREGUARD, b().keys[0].key)];
-    assert_eq!(*peer, Peer { endpoint: "192.0.2.2:51820".parse().unwrap(), allowed: b().ranges.into_iter().collect() });
+    assert_eq!(*peer, Peer { endpoint: "192.0.2.2:51820".parse().unwrap(), allowed: b().ranges.into_iter().collect(), keepalive: 0 });
     let Wanted::WireGuard { key, mtu, .. } = &plan.devices[&WIREGUARD] else { panic!("{:?}", plan.devices) };
     assert_eq!((*key, *mtu, plan.mtu), (a().keys[0].key, 1440, Some(1440)));
 }
@@ -124,13 +124,13 @@ fn headers_are_as_long_as_the_protocols_say() {
 #[test]
 fn the_smallest_link_decides_the_mtu_and_a_tunnel_counts_before_there_is_a_peer() {
     let links = vec![link(2, 9000, &["192.0.2.1/24"]), link(3, 1400, &[])];
-    let own = OwnNode { name: "a".into(), links };
+    let own = OwnNode { name: "a".into(), links, ..OwnNode::default() };
     let mtu = |mode, own: &OwnNode| plan(&settings(mode), own, &[a()]).unwrap().mtu;
     assert_eq!(mtu(Mode::Direct, &own), Some(1400));
     assert_eq!(mtu(Mode::Vxlan, &own), Some(1350));
     assert_eq!(mtu(Mode::WireGuard, &own), Some(1340));
     assert_eq!(mtu(Mode::Auto(Tunnel::Vxlan), &own), Some(1400));
-    assert_eq!(mtu(Mode::Vxlan, &OwnNode { name: "a".into(), links: Vec::new() }), None);
+    assert_eq!(mtu(Mode::Vxlan, &OwnNode { name: "a".into(), ..OwnNode::default() }), None);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn auto_takes_a_tunnel_for_a_range_whose_family_has_no_endpoint() {
 #[test]
 fn auto_takes_no_second_link_that_the_peer_does_not_know_of() {
     let links = vec![link(2, 1500, &["192.0.2.1/24"]), link(3, 1500, &["198.51.100.1/24"])];
-    let (own, far) = (OwnNode { name: "a".into(), links }, node("c", &["10.1.3.0/24"], &["198.51.100.3"]));
+    let (own, far) = (OwnNode { name: "a".into(), links, ..OwnNode::default() }, node("c", &["10.1.3.0/24"], &["198.51.100.3"]));
     let device = |mode| route(&plan(&settings(mode), &own, &[a(), far.clone()]).unwrap(), "10.1.3.0/24").unwrap().device;
     assert_eq!(device(Mode::Auto(Tunnel::Vxlan)), OVER_V4);
     assert_eq!(device(Mode::Direct), Device::Link(3));
@@ -183,7 +183,7 @@ fn auto_takes_no_second_link_that_the_peer_does_not_know_of() {
 #[test]
 fn the_longest_prefix_decides_the_link_and_link_local_addresses_count_for_none() {
     let links = vec![link(2, 1500, &["192.0.2.1/16", "fe80::1/64"]), link(3, 1500, &["192.0.2.200/24"])];
-    let own = OwnNode { name: "a".into(), links };
+    let own = OwnNode { name: "a".into(), links, ..OwnNode::default() };
     let local = node("c", &["fd00:1:3::/64"], &["fe80::3"]);
     let plan = plan(&settings(Mode::Direct), &own, &[a(), b(), local]).unwrap();
     assert_eq!(route(&plan, "10.1.2.0/24").unwrap().device, Device::Link(3));
@@ -251,6 +251,30 @@ fn a_rotated_key_is_used_when_both_announce_its_port() {
     // Nothing in common: the newest of both.
     assert_eq!(used(&old, &[key(22, 2)]), (1, vec![(one, 22, 2)]));
     assert_eq!(used(&[key(10, 9), key(11, 1), key(12, 2)], &[key(20, 9), key(21, 1)]), (1, vec![(one, 21, 1)]));
+}
+
+/// Both ends announce both ports; the routes wait for a handshake on the new one.
+#[test]
+fn a_new_tunnel_is_used_when_it_is_proven() {
+    let key = |byte: u8, port: u16| PublicKey { key: [byte; 32], port: Some(port) };
+    let (mut a, mut b) = (a(), b());
+    (a.keys, b.keys) = (vec![key(11, 1), key(12, 2)], vec![key(21, 1), key(22, 2)]);
+    let used = |nodes: &[NodeSeen], unproven: &[(u16, u8)]| {
+        let unproven = unproven.iter().map(|(port, key)| (*port, [*key; 32])).collect();
+        let plan = plan(&settings(Mode::WireGuard), &OwnNode { unproven, ..own(&["192.0.2.1/24"]) }, nodes).unwrap();
+        let Device::WireGuard { port } = route(&plan, "10.1.2.0/24").unwrap().device else { panic!("{:?}", plan.routes) };
+        (port, plan.peers.len(), plan.peers.values().next().unwrap().keepalive)
+    };
+    let both = [a.clone(), b.clone()];
+    assert_eq!(used(&both, &[(2, 22)]), (1, 2, 25), "by the old one, and the new one is tried");
+    assert_eq!(used(&both, &[]), (2, 2, 25));
+    assert_eq!(used(&both, &[(1, 21)]), (2, 2, 25));
+    assert_eq!(used(&both, &[(1, 21), (2, 22)]), (1, 2, 25), "the peer knows the old one for sure");
+    assert_eq!(used(&both, &[(2, 99)]), (2, 2, 25), "a handshake with another key says nothing");
+    b.keys.remove(0);
+    assert_eq!(used(&[a.clone(), b.clone()], &[(2, 22)]), (2, 1, 25), "there is no other one");
+    a.keys.remove(0);
+    assert_eq!(used(&[a, b], &[]), (2, 1, 0), "nothing is tried when it is over");
 }
 
 /// It is in the tables of every peer: another one would be a cut for a cluster of two versions.

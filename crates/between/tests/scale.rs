@@ -30,7 +30,7 @@ fn node(n: u32) -> NodeSeen {
 #[test]
 fn five_thousand_nodes_are_planned_for() {
     let own = Underlay { index: 2, name: "eth0".into(), mtu: 1500, addresses: vec!["172.16.0.1/24".parse().unwrap()] };
-    let own = OwnNode { name: "node-00000".into(), links: vec![own] };
+    let own = OwnNode { name: "node-00000".into(), links: vec![own], ..OwnNode::default() };
     let mut nodes: Vec<NodeSeen> = (0..NODES).map(node).collect();
     // A node that was made again under another name, and one that claims what 1,000 others have.
     nodes[4_000].endpoints = nodes[10].endpoints.clone();

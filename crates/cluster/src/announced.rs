@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"mode": "vxlan"}      {"mode": "auto", "tunnel": "vxlan"}
-//!   {"mode": "wireguard", "keys": [{"key": "BASE64 OF 32 BYTES", "port": 51820}]}
+//!   {"mode": "wireguard", "keys": [{"key": "BASE64 OF 32 BYTES", "port": 51820}], "rotation": 2}
 //! ```
 //!
 //! Whoever may change Nodes may write anything there. What cannot be read is kept as an error of that one Node. Keys that this release does
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// The annotation's key.
 pub const BETWEEN: &str = "netloom.io/between";
 
-/// The longest announcement that is read, in bytes. One with two keys has 180.
+/// The longest announcement that is read, in bytes. One with two keys has 200.
 pub const MAX_ANNOUNCED: usize = 1024;
 
 /// What a node's agent announces to the other nodes.
@@ -28,6 +28,8 @@ pub struct Announced {
     pub mode: Mode,
     /// Its WireGuard keys, the newest last.
     pub keys: Vec<PublicKey>,
+    /// Which rotation the newest key is of, from 0: nodes that see a higher one begin theirs.
+    pub rotation: u64,
 }
 
 /// An announcement that cannot be read.
@@ -70,6 +72,8 @@ struct Written {
     tunnel: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<Vec<WrittenKey>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    rotation: u64,
 }
 
 /// One of its keys.
@@ -91,14 +95,15 @@ impl Announced {
         if text.len() > MAX_ANNOUNCED {
             return Err(AnnouncedError::TooLong { length: text.len() });
         }
-        let Written { mode, tunnel, keys } = serde_json::from_str(text).map_err(|e| AnnouncedError::Unreadable { cause: e.to_string() })?;
+        let Written { mode, tunnel, keys, rotation } =
+            serde_json::from_str(text).map_err(|e| AnnouncedError::Unreadable { cause: e.to_string() })?;
         let mode = mode_of(&mode, tunnel.as_deref()).ok_or_else(|| {
             let tunnel = tunnel.map(|tunnel| format!(" over {tunnel}")).unwrap_or_default();
             AnnouncedError::UnknownMode { mode: mode + &tunnel }
         })?;
         let invalid = |n| AnnouncedError::InvalidKey { place: format!("keys[{n}]") };
         let keys = keys.iter().flatten().enumerate().map(|(n, key)| key.read().ok_or_else(|| invalid(n)));
-        Ok(Announced { mode, keys: keys.collect::<Result<_, _>>()? })
+        Ok(Announced { mode, keys: keys.collect::<Result<_, _>>()?, rotation })
     }
 
     /// The annotation's value.
@@ -109,7 +114,8 @@ impl Announced {
         let keys: Vec<WrittenKey> = self.keys.iter().map(key).collect();
         let keys = (!keys.is_empty()).then_some(keys);
         // Texts and numbers only: that cannot fail.
-        serde_json::to_string(&Written { mode: mode.to_owned(), tunnel: tunnel.map(str::to_owned), keys }).unwrap_or_default()
+        serde_json::to_string(&Written { mode: mode.to_owned(), tunnel: tunnel.map(str::to_owned), keys, rotation: self.rotation })
+            .unwrap_or_default()
     }
 }
 
@@ -126,6 +132,11 @@ impl WrittenKey {
         };
         Some(PublicKey { key, port })
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The words of a mode, and of the tunnel that it uses for some peers.
@@ -158,14 +169,14 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let key = |port| PublicKey { key: [1; 32], port };
-        let plain = |mode| Announced { mode, keys: Vec::new() };
-        let rotation = Announced { mode: Mode::WireGuard, keys: vec![key(Some(51820)), key(None)] };
+        let plain = |mode| Announced { mode, keys: Vec::new(), rotation: 0 };
+        let rotation = Announced { mode: Mode::WireGuard, keys: vec![key(Some(51820)), key(None)], rotation: 3 };
         for (announced, text) in [
             (plain(Mode::Direct), r#"{"mode":"direct"}"#.to_owned()),
             (plain(Mode::Vxlan), r#"{"mode":"vxlan"}"#.to_owned()),
             (plain(Mode::Auto(Tunnel::Vxlan)), r#"{"mode":"auto","tunnel":"vxlan"}"#.to_owned()),
             (plain(Mode::Auto(Tunnel::WireGuard)), r#"{"mode":"auto","tunnel":"wireguard"}"#.to_owned()),
-            (rotation, format!(r#"{{"mode":"wireguard","keys":[{{"key":"{KEY}","port":51820}},{{"key":"{KEY}"}}]}}"#)),
+            (rotation, format!(r#"{{"mode":"wireguard","keys":[{{"key":"{KEY}","port":51820}},{{"key":"{KEY}"}}],"rotation":3}}"#)),
         ] {
             assert_eq!(announced.text(), text);
             assert_eq!(Announced::read(&text), Ok(announced));
@@ -175,7 +186,7 @@ mod tests {
     #[test]
     fn what_a_later_release_may_add_is_ignored() {
         let read = Announced::read(r#"{"version": [2], "mode": "vxlan", "keys": null, "tunnel": null}"#);
-        assert_eq!(read, Ok(Announced { mode: Mode::Vxlan, keys: Vec::new() }));
+        assert_eq!(read, Ok(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0 }));
     }
 
     #[test]
@@ -197,6 +208,7 @@ mod tests {
             (key(KEY, r#","port":0"#), "keys[1]"),
             (key(KEY, r#","port":65536"#), "keys[1]"),
             (key(KEY, r#","port":-1"#), "unreadable"),
+            (r#"{"mode":"wireguard","rotation":-1}"#.to_owned(), "unreadable"),
         ] {
             let said = refused(&text);
             assert!(said.contains(why) && said.contains(BETWEEN), "{text}: {said}");

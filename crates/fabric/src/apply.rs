@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use between::{Change, Device, Entry, Plan};
 use ipnet::IpNet;
-use linux::{Batch, Errno, Netlink};
+use linux::wireguard::{PrivateKey, WireGuardError};
+use linux::{Batch, Errno, Inside, Netlink};
 
 use crate::device::{self, SetUpError};
 use crate::entry;
 use crate::error::{ApplyError, EntryError};
 use crate::observe::{self, Observed};
+use crate::wireguard::{self, Secrets};
 
 /// How many changes are messages at a time: enough that a message costs only itself, few enough that thousands of nodes take little memory.
 const AT_ONCE: usize = 1024;
@@ -27,6 +29,7 @@ pub struct Options {
 #[derive(Debug, Default)]
 pub struct Fabric {
     options: Options,
+    secrets: Secrets,
     state: Option<State>,
     /// Whether the kernel is as remembered, as far as is known.
     is_current: bool,
@@ -63,18 +66,22 @@ impl Fabric {
         Fabric { options, ..Fabric::default() }
     }
 
+    /// Gives it the private keys of WireGuard devices, by their public ones; the namespace is that of the later calls.
+    ///
+    /// # Errors
+    /// [`WireGuardError`]; the keys are as before.
+    pub fn set_keys(&mut self, inside: &Inside, keys: BTreeMap<[u8; 32], PrivateKey>) -> Result<(), WireGuardError> {
+        self.secrets.set(inside, keys)
+    }
+
     /// Makes the kernel what the plan says, in the namespace of the socket. Only differences are written: to what was left the last time if
     /// nothing contradicts that, else to what the kernel has. What cannot be done keeps nothing else from being done, and is tried again by
     /// the next call. The kernel does not report everything that it waits for, such as a UDP port that another program gives back: after an
     /// error repeat the call after a while.
     ///
     /// # Errors
-    /// [`ApplyError`]: the kernel cannot be read, or the plan has what is not made here. What was done before stays. What the kernel refuses
-    /// of the plan is in [`Applied::errors`].
+    /// [`ApplyError`]: the kernel cannot be read. What was done before stays. What the kernel refuses of the plan is in [`Applied::errors`].
     pub fn apply(&mut self, netlink: &mut Netlink, wanted: &Plan) -> Result<Applied, ApplyError> {
-        if let Some(port) = wireguard_port(wanted) {
-            return Err(ApplyError::WireGuard { port });
-        }
         let mut before = 0;
         if let Some(state) = self.recall(netlink) {
             let applied = self.lead(netlink, state, wanted, Applied::default())?;
@@ -85,7 +92,7 @@ impl Fabric {
             before = applied.changes;
         }
         let mut applied = Applied { changes: before, ..Applied::default() };
-        let state = look(netlink, wanted, &mut applied)?;
+        let state = look(netlink, &mut self.secrets, wanted, &mut applied)?;
         self.lead(netlink, state, wanted, applied)
     }
 
@@ -105,7 +112,10 @@ impl Fabric {
             let found = netlink.link_by_index(*index).ok().flatten();
             found.is_some_and(|link| {
                 let wanted = state.tables.devices.get(device);
-                device::recognise(&link).as_ref() == Some(device) && wanted.is_some_and(|wanted| device::is_as_wanted(&link, wanted))
+                let is_ours = device::recognise(&link).as_ref() == Some(device);
+                is_ours
+                    && wanted.is_some_and(|wanted| device::is_as_wanted(&link, wanted))
+                    && self.secrets.agree(&link, *device, &state.tables)
             })
         };
         state.links.iter().all(is_there).then_some(state)
@@ -113,10 +123,10 @@ impl Fabric {
 
     /// Leads from a state to the wanted one, and remembers it.
     fn lead(&mut self, netlink: &mut Netlink, mut state: State, wanted: &Plan, applied: Applied) -> Result<Applied, ApplyError> {
-        let mut pass = Pass { netlink, applied, options: self.options };
+        let mut pass = Pass { netlink, secrets: &mut self.secrets, applied, options: self.options };
         if pass.make_devices(&mut state, wanted) {
             // With another hardware address or without its last address a device loses neighbours and routes, which is not reported.
-            state = look(pass.netlink, wanted, &mut pass.applied)?;
+            state = look(pass.netlink, pass.secrets, wanted, &mut pass.applied)?;
         }
         state.foreign.retain(|range, _| wanted.routes.contains_key(range));
         let target = without(wanted, &state.foreign);
@@ -124,6 +134,8 @@ impl Fabric {
         let of_entries = |change: &&Change| !matches!(change, Change::Add(Entry::Device(..)) | Change::Replace(Entry::Device(..)));
         let (go, come): (Vec<&Change>, Vec<&Change>) =
             changes.iter().filter(of_entries).partition(|change| matches!(change, Change::Remove(_)));
+        let (peers, come): (Vec<&Change>, Vec<&Change>) = come.into_iter().partition(|change| wireguard::is_of_peer(change));
+        pass.set_peers(&peers, &state.links);
         let failed = pass.send(&come, &state.links);
         // Packets that still take the old path need all of it.
         let kept = failed.iter().filter_map(|change| match change {
@@ -144,8 +156,8 @@ impl Fabric {
 }
 
 /// Reads what the kernel has, and takes away what is ours and can be in no plan.
-fn look(netlink: &mut Netlink, wanted: &Plan, applied: &mut Applied) -> Result<State, ApplyError> {
-    let Observed { tables, links, foreign, strays } = Observed::read(netlink, wanted).map_err(ApplyError::Read)?;
+fn look(netlink: &mut Netlink, secrets: &mut Secrets, wanted: &Plan, applied: &mut Applied) -> Result<State, ApplyError> {
+    let Observed { tables, links, foreign, strays } = Observed::read(netlink, secrets, wanted).map_err(ApplyError::Read)?;
     applied.changes += strays.len();
     if let Err(refusals) = netlink.send(strays.into_iter().collect()) {
         let errors = refusals.failures().map(|failure| EntryError::Stray { failure: failure.clone() });
@@ -159,6 +171,7 @@ fn without(wanted: &Plan, foreign: &BTreeMap<IpNet, linux::Route>) -> Plan {
     let routes = wanted.routes.iter().filter(|(range, _)| !foreign.contains_key(range));
     Plan {
         devices: wanted.devices.clone(),
+        peers: wanted.peers.clone(),
         forwarding: wanted.forwarding.clone(),
         neighbours: wanted.neighbours.clone(),
         routes: routes.map(|(range, route)| (*range, *route)).collect(),
@@ -166,17 +179,10 @@ fn without(wanted: &Plan, foreign: &BTreeMap<IpNet, linux::Route>) -> Plan {
     }
 }
 
-fn wireguard_port(wanted: &Plan) -> Option<u16> {
-    let devices = wanted.devices.keys().chain(wanted.peers.keys().map(|(device, _)| device));
-    devices.chain(wanted.routes.values().map(|route| &route.device)).find_map(|device| match device {
-        Device::WireGuard { port } => Some(*port),
-        Device::Link(_) | Device::Vxlan { .. } => None,
-    })
-}
-
 /// One way through the changes.
 struct Pass<'a> {
     netlink: &'a mut Netlink,
+    secrets: &'a mut Secrets,
     options: Options,
     applied: Applied,
 }
@@ -195,7 +201,7 @@ impl Pass<'_> {
             let entry = Entry::Device(*device, as_wanted.clone());
             let change = if before.is_some() { Change::Replace(entry) } else { Change::Add(entry) };
             some_were_there |= before.is_some();
-            let set_up = device::set_up(self.netlink, device, as_wanted, self.options);
+            let set_up = device::set_up(self.netlink, self.secrets, device, as_wanted, self.options);
             if let Ok(index) | Err(SetUpError::Incomplete { index, .. }) = set_up {
                 state.links.insert(*device, index);
             }
@@ -214,22 +220,26 @@ impl Pass<'_> {
     fn take(&mut self, changes: &[&Change], kept: &BTreeSet<Device>, links: &mut BTreeMap<Device, u32>) {
         let going: BTreeSet<&Device> =
             changes.iter().filter_map(|change| removed_device(change)).filter(|device| !kept.contains(device)).collect();
-        let mut entries = Vec::with_capacity(changes.len());
+        let (mut entries, mut peers) = (Vec::with_capacity(changes.len()), Vec::new());
         for change in changes {
             match change {
-                Change::Remove(Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..) | Entry::Device(device, _))
-                    if kept.contains(device) =>
-                {
+                Change::Remove(
+                    Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..) | Entry::Peer(device, ..) | Entry::Device(device, _),
+                ) if kept.contains(device) => {
                     self.applied.skipped += 1;
                 }
-                Change::Remove(Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..)) if going.contains(device) => {
+                Change::Remove(Entry::Neighbour(device, ..) | Entry::Forwarding(device, ..) | Entry::Peer(device, ..))
+                    if going.contains(device) =>
+                {
                     self.applied.changes += 1;
                 }
                 Change::Remove(Entry::Device(..)) => {}
+                Change::Remove(Entry::Peer(..)) => peers.push(*change),
                 other => entries.push(*other),
             }
         }
         self.send(&entries, links);
+        self.set_peers(&peers, links);
         for change in changes {
             let Some(device) = removed_device(change).filter(|device| going.contains(device)) else { continue };
             match device::remove(self.netlink, device) {
@@ -268,6 +278,22 @@ impl Pass<'_> {
             }
         }
         failed
+    }
+
+    /// Carries out changes of peers, those of each device in their order.
+    fn set_peers(&mut self, changes: &[&Change], links: &BTreeMap<Device, u32>) {
+        for of_device in changes.chunk_by(|one, other| device_of(one) == device_of(other)) {
+            let Some(index) = of_device.first().and_then(|change| links.get(device_of(change))) else {
+                self.applied.skipped += of_device.len();
+                continue;
+            };
+            self.applied.changes += of_device.len();
+            for (at, failure) in self.secrets.set_peers(*index, of_device) {
+                let Some(change) = of_device.get(at) else { continue };
+                self.applied.changes -= 1;
+                self.refuse(change, device_of(change), failure);
+            }
+        }
     }
 
     fn refuse(&mut self, change: &Change, device: &Device, failure: linux::Failure) {

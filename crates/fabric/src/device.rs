@@ -1,4 +1,4 @@
-//! A vxlan device, in the planner's words and in the kernel's.
+//! A device of ours, in the planner's words and in the kernel's.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -6,9 +6,10 @@ use std::net::Ipv4Addr;
 use between::{Device, Family, Mac, Wanted};
 use cni::IfName;
 use linux::link::{AddrGenMode, Change, Ipv4Conf, Kind, Vxlan};
-use linux::{AddrFlags, Address, Batch, BatchError, Errno, Link, LinkSpec, Netlink, ReadError, Request, Scope, addr, link};
+use linux::{AddrFlags, Address, Batch, BatchError, Errno, Link, LinkSpec, Netlink, ReadError, Request, Scope, addr, link, wireguard};
 
 use crate::Options;
+use crate::wireguard::{Secrets, is_wireguard};
 
 /// The value of `rp_filter` that accepts a source that is reached by any link (RFC 3704 2.4).
 const LOOSE: u32 = 2;
@@ -23,8 +24,8 @@ pub(crate) enum SetUpError {
     Incomplete { index: u32, failure: linux::Failure },
 }
 
-/// The name of a device that we make: `nl4-1000-2118` has IPv4 endpoints, the VNI 0x1000 and the port 0x2118. It holds what the kernel
-/// cannot change of a device, and fits the kernel's 15 bytes. `None` of a device that we do not make.
+/// The name of a device that we make: `nl4-1000-2118` has IPv4 endpoints, the VNI 0x1000 and the port 0x2118; `nlw-ca6c` is WireGuard on the
+/// port 0xca6c. It holds what the kernel cannot change of a device, and fits the kernel's 15 bytes. `None` of a device that we do not make.
 #[must_use]
 pub fn name(device: &Device) -> Option<String> {
     match device {
@@ -32,21 +33,26 @@ pub fn name(device: &Device) -> Option<String> {
             let family = if *over == Family::V4 { 4 } else { 6 };
             Some(format!("nl{family}-{vni:x}-{port:x}"))
         }
-        Device::Link(_) | Device::WireGuard { .. } => None,
+        Device::WireGuard { port } => Some(format!("nlw-{port:x}")),
+        Device::Link(_) => None,
     }
 }
 
 /// The device that has this name.
 pub(crate) fn named(text: &str) -> Option<Device> {
     let mut parts = text.strip_prefix("nl")?.split('-');
-    let over = match parts.next()? {
-        "4" => Family::V4,
-        "6" => Family::V6,
-        _ => return None,
+    let kind = parts.next()?;
+    let device = if kind == "w" {
+        Device::WireGuard { port: u16::from_str_radix(parts.next()?, 16).ok()? }
+    } else {
+        let over = match kind {
+            "4" => Family::V4,
+            "6" => Family::V6,
+            _ => return None,
+        };
+        let vni = u32::from_str_radix(parts.next()?, 16).ok()?;
+        Device::Vxlan { over, vni, port: u16::from_str_radix(parts.next()?, 16).ok()? }
     };
-    let vni = u32::from_str_radix(parts.next()?, 16).ok()?;
-    let port = u16::from_str_radix(parts.next()?, 16).ok()?;
-    let device = Device::Vxlan { over, vni, port };
     // One spelling only: neither zeros in front nor more behind.
     (name(&device).as_deref() == Some(text)).then_some(device)
 }
@@ -60,35 +66,46 @@ pub fn is_ours(link: &Link) -> bool {
 /// Which of our devices a link is, whatever another program has changed of it.
 pub(crate) fn recognise(link: &Link) -> Option<Device> {
     let device = named(&link.name)?;
+    let Device::Vxlan { over, vni, port } = device else { return Some(device).filter(|_| is_wireguard(link)) };
     let found = link.vxlan?;
-    let Device::Vxlan { over, vni, port } = device else { return None };
     let is_of_family = found.local.is_none_or(|local| Family::of(local) == over);
     (found.vni == vni && found.port == port && is_of_family).then_some(device)
 }
 
-/// Whether a device of ours is as it is wanted, but for its addresses.
+/// Whether a device of ours is as it is wanted, but for its addresses, and for its key if it is WireGuard.
 pub(crate) fn is_as_wanted(link: &Link, wanted: &Wanted) -> bool {
-    let Wanted::Vxlan { mac, local, mtu, .. } = wanted else { return false };
-    is_sound(link)
-        && link.mac.as_ref().is_some_and(|found| found.as_bytes() == mac.0)
-        && link.vxlan.is_some_and(|vxlan| vxlan.local == Some(*local))
-        && link.mtu == *mtu
+    match wanted {
+        Wanted::Vxlan { mac, local, mtu, .. } => {
+            is_sound(link)
+                && link.mac.as_ref().is_some_and(|found| found.as_bytes() == mac.0)
+                && link.vxlan.is_some_and(|vxlan| vxlan.local == Some(*local))
+                && link.mtu == *mtu
+        }
+        Wanted::WireGuard { mtu, .. } => is_sound(link) && is_wireguard(link) && link.mtu == *mtu,
+    }
 }
 
 /// Whether it has all that every device of ours has, and no plan says.
 fn is_sound(link: &Link) -> bool {
     let is_plain = |vxlan: Vxlan| vxlan.remote.is_none() && vxlan.link.is_none() && !vxlan.learning;
-    link.flags.up() && !link.flags.noarp() && link.master.is_none() && link.vxlan.is_some_and(is_plain)
+    // WireGuard has no addresses to ask for.
+    let is_of_kind = is_wireguard(link) || (!link.flags.noarp() && link.vxlan.is_some_and(is_plain));
+    link.flags.up() && link.master.is_none() && is_of_kind
 }
 
 /// A device of ours as a plan would want it. If no plan would, because another program has changed it, it differs from whatever is wanted.
-pub(crate) fn as_planned(link: &Link, addresses: &[Address]) -> Wanted {
+/// `inner`: what a WireGuard device has besides.
+pub(crate) fn as_planned(link: &Link, addresses: &[Address], inner: Option<&wireguard::Device>) -> Wanted {
     let planned = || {
-        let local = link.vxlan?.local?;
-        let mac = ethernet(link.mac.as_ref()?)?;
         let counted = addresses.iter().filter(|address| counts(address));
         let addresses = counted.map(|address| is_whole(address).then(|| address.net.addr())).collect::<Option<_>>()?;
-        is_sound(link).then_some(Wanted::Vxlan { mac, local, mtu: link.mtu, addresses })
+        let mtu = link.mtu;
+        is_sound(link).then_some(())?;
+        if is_wireguard(link) {
+            let inner = inner.filter(|inner| inner.mark == 0 && named(&link.name) == Some(Device::WireGuard { port: inner.port }))?;
+            return Some(Wanted::WireGuard { key: inner.key?, mtu, addresses });
+        }
+        Some(Wanted::Vxlan { mac: ethernet(link.mac.as_ref()?)?, local: link.vxlan?.local?, mtu, addresses })
     };
     let altered = || Wanted::Vxlan { mac: Mac([0; 6]), local: Ipv4Addr::UNSPECIFIED.into(), mtu: 0, addresses: BTreeSet::new() };
     planned().unwrap_or_else(altered)
@@ -115,7 +132,13 @@ fn is_bound(link: &Link) -> bool {
 }
 
 /// Makes a device, or makes one that is there what it is to be. Its index.
-pub(crate) fn set_up(netlink: &mut Netlink, device: &Device, wanted: &Wanted, options: Options) -> Result<u32, SetUpError> {
+pub(crate) fn set_up(
+    netlink: &mut Netlink,
+    secrets: &mut Secrets,
+    device: &Device,
+    wanted: &Wanted,
+    options: Options,
+) -> Result<u32, SetUpError> {
     let Some((name, spec)) = spec(device, wanted) else { return Err(SetUpError::Refused(gone(device))) };
     let mut before = netlink.link(&name).map_err(refused)?;
     if let Some(bound) = before.take_if(|link| recognise(link).as_ref() == Some(device) && is_bound(link)) {
@@ -133,6 +156,9 @@ pub(crate) fn set_up(netlink: &mut Netlink, device: &Device, wanted: &Wanted, op
     }
     let addresses = netlink.addresses(Some(found.index)).map_err(refused)?;
     let index = found.index;
+    if let (Device::WireGuard { port }, Wanted::WireGuard { key, .. }) = (device, wanted) {
+        secrets.set_up(&found, *port, key).map_err(|failure| SetUpError::Incomplete { index, failure })?;
+    }
     let incomplete = |e: BatchError| SetUpError::Incomplete { index, failure: e.first().clone() };
     netlink.send(adjustments(&found, &spec, wanted, &addresses, options)).map_err(incomplete)?;
     Ok(index)
@@ -148,11 +174,16 @@ pub(crate) fn remove(netlink: &mut Netlink, device: &Device) -> Result<(), linux
 
 /// A device as it is born: down, so that no packet finds it before it is complete.
 fn spec(device: &Device, wanted: &Wanted) -> Option<(String, LinkSpec<'static>)> {
-    let (Device::Vxlan { vni, port, .. }, Wanted::Vxlan { mac, local, mtu, .. }) = (device, wanted) else { return None };
+    let (kind, mtu, mac) = match (device, wanted) {
+        (Device::Vxlan { vni, port, .. }, Wanted::Vxlan { mac, local, mtu, .. }) => {
+            let vxlan = Vxlan { vni: *vni, port: *port, local: Some(*local), remote: None, link: None, learning: false };
+            (Kind::Vxlan(vxlan), *mtu, cni::Mac::from_bytes(&mac.0))
+        }
+        (Device::WireGuard { .. }, Wanted::WireGuard { mtu, .. }) => (Kind::WireGuard, *mtu, None),
+        _ => return None,
+    };
     let name = name(device)?;
-    let vxlan = Vxlan { vni: *vni, port: *port, local: Some(*local), remote: None, link: None, learning: false };
-    let kind = Kind::Vxlan(vxlan);
-    let spec = LinkSpec { mtu: Some(*mtu), mac: cni::Mac::from_bytes(&mac.0), ..LinkSpec::new(IfName::parse(&name).ok()?, kind) };
+    let spec = LinkSpec { mtu: Some(mtu), mac, ..LinkSpec::new(IfName::parse(&name).ok()?, kind) };
     Some((name, spec))
 }
 
@@ -173,7 +204,7 @@ fn adjustments(found: &Link, spec: &LinkSpec<'static>, wanted: &Wanted, addresse
         index,
         &Change {
             up: Some(true),
-            arp: Some(true),
+            arp: (!is_wireguard(found)).then_some(true),
             mtu: spec.mtu.filter(|mtu| found.mtu != *mtu),
             mac: spec.mac.clone().filter(|mac| found.mac.as_ref() != Some(mac)),
             master: found.master.map(|_| 0),
@@ -245,6 +276,10 @@ mod tests {
             assert_eq!(named(expected), Some(device));
             assert!(IfName::parse(expected).is_ok());
         }
+        for (port, expected) in [(51820, "nlw-ca6c"), (1, "nlw-1")] {
+            let device = Device::WireGuard { port };
+            assert_eq!((name(&device).as_deref(), named(expected)), (Some(expected), Some(device)));
+        }
         for other in [
             "",
             "nl",
@@ -258,6 +293,10 @@ mod tests {
             "nl4-+1-1",
             "eth0",
             "nl4-1-12345",
+            "nlw",
+            "nlw-0ca6c",
+            "nlw-ca6c-1",
+            "nlw-key",
         ] {
             assert_eq!(named(other), None, "{other}");
         }

@@ -14,12 +14,6 @@ pub enum ApplyError {
     /// The kernel's tables cannot be read.
     #[error("cannot read the kernel's links and routes: {0}; this is retried")]
     Read(ReadError),
-    /// The plan has a device of a kind that is not made here.
-    #[error("cannot make the WireGuard device on UDP port {port}: this version makes vxlan devices only; choose the mode direct or vxlan")]
-    WireGuard {
-        /// The device's port.
-        port: u16,
-    },
 }
 
 /// One entry that is not as it is wanted. All others are.
@@ -96,6 +90,7 @@ impl fmt::Display for Described<'_> {
             Entry::Device(Device::Vxlan { over, vni, port }, _) => {
                 write!(f, "the device {on} (vxlan over {over}, VNI {vni}, UDP port {port})")
             }
+            Entry::Device(Device::WireGuard { port }, _) => write!(f, "the device {on} (WireGuard, UDP port {port})"),
             Entry::Device(..) => write!(f, "the device {on}"),
             Entry::Peer(_, _, peer) => write!(f, "the peer {} on {on}", peer.endpoint),
             Entry::Forwarding(_, mac, endpoint) => write!(f, "the forwarding entry for {mac} to {endpoint} on {on}"),
@@ -118,6 +113,7 @@ fn advice(entry: &Entry, on: &str, errno: Errno) -> String {
         (Entry::Route(..), Errno::EEXIST) => "another program has just added one; this is retried".to_owned(),
         (_, Errno::ENETDOWN) => format!("set the link up: ip link set {on} up"),
         (_, Errno::ENODEV) => format!("the link {on} is gone"),
+        (Entry::Device(Device::WireGuard { .. }, _), Errno::EOPNOTSUPP) => "load the kernel module wireguard".to_owned(),
         (Entry::Device(..), Errno::EOPNOTSUPP) => "load the kernel module vxlan".to_owned(),
         (Entry::Device(..), Errno::EADDRINUSE) => "another program uses the UDP port: stop it, or choose another port".to_owned(),
         (_, Errno::EACCES) => format!("IPv6 is disabled: see the sysctl net.ipv6.conf.{on}.disable_ipv6"),

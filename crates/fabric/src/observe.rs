@@ -6,6 +6,7 @@ use between::{Device, Plan, Route};
 use ipnet::IpNet;
 use linux::{Errno, Link, Netlink, ReadError, Request, RouteFilter, RouteKind, fdb, route};
 
+use crate::wireguard::{self, Secrets};
 use crate::{PROTOCOL, device, entry};
 
 /// A route of ours that is like none of a plan's, because another program has changed it: it differs from all that is wanted, so it is
@@ -27,11 +28,11 @@ pub(crate) struct Observed {
 
 impl Observed {
     /// Reads devices, then what is on them, then routes. Of others' routes only those to ranges that are wanted count.
-    pub(crate) fn read(netlink: &mut Netlink, wanted: &Plan) -> Result<Self, ReadError> {
+    pub(crate) fn read(netlink: &mut Netlink, secrets: &mut Secrets, wanted: &Plan) -> Result<Self, ReadError> {
         let mut observed = Observed::default();
         for link in netlink.links()? {
             if let Some(device) = device::recognise(&link) {
-                observed.read_device(netlink, device, &link)?;
+                observed.read_device(netlink, secrets, device, &link)?;
             }
         }
         for route in netlink.routes(RouteFilter { table: Some(route::MAIN), ..RouteFilter::default() })? {
@@ -40,10 +41,16 @@ impl Observed {
         Ok(observed)
     }
 
-    fn read_device(&mut self, netlink: &mut Netlink, device: Device, link: &Link) -> Result<(), ReadError> {
+    fn read_device(&mut self, netlink: &mut Netlink, secrets: &mut Secrets, device: Device, link: &Link) -> Result<(), ReadError> {
         self.links.insert(device, link.index);
         let addresses = netlink.addresses(Some(link.index))?;
-        self.tables.devices.insert(device, device::as_planned(link, &addresses));
+        let inner = secrets.read(link)?;
+        self.tables.devices.insert(device, device::as_planned(link, &addresses, inner.as_ref()));
+        if let Device::WireGuard { .. } = device {
+            let peers = inner.iter().flat_map(wireguard::peers);
+            self.tables.peers.extend(peers.map(|(key, peer)| ((device, key), peer)));
+            return Ok(());
+        }
         for neighbour in netlink.neighbours(link.index)? {
             if let Some(mac) = entry::mac_of(&neighbour) {
                 self.tables.neighbours.insert((device, neighbour.address), mac);

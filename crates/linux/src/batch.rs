@@ -23,6 +23,8 @@ pub struct Request<'fd> {
     pub(crate) what: String,
     pub(crate) message: Vec<u8>,
     pub(crate) tolerated: [Option<Errno>; 2],
+    /// Whether it is answered by what it asks for.
+    question: bool,
     borrows: PhantomData<&'fd ()>,
 }
 
@@ -78,8 +80,16 @@ pub struct BatchError {
 // === impl Request ===
 
 impl<'fd> Request<'fd> {
+    /// One to rtnetlink, whose questions are the `RTM_GET*` types: every fourth.
     pub(crate) fn new(what: String, message: Message) -> Self {
-        Request { what, message: message.finish(), tolerated: [None; 2], borrows: PhantomData }
+        let message = message.finish();
+        let question = wire::kind_of(&message) & 3 == RTM_GETLINK & 3;
+        Request { what, message, tolerated: [None; 2], question, borrows: PhantomData }
+    }
+
+    /// One to another part of the kernel, which only acknowledges it.
+    pub(crate) fn command(what: String, message: Message) -> Self {
+        Request { what, message: message.finish(), tolerated: [None; 2], question: false, borrows: PhantomData }
     }
 
     /// Takes this errno for success; at most two of them. (`EEXIST` where something may be there already, `ENODEV` where
@@ -113,9 +123,8 @@ impl<'fd> Request<'fd> {
         &self.what
     }
 
-    /// Whether it is answered by what it asks for: the `RTM_GET*` types, every fourth.
     pub(crate) fn is_question(&self) -> bool {
-        wire::kind_of(&self.message) & 3 == RTM_GETLINK & 3
+        self.question
     }
 
     pub(crate) fn tolerates(&self, errno: Errno) -> bool {

@@ -13,6 +13,7 @@
 //!               |-- route
 //!               |-- rule
 //!               |-- neigh, fdb   who is a link's neighbour, and behind which endpoint
+//!               |-- wireguard    a device's key, and its peers
 //!               `-- tc    what a link sends, and how fast
 //!
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
@@ -73,6 +74,7 @@ pub mod tuntap;
 mod uapi;
 mod watch;
 mod wire;
+pub mod wireguard;
 pub mod xtables;
 
 pub use addr::{AddrFlags, Address};

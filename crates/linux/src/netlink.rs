@@ -144,8 +144,13 @@ impl Netlink {
     ///
     /// # Errors
     /// [`OpenError`] when there is no descriptor left, or the kernel is older than 4.20.
-    pub fn open(_: &Inside) -> Result<Self, OpenError> {
-        let socket = Socket::new(NETLINK_ROUTE).map_err(|e| OpenError::Socket(errno(&e)))?;
+    pub fn open(inside: &Inside) -> Result<Self, OpenError> {
+        Self::of_protocol(inside, NETLINK_ROUTE)
+    }
+
+    /// The same to another part of the kernel (`NETLINK_*`, linux/netlink.h).
+    pub(crate) fn of_protocol(_: &Inside, protocol: isize) -> Result<Self, OpenError> {
+        let socket = Socket::new(protocol).map_err(|e| OpenError::Socket(errno(&e)))?;
         let option = |option, result: std::io::Result<()>| result.map_err(|e| OpenError::Option { option, errno: errno(&e) });
         option("NETLINK_EXT_ACK", socket.set_ext_ack(true))?;
         option("NETLINK_CAP_ACK", socket.set_cap_ack(true))?;
@@ -269,10 +274,32 @@ impl Netlink {
         none: &[Errno],
         parse: impl Fn(&Received<'_>) -> Option<T>,
     ) -> Result<Vec<T>, ReadError> {
+        self.collect(what, request, NLM_F_DUMP, none, parse)
+    }
+
+    /// Asks one question that is answered by any number of messages, and an acknowledgement behind them.
+    pub(crate) fn question<T>(
+        &mut self,
+        what: &str,
+        request: Message,
+        none: &[Errno],
+        parse: impl Fn(&Received<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, ReadError> {
+        self.collect(what, request, NLM_F_ACK, none, parse)
+    }
+
+    fn collect<T>(
+        &mut self,
+        what: &str,
+        request: Message,
+        flags: u16,
+        none: &[Errno],
+        parse: impl Fn(&Received<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, ReadError> {
         let mut request = request.finish();
         for attempt in 0..DUMPS {
             self.sequence = self.sequence.wrapping_add(1);
-            wire::stamp(&mut request, self.sequence, NLM_F_REQUEST | NLM_F_DUMP);
+            wire::stamp(&mut request, self.sequence, NLM_F_REQUEST | flags);
             match self.dump_once(&request, &parse) {
                 Dumped::Whole(all) => return Ok(all),
                 Dumped::Failed(errno, _) if none.contains(&errno) => return Ok(Vec::new()),

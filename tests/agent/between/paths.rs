@@ -3,7 +3,7 @@
 use netloom_tests::{Node, Pod};
 use serde_json::json;
 
-use super::scene::{A, B, FAR, Scene};
+use super::scene::{A, B, FAR, Scene, reached};
 
 /// The port at which each pod answers with its name and the address that it sees.
 pub(super) const PORT: u16 = 7000;
@@ -74,4 +74,32 @@ fn auto_is_direct_where_it_can_be() {
         let address = [B, FAR][n - 1].addresses[0];
         assert_eq!(scene.nodes[0].host.told_over_tcp(&from.sandbox(), address, PORT + 1), format!("node {seen_as}"), "{address}");
     }
+}
+
+/// This machine's kernel may have no WireGuard: then its node says which module it lacks, and all else goes on.
+#[test]
+fn a_kernel_without_wireguard_says_so() {
+    let scene = Scene::new("between: wireguard", &[A, B]);
+    [A, B].iter().for_each(|place| scene.register(place, json!(place.ranges)));
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let has_it = a.host.run_ok("", &["ip", "link", "add", "probe0", "type", "wireguard"]);
+    [a, b].iter().for_each(|node| node.launch());
+    if has_it {
+        a.until("the peer is reached", || reached(a) == Some(1));
+        return;
+    }
+    let why = "this kernel has no WireGuard: load its module with `modprobe wireguard`, or choose another mode";
+    a.until("it says why", || a.log().contains(why));
+    a.until("the Node says so", || scene.condition(&A) == Some(("True".to_owned(), "NetloomIsDown".to_owned())));
+    let told = a.status()["network"].clone();
+    // That it announces no key follows from that, and is not told as well.
+    assert_eq!(json!([told["lacks"], told["problems"], told["peersReached"]]), json!([[why], [], 0]), "{told}");
+    assert!(a.host.list("/var/lib/netloom").iter().all(|name| !name.contains("wireguard")), "no key is made");
+    // Its pods have the bridge and the way out.
+    let (here, own) = pod(a, "here");
+    assert_eq!((own[0].as_str(), a.host.addresses("", "netloom0").len()), ("10.1.1.2", 2));
+    scene.router.answer_at("", "router", A.routers[0], PORT);
+    assert_eq!(a.host.told_over_tcp(&here.sandbox(), A.routers[0], PORT), format!("router {}", A.addresses[0]));
+    let said = a.host.command("", netloom_tests::netloom()).args(["agent", "rotate-keys"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("this node has none"), "{said:?}");
 }

@@ -7,13 +7,15 @@ use anstyle::Style;
 use json::{Object, Value};
 
 use super::NOT_READY;
-use super::answer::{NONE, flag, joined, line, micros, objects, shown, texts};
+use super::answer::{NONE, flag, joined, line, micros, number, objects, shown, text, texts};
 use super::ask::ask;
 use crate::cli::{Format, NodesArgs};
 use crate::output::{BAD, FAINT, ODD, Rows, TITLE, put, putln, structured};
 use crate::page::{Hang, Look, Page};
 
-const TITLES: [&str; 5] = ["NODE", "POD RANGES", "WAY", "TO", "ANSWERS"];
+const TITLES: [&str; 8] = ["NODE", "POD RANGES", "WAY", "TO", "ANSWERS", "HANDSHAKE", "RECEIVED", "SENT"];
+/// How many of them there are where no tunnel of WireGuard is.
+const ALWAYS: usize = 5;
 
 pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<ExitCode> {
     let value = ask(&args.asked.socket, "nodes", &[])?;
@@ -49,10 +51,13 @@ fn style(node: &Object) -> Style {
 
 /// A row for each range of a node; what is wrong with it stands below.
 pub(super) fn render(nodes: &[&Object], look: Look) -> String {
-    let mut rows = Rows::new(&TITLES);
+    let is_tunnel = |way: &&Object| text(way, "way").as_deref() == Some("wireguard");
+    let has_tunnel = nodes.iter().any(|node| objects(node, "ways").iter().any(is_tunnel));
+    let mut rows = Rows::new(TITLES.get(..if has_tunnel { TITLES.len() } else { ALWAYS }).unwrap_or(&TITLES));
     let mut of_rows: Vec<&Object> = Vec::new();
     for node in nodes {
-        for cells in cells(node) {
+        for mut cells in cells(node) {
+            cells.truncate(if has_tunnel { TITLES.len() } else { ALWAYS });
             rows.push(cells);
             of_rows.push(node);
         }
@@ -90,11 +95,28 @@ fn cells(node: &Object) -> Vec<Vec<String>> {
             (Some(false), _) => "no".to_owned(),
             (None, _) => NONE.to_owned(),
         };
-        vec![name, shown(way, "range"), line(&by), shown(way, "to"), answers]
+        let mut cells = vec![name, shown(way, "range"), line(&by), shown(way, "to"), answers];
+        if text(way, "way").as_deref() == Some("wireguard") {
+            cells.push(number(way, "handshakeSeconds").map_or_else(|| "none yet".to_owned(), |seconds| format!("{seconds} s ago")));
+            cells.extend(["received", "sent"].map(|key| number(way, key).map_or_else(|| NONE.to_owned(), bytes)));
+        }
+        cells
     };
     ways.iter().enumerate().map(of_way).collect()
 }
 
 fn milliseconds(took: Duration) -> String {
     format!("{:.2} ms", took.as_secs_f64() * 1e3)
+}
+
+/// `9999 B`, `12 KiB`
+fn bytes(count: u64) -> String {
+    let mut whole = count;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if whole < 10_000 {
+            return format!("{whole} {unit}");
+        }
+        whole /= 1024;
+    }
+    format!("{whole} TiB")
 }

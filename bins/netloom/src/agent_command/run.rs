@@ -1,4 +1,4 @@
-//! `netloom agent [run|install|uninstall]`
+//! `netloom agent [run|preflight|rotate-keys|install|uninstall]`
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use anyhow::Context;
 use lab::manifest;
 
 use super::answer::line;
-use super::preflight;
+use super::{preflight, rotate_keys};
 use crate::cli::{self, AgentArgs, AgentCommand, InstallArgs};
 use crate::output::{FAINT, ODD, putln};
 
@@ -18,9 +18,14 @@ use crate::output::{FAINT, ODD, putln};
 const FILE: &str = "/etc/netloom/agent.yaml";
 
 pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+    // The agent has the settings.
+    if let Some(AgentCommand::RotateKeys(wanted)) = &args.command {
+        rotate_keys::run(wanted)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let settings = settings(args)?;
     match &args.command {
-        None => agent::run(settings)?,
+        None | Some(AgentCommand::RotateKeys(_)) => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) if wanted.manifests.is_empty() => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) => run_alone(settings, &wanted.manifests)?,
         Some(AgentCommand::Preflight(wanted)) => return preflight::run(&settings, wanted),

@@ -49,6 +49,9 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     if let Some(network) = o.object("network") {
         let (style, told) = between(network);
         put("cluster network", style, &told);
+        if let Some(rotation) = network.object("wireguard").and_then(rotation) {
+            put("key rotation", plain, &rotation);
+        }
         put("pod ranges", plain, &joined(network, "ranges"));
         for (key, style) in [("lacks", BAD), ("problems", ODD)] {
             texts(network, key).iter().for_each(|why| put("", style, why));
@@ -115,6 +118,17 @@ fn between(network: &Object) -> (Style, String) {
     };
     let mtu = number(network, "mtu").map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
     (if peers > reached { ODD } else { Style::new() }, format!("{mode}, {told}{mtu}"))
+}
+
+/// A rotation of WireGuard's keys, while there is one.
+fn rotation(wireguard: &Object) -> Option<String> {
+    let seconds = number(wireguard, "rotatingSeconds")?;
+    let awaited = texts(wireguard, "awaits");
+    let named: Vec<&str> = awaited.iter().take(NAMED).map(String::as_str).collect();
+    let more = awaited.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let awaits = if named.is_empty() { String::new() } else { format!(", {}{more} still without the new key", named.join(", ")) };
+    Some(format!("{}, began {seconds} s ago{awaits}", count(wireguard, "rotation")))
 }
 
 /// Sandboxes whose DEL was answered, and whose links and addresses are still to go.

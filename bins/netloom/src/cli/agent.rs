@@ -115,6 +115,8 @@ pub(crate) enum AgentCommand {
     Run(RunArgs),
     /// Show which definitions and pods of a cluster these settings would refuse
     Preflight(PreflightArgs),
+    /// Begin a rotation of WireGuard's keys, which all nodes of the cluster follow
+    RotateKeys(RotateKeysArgs),
     /// Install netloom-cni and the container runtime's configuration
     Install(InstallArgs),
     /// Remove the container runtime's configuration, and netloom-cni once no pod needs it
@@ -123,6 +125,12 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RotateKeysArgs {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
 }
 
 #[derive(Debug, Args)]

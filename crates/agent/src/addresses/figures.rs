@@ -41,6 +41,10 @@ impl Agent {
                 out += &format!("{name} {count}\n");
             }
         }
+        for (name, kind, help, count) in self.tunnel_figures() {
+            head(&mut out, name, kind, help);
+            out += &format!("{name} {count}\n");
+        }
         let Some(addresses) = &self.addresses else { return out };
         let (store, meters) = (&addresses.store, addresses.store.meters());
         let name = "netloom_ipam_add_seconds";

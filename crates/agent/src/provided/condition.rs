@@ -41,7 +41,9 @@ pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[St
     if !new.is_empty() {
         tell(agent, &own, new);
     }
-    let network = OwnNetwork { announced: Some(Announced { mode: provided.mode(), keys: Vec::new() }), unavailable: unavailable(state) };
+    let (keys, rotation) = state.keys.as_ref().map(|keys| (keys.announced.clone(), keys.rotation)).unwrap_or_default();
+    let announced = Some(Announced { mode: provided.mode(), keys, rotation });
+    let network = OwnNetwork { announced, unavailable: unavailable(state) };
     if network.is_in(&own) {
         return None;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{Change, Entry, NodeSeen, OwnNode, Plan, Problem, Settings, Underlay};
+use between::{Change, Entry, Mode, NodeSeen, OwnNode, Plan, Problem, Settings, Tunnel, Underlay};
 use cluster::Node;
 use cni::{CniError, NetworkList};
 use fabric::{EntryError, Fabric, Options};
@@ -19,21 +19,24 @@ use rules::Egress;
 use super::condition::{self, Written};
 use super::gateway::Occupied;
 use super::kept::Kept;
+use super::keys::{Keys, Tunnels};
 use super::told::Told;
 use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
+
+mod rotation;
 
 /// After something that could not be done.
 const AGAIN: Duration = Duration::from_secs(5);
 /// While the API server has not told yet what a plan is made from.
 const SOON: Duration = Duration::from_millis(250);
 /// Between two looks whether the API server has told it, where nothing else is to be done.
-const LOOK: Duration = Duration::from_micros(200);
+const GLANCE: Duration = Duration::from_micros(200);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
-/// The port of WireGuard's devices.
-const WIREGUARD_PORT: u16 = 51820;
+/// While a key is rotated: between two looks at which peers have it. The kernel reports no handshake.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Keeps the network for as long as the process lives. Nothing, where the agent does not provide it.
 pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
@@ -78,7 +81,7 @@ pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Durat
     let until = Instant::now() + within;
     let is_told = || provided.nodes.listed().complete && agent.cluster_addresses.pending().is_none();
     while !is_told() && Instant::now() < until {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(GLANCE);
     }
     let mut network = Network::new(agent, provided, dirs);
     network.round(Todo { survey: false, ..Todo::ALL });
@@ -128,6 +131,14 @@ struct Network<'a> {
     host: Host,
     fabric: Fabric,
     kept: Kept,
+    /// WireGuard's; `None` where the mode has none, or they cannot be had.
+    keys: Option<Keys>,
+    /// Why they cannot be had.
+    keys_lack: Option<String>,
+    /// What the kernel has of tunnels while a key is rotated.
+    tunnels: Tunnels,
+    /// Since when no node answers by the old key alone.
+    proven_since: Option<Instant>,
     links: Vec<Underlay>,
     /// The own Node's addresses.
     own: Vec<IpAddr>,
@@ -207,6 +218,10 @@ impl<'a> Network<'a> {
             // Between two nodes of which only one has seen a change, packets come by a tunnel and go back by a direct route.
             fabric: Fabric::new(Options { loose_rp_filter: true }),
             kept,
+            keys: None,
+            keys_lack: None,
+            tunnels: Tunnels::new(),
+            proven_since: None,
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
@@ -250,7 +265,7 @@ impl<'a> Network<'a> {
     /// What follows from something that has happened.
     fn take(&mut self, wake: Wake, todo: &mut Todo) {
         match wake {
-            Wake::Nodes => todo.plan = true,
+            Wake::Nodes | Wake::Rotate => todo.plan = true,
             Wake::Rules => todo.keep = true,
             Wake::Notice(notice) => {
                 todo.look |= underlay::may_differ(&notice, &self.links, &self.own);
@@ -286,7 +301,8 @@ impl<'a> Network<'a> {
         let is_short = !listed.complete || pending.is_some();
         let again = self.tell(lacks);
         let retry = retries.then_some(if is_short { SOON } else { AGAIN });
-        retry.into_iter().chain(again).min()
+        let look = self.keys.as_ref().filter(|keys| keys.is_rotating()).map(|_| LOOK);
+        retry.into_iter().chain(again).chain(look).min()
     }
 
     /// Where no pod may have an address: Services, and the API servers.
@@ -313,14 +329,27 @@ impl<'a> Network<'a> {
         self.has_range = !own.pod_cidrs.is_empty();
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
         self.reserved = self.reserved_now();
-        let settings = Settings {
-            mode: self.provided.settings.mode,
-            vxlan: self.provided.settings.vxlan,
-            wireguard_port: WIREGUARD_PORT,
-            reserved: self.reserved.clone(),
-        };
-        let seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
-        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone() };
+        let mode = self.provided.settings.mode;
+        self.keys_lack = None;
+        if mode.tunnel() == Some(Tunnel::WireGuard)
+            && let Err(why) = self.keep_keys(&nodes)
+        {
+            // The mode auto may need no tunnel, and a rotation that fails costs nothing.
+            if mode == Mode::WireGuard && self.keys.is_none() {
+                self.plan_lacks.push(why.clone());
+            }
+            self.keys_lack = Some(why);
+        }
+        let base = self.provided.settings.wireguard_port;
+        let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
+        let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
+        // The own device has what this node has, whatever its Node says yet.
+        for own in seen.iter_mut().filter(|seen| seen.name == name) {
+            own.keys = self.keys.as_ref().map(|keys| keys.announced(base)).unwrap_or_default();
+        }
+        let announced = seen.iter().filter(|seen| seen.name != name).flat_map(|seen| &seen.keys);
+        let unproven = self.keys.as_ref().map(|keys| keys.unproven(base, &self.tunnels, announced)).unwrap_or_default();
+        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), unproven };
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => self.plan = Some(Arc::new(plan)),
             Err(e) => self.plan_lacks.push(e.to_string()),
@@ -514,7 +543,10 @@ impl<'a> Network<'a> {
     fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
         if let Some(plan) = &self.plan {
             let own_node = self.agent.cluster.node();
-            let (own, others): (Vec<&Problem>, Vec<&Problem>) = plan.problems.iter().partition(|problem| takes_away(problem, own_node));
+            // That it has no key is told with the reason.
+            let is_told = |problem: &&Problem| matches!(problem, Problem::NoKey { node } if node == own_node && self.keys_lack.is_some());
+            let problems = plan.problems.iter().filter(|problem| !is_told(problem));
+            let (own, others): (Vec<&Problem>, Vec<&Problem>) = problems.partition(|problem| takes_away(problem, own_node));
             lacks.own.extend(own.iter().map(ToString::to_string));
             lacks.problems.extend(others.iter().map(ToString::to_string));
             if self.kept.ranges.is_empty() && !self.has_range && self.plan_lacks.is_empty() {
@@ -522,6 +554,9 @@ impl<'a> Network<'a> {
             }
         }
         lacks.problems.extend(self.unreadable.iter().cloned());
+        if self.provided.settings.mode != Mode::WireGuard || self.keys.is_some() {
+            lacks.problems.extend(self.keys_lack.iter().cloned());
+        }
         let list = self.list().unwrap_or_else(|e| {
             lacks.own.push(e.to_string());
             None
@@ -544,6 +579,7 @@ impl<'a> Network<'a> {
             plan: self.plan.clone(),
             failed: lacks.failed,
             has_range: self.has_range,
+            keys: self.keys_state(&nodes),
         };
         let is_new = {
             let mut known = lock(&self.provided.state);
@@ -572,6 +608,7 @@ fn takes_away(problem: &Problem, own: &str) -> bool {
             | Problem::NoEndpoint { .. }
             | Problem::SameEndpoint { .. }
             | Problem::SameMac { .. }
+            | Problem::SameKey { .. }
             | Problem::MtuTooSmall { .. }
     );
     costs && problem.node() == own

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use between::{Device, Plan, Problem};
 use cluster::Node;
 use cni::{CniError, Code};
@@ -12,7 +14,8 @@ use ipnet::IpNet;
 use json::{Object, Value};
 use linux::{Answers, Inside, Netlink};
 
-use super::{gateway, texts};
+use super::keys::{SESSION, Tunnels, age_of};
+use super::{Provided, gateway, texts};
 use crate::{Agent, lock};
 
 /// How long a peer may take to answer.
@@ -22,10 +25,7 @@ impl Agent {
     /// Every Node in the order of their names: how packets get to each of its ranges, and whether they pass. Asks each that is reached for
     /// an echo, at the gateway of its pods.
     pub(crate) fn nodes_value(&self) -> Result<Value, CniError> {
-        let Some(provided) = &self.provided else {
-            let msg = "this agent does not provide the cluster's network: see the setting \"provide\" in docs/operate/settings.md";
-            return Err(CniError::new(Code::INVALID_CONFIG, msg));
-        };
+        let provided = self.provided_network()?;
         let (plan, failed) = {
             let state = lock(&provided.state);
             (state.plan.clone(), state.failed.clone())
@@ -41,6 +41,10 @@ impl Agent {
         let answers =
             linux::echo(&inside, &gateways, PATIENCE).map_err(|e| CniError::new(Code::INTERNAL, format!("cannot ask for an echo: {e}")))?;
         let names = plan.as_ref().map(|plan| names(&inside, plan)).unwrap_or_default();
+        let has_tunnels = plan.as_ref().is_some_and(|plan| !plan.peers.is_empty());
+        let tunnels =
+            Netlink::open(&inside).ok().filter(|_| has_tunnels).and_then(|mut netlink| fabric::tunnels(&inside, &mut netlink).ok());
+        let kernel = Kernel { names, answers, tunnels: tunnels.unwrap_or_default() };
         let each = nodes.iter().map(|node| {
             let mut o = Object::new();
             let is_own = node.name == self.cluster.node();
@@ -51,7 +55,7 @@ impl Agent {
             if let Some(plan) = plan.as_ref().filter(|_| !is_own) {
                 let is_failed = node.pod_cidrs.iter().any(|range| failed.contains(&range.trunc()));
                 o.set("reached", !is_failed && !plan.unreached.contains(&node.name));
-                o.set("ways", Value::Array(ways(plan, node, &names, &answers)));
+                o.set("ways", Value::Array(ways(plan, node, &kernel)));
             }
             let of_node = problems.get(node.name.as_str()).into_iter().flatten().map(ToString::to_string);
             o.set("problems", of_node.chain(node.unreadable.iter().cloned()).collect::<Vec<_>>());
@@ -59,6 +63,53 @@ impl Agent {
         });
         Ok(Value::Array(each.collect()))
     }
+
+    /// For a monitoring system: name, meaning, value of all WireGuard tunnels together. Of each alone there would be as many values in a
+    /// cluster as the square of its nodes; `netloom nodes` shows them.
+    pub(crate) fn tunnel_figures(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        let has_keys = self.provided.as_ref().is_some_and(|provided| lock(&provided.state).keys.is_some());
+        let inside = Inside::here();
+        let netlink = Netlink::open(&inside).ok().filter(|_| has_keys);
+        let Some(tunnels) = netlink.and_then(|mut netlink| fabric::tunnels(&inside, &mut netlink).ok()) else { return Vec::new() };
+        let is_up = |tunnel: &&linux::wireguard::Peer| tunnel.handshake.is_some_and(|at| age_of(at) < SESSION);
+        let sum = |of: fn(&linux::wireguard::Peer) -> u64| tunnels.values().map(of).fold(0_u64, u64::saturating_add);
+        vec![
+            ("netloom_network_wireguard_tunnels", "gauge", "WireGuard tunnels to other nodes.", tunnels.len() as u64),
+            (
+                "netloom_network_wireguard_tunnels_up",
+                "gauge",
+                "Those of them with a handshake in the last three minutes. A tunnel that nobody uses has none.",
+                tunnels.values().filter(is_up).count() as u64,
+            ),
+            (
+                "netloom_network_wireguard_received_bytes",
+                "gauge",
+                "Bytes that the present tunnels have received.",
+                sum(|tunnel| tunnel.received),
+            ),
+            ("netloom_network_wireguard_sent_bytes", "gauge", "Bytes that the present tunnels have sent.", sum(|tunnel| tunnel.sent)),
+        ]
+    }
+
+    /// Begins a rotation of WireGuard's keys.
+    pub(crate) fn rotate_keys(&self) -> Result<Value, CniError> {
+        self.provided_network()?.rotate_keys()
+    }
+
+    fn provided_network(&self) -> Result<&Provided, CniError> {
+        self.provided.as_ref().ok_or_else(|| {
+            let msg = "this agent does not provide the cluster's network: see the setting \"provide\" in docs/operate/settings.md";
+            CniError::new(Code::INVALID_CONFIG, msg)
+        })
+    }
+}
+
+/// What the kernel says of ways.
+struct Kernel {
+    /// What links are called.
+    names: BTreeMap<u32, String>,
+    answers: Answers,
+    tunnels: Tunnels,
 }
 
 fn gateways(node: &Arc<Node>) -> Vec<IpAddr> {
@@ -74,26 +125,38 @@ fn names(inside: &Inside, plan: &Plan) -> BTreeMap<u32, String> {
 }
 
 /// How packets get to each of a Node's ranges.
-fn ways(plan: &Plan, node: &Node, names: &BTreeMap<u32, String>, answers: &Answers) -> Vec<Value> {
+fn ways(plan: &Plan, node: &Node, kernel: &Kernel) -> Vec<Value> {
     let routes = node.pod_cidrs.iter().filter_map(|range| Some((range.trunc(), *plan.routes.get(&range.trunc())?)));
     let way = |(range, route): (IpNet, between::Route)| {
         let mut o = Object::new();
         o.set("range", range.to_string());
+        let link = || fabric::device_name(&route.device).unwrap_or_default();
         let (word, link, to) = match route.device {
-            Device::Link(index) => ("direct", names.get(&index).cloned().unwrap_or_else(|| format!("if{index}")), route.via),
-            device => {
+            Device::Link(index) => {
+                let name = kernel.names.get(&index).cloned().unwrap_or_else(|| format!("if{index}"));
+                ("direct", name, route.via.map(|via| via.to_string()))
+            }
+            device @ Device::Vxlan { .. } => {
                 let mac = route.via.and_then(|via| plan.neighbours.get(&(device, via)));
-                let to = mac.and_then(|mac| plan.forwarding.get(&(device, *mac)).copied());
-                let word = if matches!(device, Device::Vxlan { .. }) { "vxlan" } else { "wireguard" };
-                (word, fabric::device_name(&device).unwrap_or_default(), to)
+                let to = mac.and_then(|mac| plan.forwarding.get(&(device, *mac)));
+                ("vxlan", link(), to.map(ToString::to_string))
+            }
+            device @ Device::WireGuard { port } => {
+                let mut peers = plan.peers.iter().filter(|((on, _), peer)| *on == device && peer.allowed.contains(&range));
+                let found = peers.next();
+                if let Some(((_, key), _)) = found {
+                    o.set("publicKey", STANDARD.encode(key));
+                    set_traffic(&mut o, kernel.tunnels.get(&(port, *key)));
+                }
+                ("wireguard", link(), found.map(|(_, peer)| peer.endpoint.to_string()))
             }
         };
         o.set("way", word);
         o.set("link", link);
         if let Some(to) = to {
-            o.set("to", to.to_string());
+            o.set("to", to);
         }
-        let answer = gateway::of(&range).and_then(|net| answers.get(&net.addr()));
+        let answer = gateway::of(&range).and_then(|net| kernel.answers.get(&net.addr()));
         o.set("answers", answer.is_some());
         if let Some(took) = answer {
             o.set("microseconds", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
@@ -101,4 +164,14 @@ fn ways(plan: &Plan, node: &Node, names: &BTreeMap<u32, String>, answers: &Answe
         Value::from(o)
     };
     routes.map(way).collect()
+}
+
+/// What has passed through a tunnel; its last handshake is missing where there was none.
+fn set_traffic(o: &mut Object, tunnel: Option<&linux::wireguard::Peer>) {
+    let Some(tunnel) = tunnel else { return };
+    o.set("received", tunnel.received);
+    o.set("sent", tunnel.sent);
+    if let Some(handshake) = tunnel.handshake {
+        o.set("handshakeSeconds", age_of(handshake).as_secs());
+    }
 }

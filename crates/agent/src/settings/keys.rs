@@ -47,10 +47,17 @@ pub const KEYS: &[Key] = &[
         "between",
         Origin::Own,
         "auto",
-        "with provide, how packets get to other nodes. auto: direct where both nodes are in one subnet, else vxlan; direct; vxlan. The same on all nodes",
+        "with provide, how packets get to other nodes. auto: direct where both nodes are in one subnet, else vxlan; auto-wireguard: the same with WireGuard as tunnel; direct; vxlan; wireguard. The same on all nodes",
     ),
     key("vxlanVNI", Origin::Own, "4096", "with provide, the number of the vxlan network. The same on all nodes"),
     key("vxlanPort", Origin::Own, "4789", "with provide, the UDP port of vxlan. The same on all nodes"),
+    key(
+        "wireguardPort",
+        Origin::Own,
+        "51820",
+        "with provide, the UDP port of WireGuard; the next one is used in turn when keys are rotated. The same on all nodes",
+    ),
+    key("wireguardOverlap", Origin::Own, "10m", "with provide, how long a former WireGuard key is used beside the new one, at the least"),
     key(
         "nonMasqueradeCIDRs",
         Origin::Own,

@@ -8,14 +8,15 @@ use json::{Object, Value};
 
 use between::{Mode, Tunnel, Vxlan};
 
-use super::values::{count, on_host, path, ranges, text, word, wrong};
+use super::values::{count, duration, on_host, path, ranges, text, word, wrong};
 use super::{NetworkSource, SettingsError};
 use crate::provided::Provide;
 
 /// Keys that name another default network.
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
 /// Keys of the network that is provided.
-const OF_PROVIDED: [&str; 5] = ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort"];
+const OF_PROVIDED: [&str; 7] =
+    ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort", "wireguardPort", "wireguardOverlap"];
 
 /// The cluster's network, where the agent provides it.
 pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
@@ -29,13 +30,23 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
     if let Some(other) = OTHERS.into_iter().find(|key| keys.get(key).is_some()) {
         return Err(SettingsError::Both { first: "provide", second: other });
     }
-    let modes = &[("auto", Mode::Auto(Tunnel::Vxlan)), ("direct", Mode::Direct), ("vxlan", Mode::Vxlan)];
+    let modes = &[
+        ("auto", Mode::Auto(Tunnel::Vxlan)),
+        ("auto-wireguard", Mode::Auto(Tunnel::WireGuard)),
+        ("direct", Mode::Direct),
+        ("vxlan", Mode::Vxlan),
+        ("wireguard", Mode::WireGuard),
+    ];
     let default = Provide::new(word(keys, "between", modes)?);
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let vni = number("vxlanVNI", default.vxlan.vni as usize, (1 << 24) - 1)?;
     let port = number("vxlanPort", usize::from(default.vxlan.port), usize::from(u16::MAX))?;
+    // A rotation has the next port.
+    let wireguard_port = number("wireguardPort", usize::from(default.wireguard_port), usize::from(u16::MAX - 1))?;
     Ok(Some(Provide {
         vxlan: Vxlan { vni, port: u16::try_from(port).unwrap_or(u16::MAX) },
+        wireguard_port: u16::try_from(wireguard_port).unwrap_or(u16::MAX - 1),
+        wireguard_overlap: duration(keys, "wireguardOverlap", default.wireguard_overlap)?,
         strict_source: match keys.get("strictSource") {
             None => default.strict_source,
             Some(Value::Bool(strict)) => *strict,

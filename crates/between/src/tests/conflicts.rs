@@ -158,7 +158,7 @@ fn of_two_nodes_with_one_vtep_address_the_older_one_is_reached() {
 
 #[test]
 fn ipv6_ranges_need_an_mtu_of_1280() {
-    let own = |mtu| OwnNode { name: "a".into(), links: vec![link(2, mtu, &["192.0.2.1/24"])] };
+    let own = |mtu| OwnNode { name: "a".into(), links: vec![link(2, mtu, &["192.0.2.1/24"])], ..OwnNode::default() };
     let plan = |mtu| plan(&settings(Mode::Vxlan), &own(mtu), &[a(), b()]).unwrap();
     assert_eq!((plan(1330).routes.len(), plan(1330).problems.len()), (2, 0));
     let small = plan(1329);

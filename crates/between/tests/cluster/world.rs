@@ -235,7 +235,7 @@ impl Member {
         let useless: [IpAddr; 2] = ["127.0.0.1".parse().unwrap(), "fe80::7".parse().unwrap()];
         let own = links[0].addresses[..2].iter().enumerate().filter(|(at, _)| ends.families & (1 << at) != 0).map(|(_, net)| net.addr());
         self.seen.endpoints = useless.into_iter().filter(|_| ends.useless).chain(own).collect();
-        self.own = OwnNode { name: self.seen.name.clone(), links };
+        self.own = OwnNode { name: self.seen.name.clone(), links, ..OwnNode::default() };
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn own(space: &Space, name: &str) -> OwnNode {
     let addresses = shown[0]["addr_info"].as_array().unwrap().iter();
     let addresses = addresses.map(|info| format!("{}/{}", info["local"].as_str().unwrap(), info["prefixlen"]).parse().unwrap());
     let link = Underlay { index: space.index("eth0"), name: "eth0".to_owned(), mtu: 1500, addresses: addresses.collect() };
-    OwnNode { name: name.to_owned(), links: vec![link] }
+    OwnNode { name: name.to_owned(), links: vec![link], ..OwnNode::default() }
 }
 
 impl Cluster {

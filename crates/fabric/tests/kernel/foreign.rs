@@ -2,8 +2,9 @@
 
 use std::net::UdpSocket;
 
-use between::{Family, Mode};
-use netloom_fabric::{Applied, ApplyError, Fabric};
+use between::{Family, Mode, Tunnel};
+use linux::wireguard::PrivateKey;
+use netloom_fabric::{Applied, Fabric, public_key};
 
 use crate::cluster::{Cluster, Node, VXLAN, vxlan};
 use crate::oracle;
@@ -191,18 +192,30 @@ fn a_renamed_device_is_noticed_and_reported() {
     cluster.reaches();
 }
 
+/// Without private keys no kernel has the device; one without WireGuard says which module it lacks. All else of the plan is carried out.
 #[test]
-fn a_plan_with_wireguard_is_refused_before_anything_is_done() {
-    let mut cluster = Cluster::new(2, Mode::Direct, &[Family::V4, Family::V6]);
+fn a_device_of_wireguard_that_cannot_be_made_keeps_nothing_else_from_being_done() {
+    let mut cluster = Cluster::new(3, Mode::Direct, &[Family::V4, Family::V6]);
     for (at, node) in cluster.nodes.iter_mut().enumerate() {
         node.seen.keys = vec![between::PublicKey { key: [u8::try_from(at).unwrap() + 1; 32], port: None }];
     }
-    let before = oracle::kernel(&cluster.nodes[0].space);
-    cluster.settings.mode = Mode::WireGuard;
+    cluster.settings.mode = Mode::Auto(Tunnel::WireGuard);
+    let _router = cluster.put_behind_router(2);
     let plan = cluster.plan(0);
-    assert!(!plan.peers.is_empty());
+    assert_eq!((plan.peers.len(), plan.routes.len()), (1, 4));
     let Node { space, fabric, .. } = &mut cluster.nodes[0];
-    let refused = space.run(|_, netlink| fabric.apply(netlink, &plan));
-    assert_eq!(refused, Err(ApplyError::WireGuard { port: 51820 }));
-    assert_eq!(oracle::kernel(space), before);
+    let has_it = space.run(|_, netlink| linux::link::probe(netlink, "wireguard")).unwrap();
+    let applied = space.run(|_, netlink| fabric.apply(netlink, &plan)).unwrap();
+    let said: Vec<String> = applied.errors.iter().map(ToString::to_string).collect();
+    let why = if has_it { "ENOKEY" } else { "load the kernel module wireguard" };
+    let is_told = said[0].starts_with("cannot make the device nlw-ca6c (WireGuard, UDP port 51820)") && said[0].contains(why);
+    assert!(is_told && said.len() == 1, "{said:?}");
+    assert!(has_it || applied.skipped == 3, "the peer, and the routes to it: {applied:?}");
+    let routes = space.sh("ip route show proto 110") + &space.sh("ip -6 route show proto 110");
+    assert!(routes.contains("10.1.2.0/24 via 192.0.2.2") && routes.contains("fd00:1:2::/64 via 2001:db8::2"), "{routes}");
+    let key = space.run(|inside, netlink| public_key(inside, netlink, &PrivateKey([7; 32])));
+    match key {
+        Ok(_) => assert!(has_it),
+        Err(e) => assert!(!has_it && e.to_string().contains("load its module with `modprobe wireguard`"), "{e}"),
+    }
 }

@@ -21,7 +21,11 @@ const PEERS: u8 = 40;
 /// What the tables are to be, by name.
 fn state(name: &str) -> Plan {
     let addresses = ["192.0.2.1/24", "2001:db8::1/64"].map(|net| net.parse().unwrap()).to_vec();
-    let own = OwnNode { name: "n1".to_owned(), links: vec![Underlay { index: UPLINK, name: "eth0".to_owned(), mtu: 1500, addresses }] };
+    let own = OwnNode {
+        name: "n1".to_owned(),
+        links: vec![Underlay { index: UPLINK, name: "eth0".to_owned(), mtu: 1500, addresses }],
+        ..OwnNode::default()
+    };
     let endpoints =
         |host: u8| -> Vec<IpAddr> { vec![format!("192.0.2.{host}").parse().unwrap(), format!("2001:db8::{host:x}").parse().unwrap()] };
     let peer = |number: u8| match name {

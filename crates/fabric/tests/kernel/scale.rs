@@ -54,7 +54,7 @@ fn life(mode: Mode, peers: u16) -> (usize, usize) {
     space.sh("ip -6 addr add 2001:db8::ffff/64 dev eth0 nodad");
     let addresses = ["172.16.255.254/16", "2001:db8::ffff/64"].map(|net| net.parse().unwrap()).to_vec();
     let links = vec![Underlay { index: space.index("eth0"), name: "eth0".into(), mtu: 1500, addresses }];
-    let own = OwnNode { name: "node-10000".into(), links };
+    let own = OwnNode { name: "node-10000".into(), links, ..OwnNode::default() };
     let mut nodes: Vec<NodeSeen> = (1..=peers).map(node).collect();
     nodes.push(NodeSeen { endpoints: own.links[0].addresses.iter().map(|net| net.addr()).collect(), ..node(10_000) });
     let all = plan(&settings(mode), &own, &nodes).unwrap();

@@ -83,6 +83,8 @@ pub enum Kind<'fd> {
     },
     /// An end of a network of Ethernet frames in UDP (RFC 7348). A namespace has one for each VNI, port and family (`EEXIST`).
     Vxlan(Vxlan),
+    /// Packets to peers, encrypted. Its key, port and peers are set once it is there ([`crate::wireguard`]).
+    WireGuard,
 }
 
 /// The other end of a veth pair. It is down: the kernel refuses to make it up (`ENOTCONN`), as there is no first end yet.
@@ -138,6 +140,7 @@ impl Kind<'_> {
             Kind::Ifb => "ifb",
             Kind::Vrf { .. } => "vrf",
             Kind::Vxlan(_) => "vxlan",
+            Kind::WireGuard => "wireguard",
         }
     }
 
@@ -145,7 +148,7 @@ impl Kind<'_> {
     fn parent(&self) -> Option<u32> {
         match *self {
             Kind::Macvlan { parent, .. } | Kind::Vlan { parent, .. } | Kind::Ipvlan { parent, .. } => Some(parent),
-            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::Vrf { .. } | Kind::Vxlan(_) => None,
+            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::Vrf { .. } | Kind::Vxlan(_) | Kind::WireGuard => None,
         }
     }
 
@@ -163,7 +166,7 @@ impl Kind<'_> {
             }
             Kind::Vrf { table } => data.put_u32(IFLA_VRF_TABLE, *table),
             Kind::Vxlan(vxlan) => vxlan.write(data),
-            Kind::Dummy | Kind::Ifb => {}
+            Kind::Dummy | Kind::Ifb | Kind::WireGuard => {}
         }
     }
 }
@@ -184,7 +187,7 @@ pub fn create<'fd>(spec: &LinkSpec<'fd>) -> Request<'fd> {
     message.put_str(IFLA_IFNAME, spec.name.as_str());
     message.nest(IFLA_LINKINFO, |info| {
         info.put(IFLA_INFO_KIND, spec.kind.name().as_bytes());
-        if !matches!(spec.kind, Kind::Dummy | Kind::Ifb) {
+        if !matches!(spec.kind, Kind::Dummy | Kind::Ifb | Kind::WireGuard) {
             info.nest(IFLA_INFO_DATA, |data| spec.kind.write(data));
         }
     });
@@ -255,7 +258,7 @@ fn words(spec: &LinkSpec<'_>) -> String {
         Kind::Ipvlan { parent, mode } => write!(what, " link if{parent} mode {mode}"),
         Kind::Vrf { table } => write!(what, " table {table}"),
         Kind::Vxlan(Vxlan { vni, port, .. }) => write!(what, " id {vni} dstport {port}"),
-        Kind::Bridge(_) | Kind::Dummy | Kind::Ifb => Ok(()),
+        Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::WireGuard => Ok(()),
     };
     if let Some(master) = spec.master {
         let _ = write!(what, " master if{master}");

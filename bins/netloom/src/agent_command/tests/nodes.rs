@@ -31,3 +31,27 @@ d     -              -                      192.0.2.14
     assert_eq!(lines(&plain(&text)), lines(expected));
     assert!(text.contains("\u{1b}[31m"), "what is not reached is red: {text:?}");
 }
+
+#[test]
+fn a_tunnel_of_wireguard_shows_its_handshake_and_its_traffic() {
+    let nodes = r#"[
+    {"name": "a", "own": true, "addresses": ["192.0.2.11"], "ranges": ["10.1.1.0/24"], "problems": []},
+    {"name": "b", "own": false, "ranges": ["10.1.2.0/24"], "reached": true, "problems": [], "ways": [
+        {"range": "10.1.2.0/24", "way": "wireguard", "link": "nlw-ca6c", "to": "192.0.2.12:51820", "answers": true, "microseconds": 210,
+         "handshakeSeconds": 7, "received": 9999, "sent": 123456}]},
+    {"name": "c", "own": false, "ranges": ["10.1.3.0/24"], "reached": true, "problems": [], "ways": [
+        {"range": "10.1.3.0/24", "way": "wireguard", "link": "nlw-ca6c", "to": "192.0.2.13:51820", "answers": false}]}]"#;
+    let nodes = value(nodes);
+    let nodes: Vec<&Object> = nodes.as_array().unwrap().iter().filter_map(Value::as_object).collect();
+    let text = plain(&render(&nodes, PIPED));
+    let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "NODE POD RANGES WAY TO ANSWERS HANDSHAKE RECEIVED SENT",
+            "a 10.1.1.0/24 this node 192.0.2.11",
+            "b 10.1.2.0/24 wireguard by nlw-ca6c 192.0.2.12:51820 0.21 ms 7 s ago 9999 B 120 KiB",
+            "c 10.1.3.0/24 wireguard by nlw-ca6c 192.0.2.13:51820 no none yet - -",
+        ]
+    );
+}

@@ -1,0 +1,241 @@
+//! The cluster's network over WireGuard: agents, pods and their packets, judged by `wg`, `ping` and counters on the wire.
+//!
+//! The machines are those of `tests/agent/between`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+
+use netloom_tests::{Node, Pod};
+use serde_json::{Value, json};
+
+use scene::{A, B, FAR, Place, Scene, node_path, reached};
+
+#[allow(dead_code, reason = "the other executable uses all of it")]
+#[path = "../../agent/between/scene.rs"]
+mod scene;
+
+/// The devices of even rotations, and of odd ones.
+const DEVICES: [&str; 2] = ["nlw-ca6c", "nlw-ca6d"];
+/// The port at which each pod answers with its name and the address that it sees.
+const PORT: u16 = 7000;
+const KEYS: &str = "/var/lib/netloom/wireguard-keys.json";
+
+/// A pod that answers, and its addresses.
+fn pod<'n>(node: &'n Node, name: &str) -> (Pod<'n>, [String; 2]) {
+    let pod = node.pod(name, "");
+    let added = pod.must("ADD");
+    // The runtime's part.
+    node.host.sh(&pod.sandbox(), "ip link set lo up");
+    let of = |n: usize| added.result()["ips"][n]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+    node.host.answer_at(&pod.sandbox(), name, "::", PORT);
+    let addresses = [of(0), of(1)];
+    (pod, addresses)
+}
+
+fn all_meet(pods: &[(&Node, (Pod<'_>, [String; 2]))]) {
+    for (node, (from, own)) in pods {
+        for (_, (to, addresses)) in pods {
+            for (address, seen_as) in addresses.iter().zip(own) {
+                let told = node.host.told_over_tcp(&from.sandbox(), address, PORT);
+                assert_eq!(told, format!("{} {seen_as}", to.name), "{} to {address}\n{}", from.name, node.tail());
+            }
+        }
+    }
+}
+
+fn wg(node: &Node, line: &str) -> String {
+    node.host.sh("", &format!("wg {line}")).trim().to_owned()
+}
+
+/// Which WireGuard devices a node has.
+fn devices(node: &Node) -> Vec<String> {
+    let mut all: Vec<String> = wg(node, "show interfaces").split_whitespace().map(str::to_owned).collect();
+    all.sort();
+    all
+}
+
+/// Key, port and peers of a node's device, without what traffic changes.
+fn shown(node: &Node, device: &str) -> String {
+    let output = node.host.try_run("", &["wg", "show", device, "dump"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = text.lines();
+    let own = lines.next().unwrap_or_default().to_owned();
+    // Public key, preshared key, endpoint, allowed ranges, and the keepalive at the end.
+    let peer = |line: &str| {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let mut ranges: Vec<&str> = cells[3].split(',').collect();
+        ranges.sort_unstable();
+        format!("{} {} {} {} {}", cells[0], cells[1], cells[2], ranges.join(","), cells[7])
+    };
+    let mut peers: Vec<String> = lines.map(peer).collect();
+    peers.sort();
+    format!("{own}\n{}", peers.join("\n"))
+}
+
+fn announced(scene: &Scene, place: &Place) -> Value {
+    let node = scene.api.must("GET", &node_path(place), &Value::Null);
+    let text = node["metadata"]["annotations"]["netloom.io/between"].as_str().unwrap_or("null").to_owned();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Counts what leaves a machine: WireGuard's packets, what hosts ask their neighbours, and all else.
+fn count(scene: &Scene, place: &Place) {
+    let rules = format!(
+        "add table netdev wire; add counter netdev wire tunnel; add counter netdev wire other; \
+        add chain netdev wire in {{ type filter hook ingress device \"to-{}\" priority 0; }}; \
+        add rule netdev wire in udp sport 51820 udp dport 51820 counter name tunnel accept; \
+        add rule netdev wire in ether type arp accept; \
+        add rule netdev wire in meta l4proto ipv6-icmp icmpv6 type {{ 133, 134, 135, 136, 143 }} accept; \
+        add rule netdev wire in counter name other",
+        place.name
+    );
+    scene.router.run("", &["nft", &rules]);
+}
+
+fn counted(scene: &Scene, name: &str) -> u64 {
+    let all = scene.router.json("", "nft -j list counters");
+    let found = all["nftables"].as_array().unwrap().iter().find(|o| o["counter"]["name"] == name).unwrap();
+    found["counter"]["packets"].as_u64().unwrap()
+}
+
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn wireguard_carries_pods_and_nothing_else_is_on_the_wire() {
+    let scene = Scene::start("between: wireguard\nreconcileEvery: 1s", &[A, B, FAR]);
+    let a = &scene.nodes[0];
+    count(&scene, &A);
+    let pods: Vec<_> = scene.nodes.iter().map(|node| (node, pod(node, &format!("pod-{}", node.name)))).collect();
+    all_meet(&pods);
+    assert!(counted(&scene, "tunnel") > 10);
+    assert_eq!(counted(&scene, "other"), 0, "{}", scene.router.sh("", "nft list ruleset"));
+    assert_eq!((a.status()["network"]["mode"].clone(), a.status()["network"]["mtu"].clone()), (json!("wireguard"), json!(1440)));
+
+    // The private key is root's alone, and the device's; the public one is on the Node.
+    let private = wg(a, "show nlw-ca6c private-key");
+    let file = a.host.path(KEYS);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert!(std::fs::read_to_string(&file).unwrap().contains(&private));
+    let told = a.told(&["nodes"]);
+    assert!(
+        ![a.log(), a.status().to_string(), told.to_string(), announced(&scene, &A).to_string()].iter().any(|text| text.contains(&private))
+    );
+    let public = wg(a, "show nlw-ca6c public-key");
+    assert_eq!(announced(&scene, &A)["keys"], json!([{"key": public, "port": 51820}]));
+    assert_eq!(a.status()["network"]["wireguard"]["keys"], json!([{"publicKey": public, "port": 51820}]));
+
+    // A person sees whether packets pass.
+    let way = &told[1]["ways"][0];
+    let seen = json!([way["way"], way["link"], way["to"], way["answers"], way["publicKey"]]);
+    assert_eq!(seen, json!(["wireguard", "nlw-ca6c", "192.0.2.12:51820", true, announced(&scene, &B)["keys"][0]["key"]]));
+    assert!(way["handshakeSeconds"].is_u64() && way["received"].as_u64() > Some(0) && way["sent"].as_u64() > Some(0), "{way}");
+
+    // What somebody changes is put back, though the kernel does not report it.
+    let before = shown(a, DEVICES[0]);
+    assert!(before.contains("192.0.2.12:51820 10.1.2.0/24,fd00:1:2::/64 off") && before.contains("198.51.100.13:51820"), "{before}");
+    let other = announced(&scene, &B)["keys"][0]["key"].as_str().unwrap().to_owned();
+    for line in [
+        format!("wg set nlw-ca6c peer {other} remove"),
+        format!("wg set nlw-ca6c peer {other} allowed-ips 10.1.9.0/24"),
+        format!("wg set nlw-ca6c peer {other} endpoint 192.0.2.77:9"),
+        format!("wg set nlw-ca6c peer {other} persistent-keepalive 7"),
+        format!("wg set nlw-ca6c peer {public} allowed-ips 10.1.2.0/24"),
+        "wg set nlw-ca6c peer AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= allowed-ips 10.1.2.0/24".to_owned(),
+        "wg set nlw-ca6c listen-port 51999".to_owned(),
+        "wg set nlw-ca6c fwmark 7".to_owned(),
+        "wg set nlw-ca6c private-key /dev/null".to_owned(),
+        "ip link set nlw-ca6c mtu 1300".to_owned(),
+        "ip link del nlw-ca6c".to_owned(),
+    ] {
+        a.host.sh("", &line);
+        a.until(&line, || shown(a, DEVICES[0]) == before && a.host.link("", DEVICES[0]).is_some_and(|link| link.0["mtu"] == 1440));
+    }
+    all_meet(&pods);
+    // Another mode leaves nothing of it.
+    a.kill9();
+    let text = std::fs::read_to_string(a.host.path(netloom_tests::SETTINGS)).unwrap();
+    a.host.write(netloom_tests::SETTINGS, &text.replace("between: wireguard", "between: direct"));
+    a.launch();
+    a.until("the device goes", || devices(a).is_empty());
+    let told = || a.status()["network"]["problems"].to_string();
+    a.until("a mode that differs is told with both names", || {
+        told().contains("node b announces the mode wireguard, and node a has direct")
+    });
+}
+
+/// Echo requests that go on until they are stopped.
+struct Pinging(Child);
+
+impl Pinging {
+    fn start(node: &Node, from: &Pod<'_>, to: &str) -> Self {
+        let mut command = node.host.command(&from.sandbox(), "ping");
+        Pinging(command.args(["-n", "-i", "0.2", to]).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// How many were sent, and how many of them were lost. The last one may still be on its way.
+    fn stop(self) -> (u32, u32) {
+        assert!(Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap().success());
+        let output = self.0.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("packets transmitted")).unwrap_or_else(|| panic!("{text}"));
+        let numbers: Vec<u32> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
+        (numbers[0], (numbers[0] - numbers[1]).saturating_sub(1))
+    }
+}
+
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn keys_are_rotated_without_loss_and_a_node_may_return_with_another_one() {
+    let scene = Scene::start("between: auto-wireguard\nwireguardOverlap: 2s\nreconcileEvery: 2s", &[A, FAR]);
+    let [a, far] = [&scene.nodes[0], &scene.nodes[1]];
+    let pods: Vec<_> = scene.nodes.iter().map(|node| (node, pod(node, &format!("pod-{}", node.name)))).collect();
+    all_meet(&pods);
+    let [(_, (first, own)), (_, (second, others))] = &pods[..] else { panic!("two") };
+    let pinging = || [Pinging::start(a, first, &others[0]), Pinging::start(far, second, &own[1])];
+    let lost = |pings: [Pinging; 2]| {
+        let [one, two] = pings.map(Pinging::stop);
+        assert!(one.0 > 10 && two.0 > 10, "{one:?} {two:?}");
+        (one.1, two.1)
+    };
+    let public = |node: &Node, device: &str| wg(node, &format!("show {device} public-key"));
+    let old = [public(a, DEVICES[0]), public(far, DEVICES[0])];
+
+    // Whichever node begins: there and back again, so that both ports come round.
+    for (rotation, starter) in [(1_u64, a), (2, far)] {
+        let [now, before] = if rotation % 2 == 1 { [DEVICES[1], DEVICES[0]] } else { [DEVICES[0], DEVICES[1]] };
+        let pings = pinging();
+        let said = starter.host.command("", netloom_tests::netloom()).args(["agent", "rotate-keys"]).output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        for node in &scene.nodes {
+            node.until("it has the new device alone", || devices(node) == [now]);
+            node.until("it says that it is over", || {
+                let told = node.status()["network"]["wireguard"].clone();
+                told["rotation"] == json!(rotation) && told["rotatingSeconds"].is_null()
+            });
+            assert!(node.host.link("", before).is_none());
+        }
+        assert_eq!(lost(pings), (0, 0), "rotation {rotation}\n{}\n{}", a.tail(), far.tail());
+    }
+    let new = [public(a, DEVICES[0]), public(far, DEVICES[0])];
+    assert!(new[0] != old[0] && new[1] != old[1], "both have other keys: {new:?}");
+    assert_eq!(
+        announced(&scene, &A),
+        json!({"mode": "auto", "tunnel": "wireguard", "keys": [{"key": new[0], "port": 51820}], "rotation": 2})
+    );
+
+    // A new agent finds everything as it is.
+    let pings = pinging();
+    a.kill9();
+    a.restart();
+    a.until("all peers are reached", || reached(a) == Some(1));
+    assert_eq!((lost(pings), public(a, DEVICES[0])), ((0, 0), new[0].clone()));
+
+    // A machine that was made anew has another key.
+    far.kill9();
+    far.host.sh("", "ip link del nlw-ca6c");
+    std::fs::remove_file(far.host.path(KEYS)).unwrap();
+    far.restart();
+    a.until("its new key is known", || shown(a, DEVICES[0]).contains(announced(&scene, &FAR)["keys"][0]["key"].as_str().unwrap_or("?")));
+    assert!(public(far, DEVICES[0]) != new[1] && !shown(a, DEVICES[0]).contains(&new[1]));
+    assert_eq!(announced(&scene, &FAR)["rotation"], json!(2), "it has that of the others");
+    all_meet(&pods);
+}
