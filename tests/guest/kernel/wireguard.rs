@@ -1,11 +1,16 @@
-//! The cluster's network over WireGuard: agents, pods and their packets, judged by `wg`, `ping` and counters on the wire.
+//! The cluster's network over WireGuard: agents, pods and their packets, judged by `wg`, by sockets and by counters on the wire.
 //!
 //! The machines are those of `tests/agent/between`.
 
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use netloom_tests::{Node, Pod};
+use netloom_tests::{Node, Pod, seen_within};
 use serde_json::{Value, json};
 
 use scene::{A, B, FAR, Place, Scene, node_path, reached};
@@ -162,23 +167,50 @@ fn wireguard_carries_pods_and_nothing_else_is_on_the_wire() {
     });
 }
 
-/// Echo requests that go on until they are stopped.
-struct Pinging(Child);
+/// Numbered datagrams to a pod that answers each, until they are stopped.
+struct Asking {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<(u32, usize)>,
+}
 
-impl Pinging {
+impl Asking {
     fn start(node: &Node, from: &Pod<'_>, to: &str) -> Self {
-        let mut command = node.host.command(&from.sandbox(), "ping");
-        Pinging(command.args(["-n", "-i", "0.2", to]).stdout(Stdio::piped()).spawn().unwrap())
+        let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+        let socket = node.host.within(&from.sandbox(), || UdpSocket::bind(any).unwrap());
+        socket.connect((to, PORT)).unwrap();
+        // Between two questions.
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let (mut asked, mut missing) = (0_u32, BTreeSet::new());
+            let mut answer = [0; 64];
+            let mut heard = |missing: &mut BTreeSet<u32>| {
+                let Ok(length) = socket.recv(&mut answer) else { return false };
+                let text = String::from_utf8_lossy(&answer[..length]).into_owned();
+                missing.remove(&text.split(' ').next().unwrap().parse().unwrap());
+                true
+            };
+            while !stopped.load(Ordering::Acquire) {
+                asked += 1;
+                missing.insert(asked);
+                socket.send(asked.to_string().as_bytes()).unwrap();
+                while heard(&mut missing) {}
+            }
+            // What is late is not lost.
+            let all_heard = || missing.is_empty() || (heard(&mut missing) && missing.is_empty());
+            let _ = seen_within(Duration::from_secs(20), all_heard, |all| *all);
+            (asked, missing.len())
+        });
+        Asking { stop, thread }
     }
 
-    /// How many were sent, and how many of them were lost. The last one may still be on its way.
-    fn stop(self) -> (u32, u32) {
-        assert!(Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap().success());
-        let output = self.0.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().find(|line| line.contains("packets transmitted")).unwrap_or_else(|| panic!("{text}"));
-        let numbers: Vec<u32> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
-        (numbers[0], (numbers[0] - numbers[1]).saturating_sub(1))
+    /// How many questions had no answer.
+    fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        let (asked, missing) = self.thread.join().unwrap();
+        assert!(asked > 0);
+        missing
     }
 }
 
@@ -190,19 +222,15 @@ fn keys_are_rotated_without_loss_and_a_node_may_return_with_another_one() {
     let pods: Vec<_> = scene.nodes.iter().map(|node| (node, pod(node, &format!("pod-{}", node.name)))).collect();
     all_meet(&pods);
     let [(_, (first, own)), (_, (second, others))] = &pods[..] else { panic!("two") };
-    let pinging = || [Pinging::start(a, first, &others[0]), Pinging::start(far, second, &own[1])];
-    let lost = |pings: [Pinging; 2]| {
-        let [one, two] = pings.map(Pinging::stop);
-        assert!(one.0 > 10 && two.0 > 10, "{one:?} {two:?}");
-        (one.1, two.1)
-    };
+    let asking = || [Asking::start(a, first, &others[0]), Asking::start(far, second, &own[1])];
+    let lost = |both: [Asking; 2]| both.map(Asking::stop);
     let public = |node: &Node, device: &str| wg(node, &format!("show {device} public-key"));
     let old = [public(a, DEVICES[0]), public(far, DEVICES[0])];
 
     // Whichever node begins: there and back again, so that both ports come round.
     for (rotation, starter) in [(1_u64, a), (2, far)] {
         let [now, before] = if rotation % 2 == 1 { [DEVICES[1], DEVICES[0]] } else { [DEVICES[0], DEVICES[1]] };
-        let pings = pinging();
+        let questions = asking();
         let said = starter.host.command("", netloom_tests::netloom()).args(["agent", "rotate-keys"]).output().unwrap();
         assert!(said.status.success(), "{said:?}");
         for node in &scene.nodes {
@@ -213,7 +241,7 @@ fn keys_are_rotated_without_loss_and_a_node_may_return_with_another_one() {
             });
             assert!(node.host.link("", before).is_none());
         }
-        assert_eq!(lost(pings), (0, 0), "rotation {rotation}\n{}\n{}", a.tail(), far.tail());
+        assert_eq!(lost(questions), [0, 0], "rotation {rotation}\n{}\n{}", a.tail(), far.tail());
     }
     let new = [public(a, DEVICES[0]), public(far, DEVICES[0])];
     assert!(new[0] != old[0] && new[1] != old[1], "both have other keys: {new:?}");
@@ -223,11 +251,11 @@ fn keys_are_rotated_without_loss_and_a_node_may_return_with_another_one() {
     );
 
     // A new agent finds everything as it is.
-    let pings = pinging();
+    let questions = asking();
     a.kill9();
     a.restart();
     a.until("all peers are reached", || reached(a) == Some(1));
-    assert_eq!((lost(pings), public(a, DEVICES[0])), ((0, 0), new[0].clone()));
+    assert_eq!((lost(questions), public(a, DEVICES[0])), ([0, 0], new[0].clone()));
 
     // A machine that was made anew has another key.
     far.kill9();
