@@ -115,7 +115,7 @@ pub(crate) enum AgentCommand {
     Run(RunArgs),
     /// Show which definitions and pods of a cluster these settings would refuse
     Preflight(PreflightArgs),
-    /// Begin a rotation of WireGuard's keys, which all nodes of the cluster follow
+    /// Rotate the WireGuard keys of all nodes
     RotateKeys(RotateKeysArgs),
     /// Install netloom-cni and the container runtime's configuration
     Install(InstallArgs),
