@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cluster::Connection;
+use ipnet::IpNet;
 use plugin::{Dirs, Exec, Host};
 use tokio::sync::oneshot;
 use wire::{Answer, Call};
@@ -69,13 +70,19 @@ impl Embedded {
         provided.map(|provided| crate::provided::once(&self.agent, provided, dirs, within)).unwrap_or_default()
     }
 
-    /// Keeps the node's part of the cluster's network from now on, as an agent of its own process does: in the network namespace that this
+    /// Keeps the node's part of the cluster's network, and pods' firewall entries, from now on, as an agent of its own process does: in the network namespace that this
     /// thread is in, for as long as the process lives.
     ///
     /// # Errors
     /// If no thread can be started.
     pub fn keep(&self, dirs: Dirs) -> std::io::Result<()> {
+        crate::firewall::watch(&self.agent, dirs.clone())?;
         crate::provided::start(&self.agent, dirs)
+    }
+
+    /// Whether pods get addresses of exactly these ranges now, where the settings provide the network.
+    pub fn has_ranges(&self, ranges: &[IpNet]) -> bool {
+        self.agent.provided.as_ref().is_none_or(|provided| provided.has_ranges(ranges))
     }
 
     /// Waits until the caches have what the API server has, so that a call asks it for nothing but what is new. Whether they have

@@ -182,6 +182,12 @@ impl Provided {
         Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
     }
 
+    /// Whether pods get addresses of exactly these ranges now.
+    pub(crate) fn has_ranges(&self, ranges: &[IpNet]) -> bool {
+        let state = lock(&self.state);
+        state.list.is_some() && state.ranges == ranges
+    }
+
     /// The same for pods that may send with any address.
     pub(crate) fn lenient_list(&self) -> Result<NetworkList, CniError> {
         self.list()?;

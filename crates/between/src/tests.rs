@@ -136,7 +136,8 @@ fn the_smallest_link_decides_the_mtu_and_a_tunnel_counts_before_there_is_a_peer(
 #[test]
 fn a_link_that_is_too_small_for_ipv6_is_named_and_carries_ipv4() {
     let of = |mtu| {
-        let own = OwnNode { name: "a".into(), links: vec![link(2, mtu, &["192.0.2.1/24", "2001:db8::1/64"])] };
+        let links = vec![link(2, mtu, &["192.0.2.1/24", "2001:db8::1/64"])];
+        let own = OwnNode { name: "a".into(), links, ..OwnNode::default() };
         plan(&settings(Mode::Vxlan), &own, &[a(), b()]).unwrap()
     };
     let small = of(1329);

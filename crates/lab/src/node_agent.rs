@@ -19,6 +19,7 @@ use agent::{Embedded, Provide, Settings};
 use attach::{Admission, Allow, Policy, Protection, Rule};
 use cni::{CniError, Code, ContainerId};
 use daemon::log::Level;
+use ipnet::IpNet;
 use objects::Store;
 use plugin::{Dirs, Environment, Exec, ExecError, Here, Host, Output};
 use serde_json::Value;
@@ -96,10 +97,14 @@ impl NodeAgent {
         self.agent.told(MOMENT);
     }
 
-    /// Waits until it knows what the store has.
-    pub(crate) fn synced(&self, pods: &[(&str, &str)]) {
+    /// Waits until it knows pods, and gives them addresses of these ranges.
+    pub(crate) fn synced(&self, pods: &[(&str, &str)], ranges: Option<&[IpNet]>) {
         let until = Instant::now() + MOMENT;
-        while !pods.iter().all(|(namespace, name)| self.agent.knows(namespace, name)) && Instant::now() < until {
+        let is_synced = || {
+            pods.iter().all(|(namespace, name)| self.agent.knows(namespace, name))
+                && ranges.is_none_or(|ranges| self.agent.has_ranges(ranges))
+        };
+        while !is_synced() && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(200));
         }
     }

@@ -50,7 +50,7 @@ fn wires(lab: &Lab, nodes: &[topology::Node]) -> Vec<Wire> {
             }
         }
     }
-    for zone in lab.zones.iter().filter(|_| lab.zones.len() > 1) {
+    for zone in lab.zones.iter().filter(|_| underlay::has_router(lab)) {
         let end = WireEnd { node: ROUTER.to_owned(), link: zone_of_router(zone) };
         wires.iter_mut().filter(|wire| wire.name == underlay::drawn(lab, zone)).for_each(|wire| wire.connects.push(end.clone()));
     }
@@ -68,7 +68,7 @@ fn router(lab: &Lab) -> Option<topology::Node> {
         wire: Some(underlay::drawn(lab, zone)),
     };
     let links = lab.zones.iter().map(link).collect();
-    (lab.zones.len() > 1).then(|| topology::Node { name: ROUTER.to_owned(), links, pods: Vec::new() })
+    underlay::has_router(lab).then(|| topology::Node { name: ROUTER.to_owned(), links, pods: Vec::new() })
 }
 
 fn zone_of_router(zone: &str) -> String {

@@ -135,8 +135,12 @@ impl Running {
         let before = self.labs.open(&name)?;
         let mut design = up::design(before.clone(), manifests, &self.setup)?;
         let lab = &mut design.lab;
-        if lab.zones.len() != before.zones.len() {
-            let why = format!("a zone cannot be added to a lab that is up: run `netloom lab down --name {name}`, and `up` again");
+        if let Some(node) = lab.nodes.iter().find(|node| !before.zones.contains(&node.zone)) {
+            let (node, zone) = (&node.name, &node.zone);
+            let why = format!(
+                "node {node} is in the zone {zone:?}, and a zone cannot be added to a lab that is up: correct the Node's label, or run `netloom \
+                 lab down --name {name}`, and `up` again"
+            );
             return Err(UpError::Build(CniError::invalid(underlay::ZONE, why)));
         }
         let new = new_netns(&before, lab);
@@ -173,7 +177,7 @@ impl Running {
             let is_mine = |(_, pod): &(usize, &Pod)| pod.node == live.name && !is_attached(&before, pod);
             let mine: Vec<(usize, &Pod)> = lab.pods.iter().enumerate().filter(is_mine).collect();
             let is_new = !before.nodes.iter().any(|node| node.name == live.name);
-            let (problems, plans) = (&mut self.problems, &plans);
+            let (problems, plans, is_kept) = (&mut self.problems, &plans, self.is_kept);
             let work = || {
                 if is_new {
                     for problem in live.agent.provide(lab.dirs(&live.name)) {
@@ -184,7 +188,7 @@ impl Running {
                         }
                     }
                 }
-                attach(lab, live, mine, plans, tell)
+                attach(lab, live, (mine, is_kept && !is_new), plans, tell)
             };
             failures.extend(live.netns.enter(|_| work()).map_err(|e| internal(&e))?);
             live.agent.told();
@@ -281,13 +285,15 @@ fn keep(lab: &Lab, live: &Live) -> Result<(), UpError> {
 fn attach(
     lab: &Lab,
     live: &Live,
-    mine: Vec<(usize, &Pod)>,
+    (mine, is_kept): (Vec<(usize, &Pod)>, bool),
     plans: &Plans,
     tell: &mut (dyn FnMut(Event<'_>) + Send),
 ) -> Vec<(usize, Option<String>)> {
     let mut host = Host::here(lab.dirs(&live.name));
     let names: Vec<(&str, &str)> = mine.iter().map(|(_, pod)| (pod.namespace.as_str(), pod.name.as_str())).collect();
-    live.agent.synced(&names);
+    // Once nobody keeps the network, ranges do not change; those that are refused have been reported.
+    let ranges = lab.node(&live.name).filter(|_| is_kept).map(|node| node.pod_cidrs.as_slice());
+    live.agent.synced(&names, ranges);
     let one = |(at, pod): (usize, &Pod)| {
         let start = Instant::now();
         let failure = plans.get(at).and_then(|plan| attach_pod(lab, &live.agent, pod, plan, &mut host).err());

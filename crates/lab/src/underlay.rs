@@ -56,7 +56,7 @@ pub(crate) fn check(lab: &Lab) -> Result<(), CniError> {
     }
     let mut taken: BTreeMap<IpAddr, String> = BTreeMap::new();
     let nodes = lab.nodes.iter().flat_map(|node| node.addresses.iter().map(move |net| (net.addr(), format!("node {}", node.name))));
-    let routers = lab.zones.iter().flat_map(|zone| router(lab, zone)).map(|net| (net.addr(), "the router between the zones".to_owned()));
+    let routers = lab.zones.iter().flat_map(|zone| router(lab, zone)).map(|net| (net.addr(), "the router".to_owned()));
     for (address, holder) in routers.chain(nodes) {
         if let Some(other) = taken.insert(address, holder.clone()) {
             let why = format!("{other} and {holder} have the address {address}: give the node another InternalIP");
@@ -89,9 +89,18 @@ fn subnets(lab: &Lab, zone: &str) -> BTreeSet<IpNet> {
     lab.nodes.iter().filter(|node| node.zone == zone).flat_map(|node| &node.addresses).map(IpNet::trunc).collect()
 }
 
+/// Whether there is a router: between zones, or between subnets of one.
+pub(crate) fn has_router(lab: &Lab) -> bool {
+    let is_split = |zone: &String| {
+        let subnets = subnets(lab, zone);
+        [true, false].into_iter().any(|is_v4| subnets.iter().filter(|subnet| subnet.addr().is_ipv4() == is_v4).count() > 1)
+    };
+    lab.zones.len() > 1 || lab.zones.iter().any(is_split)
+}
+
 /// The router's addresses in a zone; none where there is nothing to join.
 pub(crate) fn router(lab: &Lab, zone: &str) -> Vec<IpNet> {
-    if lab.zones.len() < 2 {
+    if !has_router(lab) {
         return Vec::new();
     }
     subnets(lab, zone).iter().filter_map(|subnet| IpNet::new(last(subnet), subnet.prefix_len()).ok()).collect()
@@ -107,7 +116,7 @@ fn last(subnet: &IpNet) -> IpAddr {
 
 /// Makes the namespace of the wires the router between the zones.
 pub(crate) fn join(lab: &Lab, wires: &Netns) -> Result<(), CniError> {
-    if lab.zones.len() < 2 {
+    if !has_router(lab) {
         return Ok(());
     }
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("build the router between the zones: {e}"));

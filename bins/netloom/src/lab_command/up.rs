@@ -16,6 +16,9 @@ use super::{SOME_FAILED, labs, name, plural, status};
 use crate::cli::{Between, Structured, UpArgs};
 use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
 
+/// Each node may have one with each other node.
+const MOST_PROBLEMS: usize = 12;
+
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let name = name(&args.which)?;
     let watched = if args.watch { Some(Files::of(&name, &args.files)?) } else { None };
@@ -85,19 +88,25 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: boo
             anstream::eprintln!("{FAINT}{}{FAINT:#}", watch::last_words(&of_lab));
             return;
         }
-        shown_bar.finish_and_clear();
         let (done, all) = (shown_bar.position(), shown_bar.length().unwrap_or(0));
+        shown_bar.finish_and_clear();
         anstream::eprintln!(
             "{BAD}interrupted{BAD:#} after {done} of {all} pods; `netloom lab down --name {of_lab}` takes down what is there"
         );
     })
     .context("wait for Ctrl-C")?;
+    let mut problems = 0;
     let mut tell = |event: Event<'_>| match event {
         Event::Building { nodes, pods } => {
             bar.set_length(pods as u64);
             bar.set_message(format!("building {nodes} node{}", plural(nodes)));
         }
-        Event::Problem(problem) => bar.suspend(|| anstream::eprintln!("{ODD}warning:{ODD:#} {problem}")),
+        Event::Problem(problem) => {
+            problems += 1;
+            if problems <= MOST_PROBLEMS {
+                bar.suspend(|| anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"));
+            }
+        }
         Event::Pod { pod, took } => {
             bar.set_message(format!("{} ({})", pod.full_name(), shown(took)));
             bar.inc(1);
@@ -106,6 +115,9 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: boo
     };
     let running = lab::up(&labs(), name, manifests, setup, &mut tell);
     bar.finish_and_clear();
+    if let Some(more) = problems.checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {more} more of other nodes");
+    }
     Ok(running?)
 }
 

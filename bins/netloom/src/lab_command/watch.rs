@@ -35,6 +35,7 @@ impl Files {
         let description = labs().blank(name).description();
         // What came by standard input does not change.
         let files: Vec<PathBuf> = files.iter().filter(|file| *file != Path::new("-")).cloned().collect();
+        anyhow::ensure!(!files.is_empty(), "--watch needs a file or a folder: standard input does not change");
         let paths: Vec<PathBuf> = files.iter().cloned().chain([description.clone()]).collect();
         Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, warned: BTreeSet::new() })
     }

@@ -382,7 +382,13 @@ impl<'a> Network<'a> {
         self.forward(&all, lacks);
         let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range);
         let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
-        match gateway::keep(&mut self.host, &free) {
+        let kept = gateway::keep(&mut self.host, &free);
+        if kept.is_ok() && lock(&self.provided.state).list.is_none() {
+            // Who waits for a range has it.
+            lock(&self.provided.state).list = self.list().ok().flatten();
+            self.agent.default.wake();
+        }
+        match kept {
             Ok(0) => {}
             Ok(missing) => Line::info("cluster network").with("bridge", list::BRIDGE).with("added", missing).end(),
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
@@ -457,13 +463,10 @@ impl<'a> Network<'a> {
         if kept.former.is_empty() { line } else { line.with("pods_keep", super::joined(&kept.former)) }.end();
         self.kept = kept;
         (self.is_unwritten, self.unused_since) = (true, None);
-        // From now on no pod gets an address of what was before, and who waits for a range has it.
-        {
-            let mut state = lock(&self.provided.state);
-            state.list = self.list().ok().flatten();
-            (state.ranges, state.mtu) = (self.kept.ranges.clone(), self.kept.mtu);
-        }
-        self.agent.default.wake();
+        // From now on no pod gets an address of what was before.
+        let mut state = lock(&self.provided.state);
+        state.list = None;
+        (state.ranges, state.mtu) = (self.kept.ranges.clone(), self.kept.mtu);
     }
 
     fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
