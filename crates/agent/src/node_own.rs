@@ -527,12 +527,12 @@ impl NodeOwn for ThisNode<'_> {
         if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
-        // Of link-local addresses only those of IPv4 are the node's on every link.
+        // Of link-local addresses only those of IPv4 are the node's on every link. Routers are known by those of IPv6.
         let is_of_a_link = address.is_unspecified() || matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        if is_of_a_link {
-            return None;
-        }
         let whose = || {
+            if is_of_a_link {
+                return self.asked(address);
+            }
             if self.has_itself(address)? {
                 return Ok(Some("which is the node's own".to_owned()));
             }

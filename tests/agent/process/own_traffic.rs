@@ -157,6 +157,8 @@ fn who_is_known_on_the_node_is_nobody_else() {
     };
     let (of_pod, of_uplink) = (mac_of("ip neigh show 10.244.0.2 dev br0"), mac_of("ip link show up0"));
     node.host.sh("", "ip neigh replace 192.168.1.1 lladdr 02:00:5e:00:00:01 dev up0 nud permanent");
+    // As a router advertisement makes it.
+    node.host.sh("", "ip -6 route add default via fe80::1 dev up0");
     let plain = |keys: Value| {
         let mut plugin = json!({"type": "bridge", "bridge": "x4", "ipam": {"type": "host-local", "subnet": "10.9.7.0/24"}});
         plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -174,6 +176,7 @@ fn who_is_known_on_the_node_is_nobody_else() {
         ("routers", None, asks("02:00:5e:00:00:01"), "which the node's router 192.168.1.1 has"),
         ("written", Some(plain(json!({"mac": of_pod}))), "written".to_owned(), "(plugins[0].mac), which another pod has"),
         ("router", Some(at("192.168.1.1/24")), "router".to_owned(), "which is the node's router"),
+        ("router6", Some(at("fe80::1/64")), "router6".to_owned(), "which is the node's router"),
         ("names", Some(at("192.168.1.53/24")), "names".to_owned(), "which is the node's DNS server"),
     ] {
         if let Some(config) = config {

@@ -87,6 +87,7 @@ const OF_MATCHES: &[(&str, Value)] = &[
     // `ipvs`.
     ("vproto", Value::Protocol),
     ("vport", Value::Port),
+    ("vportctl", Value::Port),
     // `owner`, `ipv6header`: `getpwnam`, `getgrnam` and `getprotobyname` come before the number.
     ("uid-owner", Value::LookedUp),
     ("gid-owner", Value::LookedUp),
