@@ -53,8 +53,12 @@ pub struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
-    /// Bridges of which something else changes, with one of [`CHANGES`].
+    /// Bridges of which something else changes, with one of [`CHANGES`], or [`INGRESS`].
     pub(crate) changed: Vec<(Use, Changed)>,
+    /// Bridges that pods are ports of.
+    pub(crate) bridges: Vec<Use>,
+    /// A plugin of the list decides who may send to its pods: what comes in by their bridge is held against that, also what is for others.
+    pub(crate) has_ingress: bool,
     /// Directories in which the addresses of pods are kept.
     pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
@@ -135,6 +139,9 @@ pub(crate) type Changed = (&'static str, &'static str);
 /// Beside its address. The kernel gives a bridge the smallest MTU of its ports; the others stay set after DEL.
 const CHANGES: &[Changed] = &[("mtu", "the MTU"), ("promiscMode", "the promiscuous mode"), ("macspoofchk", "the learning of addresses")];
 
+/// What `firewall` changes of the bridge that its pods are ports of: the rule for the bridge stays after DEL.
+const INGRESS: Changed = ("ingressPolicy", "who may send by way");
+
 /// The plugin for addresses that flannel takes where it is told no other.
 const HOST_LOCAL: &str = "host-local";
 
@@ -200,6 +207,9 @@ impl Uses {
         for (index, plugin) in list.plugins.iter().enumerate() {
             uses.entry(plugin, index, builtins);
         }
+        if uses.has_ingress {
+            uses.changed.extend(uses.bridges.iter().map(|bridge| (bridge.clone(), INGRESS)));
+        }
         for one in &mut uses.leases {
             one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
         }
@@ -231,6 +241,8 @@ impl Uses {
                 self.lease_dirs(raw, place);
             }
             if *kind == "firewall" {
+                let policies = || all(raw, "ingressPolicy").map(|(_, value)| value.as_str().unwrap_or("?"));
+                self.has_ingress |= policies().any(|policy| !matches!(policy, "" | "open"));
                 let zones = all(raw, "firewalldZone").map(|(key, value)| (key, value.as_str().unwrap_or_default()));
                 let zones = zones.filter(|(_, zone)| !zone.is_empty() && *zone != USUAL_ZONE);
                 self.zones.extend(zones.map(|(key, zone)| Use { what: zone.to_owned(), place: format!("{place}.{key}") }));
@@ -285,6 +297,7 @@ impl Uses {
             "vlan" if !is_tagged(raw) => self.taken.extend(devices),
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             "bridge" => {
+                self.bridges.extend(devices.iter().cloned());
                 let is_set = |value: &Value| match value {
                     Value::Bool(on) => *on,
                     Value::Number(number) => number.as_u64() != Some(0),
