@@ -99,16 +99,6 @@ pub(super) const PAGES: &[Page] = &[
         environment: &[KUBECONFIG],
     },
     Page {
-        path: "agent rotate-keys",
-        notes: &[
-            "Run it on any node whose setting between is wireguard or auto-wireguard. It returns at once; no packet is lost meanwhile.",
-        ],
-        examples: &[("sudo netloom agent rotate-keys", "Give every node of the cluster a new key")],
-        exit: &[("0", "The rotation begins"), FAILED],
-        files: &[AGENT_SOCKET],
-        ..NONE
-    },
-    Page {
         path: "agent install",
         examples: &[
             ("sudo netloom agent install", "Install netloom-cni and the runtime's configuration"),
