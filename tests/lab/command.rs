@@ -139,6 +139,35 @@ fn nodes_are_joined_by_their_wires() {
     lab.host.expect_traces(&before, "lab down");
 }
 
+/// `netloom lab up FILES --watch`, which is killed with the test.
+struct Watching {
+    process: std::process::Child,
+    /// Where both its streams go.
+    printed: std::path::PathBuf,
+}
+
+impl Watching {
+    /// Starts it, and waits until its lab is up.
+    fn start(lab: &Lab, files: &str) -> Self {
+        let printed = lab.host.path("/run/printed");
+        let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
+        let mut command = lab.host.command("", netloom());
+        command.args(["lab", "up", files, "--watch"]).env_remove("CNI_PATH");
+        let watching = Watching { process: command.stdout(out).stderr(err).spawn().unwrap(), printed };
+        let is_up = || std::fs::read_to_string(&watching.printed).unwrap().contains("the agents keep the network");
+        lab.host.until("the lab is up", is_up);
+        watching
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // One that has ended by itself is no longer there.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// A Node of a zone, with these ranges for its pods.
 fn zoned(name: &str, zone: &str, ranges: &[&str]) -> String {
     let labels = json!({"topology.kubernetes.io/zone": zone});
@@ -242,13 +271,9 @@ fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
         lab.host.sh("", &format!("mv /run/new /run/lab/{file}"));
     };
     lab.host.write("/run/lab/first.yaml", &[zoned("one", "", &[]), pod_on("one", "a")].concat());
-    let mut command = lab.host.command("", netloom());
-    command.args(["lab", "up", "/run/lab", "--watch"]).env_remove("CNI_PATH");
-    let printed = lab.host.path("/run/printed");
-    let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
-    let mut watching = command.stdout(out).stderr(err).spawn().unwrap();
+    let mut watching = Watching::start(&lab, "/run/lab");
+    let printed = watching.printed.clone();
     let says = |what: &str| std::fs::read_to_string(&printed).unwrap().contains(what);
-    lab.host.until("the lab is up", || says("the agents keep the network"));
     // A node joins, with a pod on a network that needs a wire of its own, and one more on the node that was there.
     let of_wire = r#"{"cniVersion":"1.0.0","type":"macvlan","capabilities":{"ips":true},"master":"ens9","ipam":{"type":"static"}}"#;
     let wired = |name: &str, node: &str, ip: &str| {
@@ -294,7 +319,7 @@ fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
     save("fourth.yaml", &pod_on("two", "d"));
     lab.host.until("a later pod is ready", || pods() == 5);
     assert!(lab.ok(&["down"]).contains("5 pods detached"));
-    assert!(watching.wait().unwrap().success() && says("the lab is taken down"), "{}", std::fs::read_to_string(&printed).unwrap());
+    assert!(watching.process.wait().unwrap().success() && says("the lab is taken down"), "{}", std::fs::read_to_string(&printed).unwrap());
     lab.host.sh("", "rm -r /run/lab /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }
@@ -304,13 +329,9 @@ fn a_growth_that_fails_leaves_the_lab_as_it_was() {
     let lab = Lab::new();
     let before = lab.host.traces();
     lab.host.write("/run/first.yaml", &[zoned("one", "", &[]), pod_on("one", "a")].concat());
-    let mut command = lab.host.command("", netloom());
-    command.args(["lab", "up", "/run/first.yaml", "--watch"]).env_remove("CNI_PATH");
-    let printed = lab.host.path("/run/printed");
-    let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
-    let mut watching = command.stdout(out).stderr(err).spawn().unwrap();
+    let mut watching = Watching::start(&lab, "/run/first.yaml");
+    let printed = watching.printed.clone();
     let says = |what: &str| std::fs::read_to_string(&printed).unwrap().contains(what);
-    lab.host.until("the lab is up", || says("the agents keep the network"));
     // Somebody else has a name that the growth needs.
     lab.host.sh("", "ip netns add nl.lab.node.two");
     let all = [zoned("one", "", &[]), zoned("two", "", &[]), pod_on("one", "a"), pod_on("one", "b"), pod_on("two", "c")].concat();
@@ -322,7 +343,7 @@ fn a_growth_that_fails_leaves_the_lab_as_it_was() {
     lab.host.until("the lab has grown", || says("has grown: 1 node, 2 pods"));
     lab.ok(&["exec", "c", "--", "ping", "-n", "-c1", "-w60", "10.244.0.3"]);
     assert!(lab.ok(&["down"]).contains("3 pods detached"));
-    assert!(watching.wait().unwrap().success());
+    assert!(watching.process.wait().unwrap().success());
     lab.host.sh("", "rm /run/first.yaml /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }

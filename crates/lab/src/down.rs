@@ -11,7 +11,7 @@ use plugin::Host;
 use crate::error::StateError;
 use crate::journal::{self, Claim, Found};
 use crate::labs::{LabName, Labs};
-use crate::state::{Lab, Phase, Pod};
+use crate::state::{Lab, Phase};
 use crate::up::attacher;
 
 /// The time that one pod's detachment has.
@@ -117,8 +117,7 @@ pub(crate) fn undo(labs: &Labs, lab: &Lab) -> Result<(), String> {
 pub(crate) fn shrink(lab: &Lab, before: &Lab, new: &[PathBuf]) -> Option<String> {
     let Ok(claims) = lab.journal().read() else { return Some("the namespaces that it has made".to_owned()) };
     let mut downed = Downed::default();
-    let was_attached = |pod: &Pod| before.pods.iter().any(|old| old.full_name() == pod.full_name() && old.failure.is_none());
-    for pod in lab.pods.iter().filter(|pod| !was_attached(pod)) {
+    for pod in lab.pods.iter().filter(|pod| !before.is_attached(pod)) {
         let done = lab.sandbox(pod).map_err(|e| e.to_string()).and_then(|id| detach_from(lab, &pod.node, &[id], &claims, &mut downed));
         downed.errors.extend(done.err());
     }

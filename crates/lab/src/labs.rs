@@ -68,10 +68,8 @@ impl Labs {
     /// # Errors
     /// [`StateError::Io`]
     pub fn lock(&self, name: &LabName) -> Result<Lock, StateError> {
-        make_dir(&self.dir)?;
-        let path = self.lock_file(name);
-        let lock = file::lock(&path, None).inspect_err(|_| self.leave());
-        lock.map_err(|e| StateError::Io { step: "lock", path, reason: e.to_string() })
+        let (path, lock) = self.lock_until(name, None)?;
+        lock.inspect_err(|_| self.leave()).map_err(|e| StateError::Io { step: "lock", path, reason: e.to_string() })
     }
 
     /// The same, unless another command has it now.
@@ -79,13 +77,20 @@ impl Labs {
     /// # Errors
     /// [`StateError::Io`]
     pub(crate) fn try_lock(&self, name: &LabName) -> Result<Option<Lock>, StateError> {
-        make_dir(&self.dir)?;
-        let path = self.lock_file(name);
-        match file::lock(&path, Some(Instant::now())) {
+        let (path, lock) = self.lock_until(name, Some(Instant::now()))?;
+        match lock {
             Ok(lock) => Ok(Some(lock)),
             Err(LockError::TimedOut { .. }) => Ok(None),
             Err(e) => Err(StateError::Io { step: "lock", path, reason: e.to_string() }),
         }
+    }
+
+    /// The lock's file, and the lock, if it can be had by then.
+    fn lock_until(&self, name: &LabName, deadline: Option<Instant>) -> Result<(PathBuf, Result<Lock, LockError>), StateError> {
+        make_dir(&self.dir)?;
+        let path = self.lock_file(name);
+        let lock = file::lock(&path, deadline);
+        Ok((path, lock))
     }
 
     /// A lab without anything in it, whether there is one of that name or not.

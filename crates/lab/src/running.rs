@@ -174,7 +174,7 @@ impl Running {
         let lab = &self.outcome.lab;
         let mut failures = Vec::new();
         for live in &self.nodes {
-            let is_mine = |(_, pod): &(usize, &Pod)| pod.node == live.name && !is_attached(&before, pod);
+            let is_mine = |(_, pod): &(usize, &Pod)| pod.node == live.name && !before.is_attached(pod);
             let mine: Vec<(usize, &Pod)> = lab.pods.iter().enumerate().filter(is_mine).collect();
             let is_new = !before.nodes.iter().any(|node| node.name == live.name);
             let (problems, plans, is_kept) = (&mut self.problems, &plans, self.is_kept);
@@ -266,10 +266,6 @@ impl Running {
 fn new_netns(before: &Lab, lab: &Lab) -> Vec<PathBuf> {
     let there = before.all_netns();
     lab.all_netns().into_iter().filter(|path| !there.contains(path)).collect()
-}
-
-fn is_attached(before: &Lab, pod: &Pod) -> bool {
-    before.pods.iter().any(|old| old.namespace == pod.namespace && old.name == pod.name && old.failure.is_none())
 }
 
 fn inode(lab: &Lab) -> Option<u64> {

@@ -204,6 +204,11 @@ impl Lab {
         file::write_atomic(&path, &text, 0o644, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }
 
+    /// Whether a pod of this name is attached in it.
+    pub(crate) fn is_attached(&self, pod: &Pod) -> bool {
+        self.pods.iter().any(|own| own.namespace == pod.namespace && own.name == pod.name && own.failure.is_none())
+    }
+
     /// The namespace that the wires are in.
     pub fn wires_netns(&self) -> PathBuf {
         self.netns.join(format!("nl.{}.wires", self.name))

@@ -57,12 +57,7 @@ impl Store {
         let (api_version, name) = (text(object, &["apiVersion"]), text(object, &["kind"]));
         let mut state = self.shared.state();
         let kind = state.kind_of(api_version, name).ok_or_else(|| unknown(api_version, name))?;
-        let given = meta(object, "namespace");
-        let namespace = match (kind.namespaced, given) {
-            (false, _) => "",
-            (true, "") => "default",
-            (true, given) => given,
-        };
+        let namespace = namespace_of(&kind, object);
         if kind.namespaced {
             let place = format!("/api/v1/namespaces/{namespace}");
             state.add(&place, &serde_json::json!({"metadata": {"name": namespace}}));
@@ -82,12 +77,7 @@ impl Store {
         let (api_version, name) = (text(sent, &["apiVersion"]), text(sent, &["kind"]));
         let mut state = self.shared.state();
         let kind = state.kind_of(api_version, name).ok_or_else(|| unknown(api_version, name))?;
-        let namespace = match (kind.namespaced, meta(sent, "namespace")) {
-            (false, _) => "",
-            (true, "") => "default",
-            (true, given) => given,
-        };
-        let key: Key = (namespace.to_owned(), meta(sent, "name").to_owned());
+        let key: Key = (namespace_of(&kind, sent).to_owned(), meta(sent, "name").to_owned());
         let Ok(there) = state.object(&kind, &key) else { return Ok(false) };
         let refused = |refusal: Refusal| PutError::Refused { kind: name.to_owned(), name: key.1.clone(), why: refusal.message() };
         let mut merged = Value::Object(Object::clone(&there));
@@ -146,6 +136,15 @@ fn create(state: &mut State, kind: &Kind, namespace: &str, object: Object) -> Re
         state.put(kind, &key, known)?;
     }
     Ok(())
+}
+
+/// Where an object is; `""` if its kind has no namespaces.
+fn namespace_of<'o>(kind: &Kind, object: &'o Object) -> &'o str {
+    match (kind.namespaced, meta(object, "namespace")) {
+        (false, _) => "",
+        (true, "") => "default",
+        (true, given) => given,
+    }
 }
 
 fn unknown(api_version: &str, kind: &str) -> PutError {
