@@ -1,14 +1,14 @@
 //! From one plan to the next.
 //!
 //! ```text
-//!   devices --> peers, forwarding, neighbours --> routes      what comes or changes, before
-//!   devices <-- neighbours, forwarding, peers <-- routes      what goes
+//!   closed --> devices --> peers, forwarding, neighbours --> routes      what comes or changes, before
+//!   closed <-- devices <-- neighbours, forwarding, peers <-- routes      what goes
 //! ```
 //!
 //! So a route is there only while everything is that it leads through, and what stays the same is not touched. A range that changes hands,
 //! or whose path changes, is replaced in one step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -28,6 +28,8 @@ pub enum Entry {
     Neighbour(Device, IpAddr, Mac),
     /// Of [`Plan::routes`].
     Route(IpNet, Route),
+    /// Of [`Plan::closed`].
+    Closed(IpNet),
 }
 
 /// A step from one plan to the next.
@@ -54,6 +56,7 @@ impl Plan {
     #[must_use]
     pub fn difference(&self, now: &Plan) -> Vec<Change> {
         let tables = [
+            closed_changes(&self.closed, &now.closed),
             changes(&self.devices, &now.devices, |device, wanted| Entry::Device(*device, wanted.clone())),
             self.peer_changes(now),
             changes(&self.forwarding, &now.forwarding, |(device, mac), endpoint| Entry::Forwarding(*device, *mac, *endpoint)),
@@ -75,6 +78,12 @@ impl Plan {
         });
         (come, go)
     }
+}
+
+fn closed_changes(before: &BTreeSet<IpNet>, now: &BTreeSet<IpNet>) -> Changes {
+    let come = now.difference(before).map(|range| Change::Add(Entry::Closed(*range)));
+    let go = before.difference(now).map(|range| Change::Remove(Entry::Closed(*range)));
+    (come.collect(), go.collect())
 }
 
 fn changes<K: Ord, V: PartialEq>(before: &BTreeMap<K, V>, now: &BTreeMap<K, V>, entry: impl Fn(&K, &V) -> Entry) -> Changes {

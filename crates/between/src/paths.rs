@@ -61,6 +61,16 @@ impl Origin<'_> {
         }
     }
 
+    /// Whether the peer's ranges of a family are reached over WireGuard or not at all. It depends on the mode and the two nodes' addresses
+    /// alone: a peer without a key, or with another mode, is no reason to send plain packets.
+    pub(crate) fn is_encrypted(&self, peer: &Member<'_>, family: Family) -> bool {
+        match self.settings.mode {
+            Mode::WireGuard => true,
+            Mode::Auto(Tunnel::WireGuard) => self.near(peer, family).is_none(),
+            Mode::Direct | Mode::Vxlan | Mode::Auto(Tunnel::Vxlan) => false,
+        }
+    }
+
     /// A route via the endpoint, which has to be of the range's family: the next hop of an IPv4 route could be an IPv6 address
     /// (RFC 5549, `RTA_VIA`), but not the other way round, and NICs and firewalls are used to neither.
     fn direct(&self, peer: &Member<'_>, family: Family) -> Result<Path, Blocked> {

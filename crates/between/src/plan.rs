@@ -103,6 +103,9 @@ pub struct Plan {
     pub neighbours: BTreeMap<(Device, IpAddr), Mac>,
     /// Routes, by the range they lead to.
     pub routes: BTreeMap<IpNet, Route>,
+    /// Ranges whose packets leave encrypted or not at all: behind the route of each, if there is one, stands one without a way, so that
+    /// they do not follow the node's default route while a tunnel is missing. `ip route add unreachable RANGE metric METRIC`
+    pub closed: BTreeSet<IpNet>,
     /// The own ranges that nobody else has: what the node's pods have addresses of.
     pub ranges: BTreeSet<IpNet>,
     /// Where a pod's own address may be seen: every node's ranges, and the endpoints that packets go to without a tunnel. The network
@@ -146,6 +149,9 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
             plan.unreached.insert(peer.name());
         }
         for family in [Family::V4, Family::V6] {
+            if origin.is_encrypted(peer, family) {
+                plan.closed.extend(peer.ranges_of(family));
+            }
             let to_peer = peer.ranges_of(family).next().is_some();
             // A peer without ranges sends to ours, and its packets have to meet a device.
             if !to_peer && member.ranges_of(family).next().is_none() {

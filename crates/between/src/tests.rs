@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use crate::*;
 
+mod closed;
 mod conflicts;
 mod steps;
 

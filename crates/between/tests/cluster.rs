@@ -62,6 +62,9 @@ fn a_packet_reaches_the_node_that_owns_its_address_and_no_other_one() {
             }
             assert_eq!(plan.routes.len(), routes, "{name}: {:#?}", plan.routes);
             assert_eq!(plan.mtu, oracle.mtu(name), "{name}");
+            let others = oracle.owned().iter().filter(|(owner, range)| owner != name && !oracle.is_local(name, range));
+            let closed = others.filter(|(owner, range)| oracle.is_encrypted(name, owner, range)).map(|(_, range)| *range).collect();
+            assert_eq!(plan.closed, closed, "{name}");
             for address in world.addresses() {
                 let owner = oracle.owner(address);
                 let expected = owner.filter(|(owner, _)| *owner != name).and_then(|(owner, range)| {

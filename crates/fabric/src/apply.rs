@@ -16,6 +16,9 @@ use crate::wireguard::{self, Secrets};
 /// How many changes are messages at a time: enough that a message costs only itself, few enough that thousands of nodes take little memory.
 const AT_ONCE: usize = 1024;
 
+/// The link that the kernel has routes without a way on: `lo`, the first of each namespace (`blackhole_netdev` is seen by nobody).
+const LOOPBACK: Device = Device::Link(1);
+
 /// What is to be done that no plan says. Nothing by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
@@ -128,7 +131,7 @@ impl Fabric {
             // With another hardware address or without its last address a device loses neighbours and routes, which is not reported.
             state = look(pass.netlink, pass.secrets, wanted, &mut pass.applied)?;
         }
-        state.foreign.retain(|range, _| wanted.routes.contains_key(range));
+        state.foreign.retain(|_, route| observe::keeps_range(route, wanted));
         let target = without(wanted, &state.foreign);
         let changes = state.tables.difference(&target);
         let of_entries = |change: &&Change| !matches!(change, Change::Add(Entry::Device(..)) | Change::Replace(Entry::Device(..)));
@@ -175,6 +178,7 @@ fn without(wanted: &Plan, foreign: &BTreeMap<IpNet, linux::Route>) -> Plan {
         forwarding: wanted.forwarding.clone(),
         neighbours: wanted.neighbours.clone(),
         routes: routes.map(|(range, route)| (*range, *route)).collect(),
+        closed: wanted.closed.clone(),
         ..Plan::default()
     }
 }
@@ -329,5 +333,6 @@ fn device_of(change: &Change) -> &Device {
     match entry {
         Entry::Device(device, _) | Entry::Peer(device, ..) | Entry::Forwarding(device, ..) | Entry::Neighbour(device, ..) => device,
         Entry::Route(_, route) => &route.device,
+        Entry::Closed(_) => &LOOPBACK,
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use between::{Change, Device, Entry, Mac, Route};
 use ipnet::IpNet;
-use linux::{Errno, FdbEntry, Neighbour, Request, fdb, neigh, route};
+use linux::{Errno, FdbEntry, Neighbour, Request, RouteKind, fdb, neigh, route};
 
 use crate::PROTOCOL;
 use crate::device::ethernet;
@@ -14,6 +14,11 @@ use crate::device::ethernet;
 /// include/uapi/linux/ipv6_route.h).
 pub(crate) fn metric(range: IpNet) -> u32 {
     if range.addr().is_ipv4() { 0 } else { 1024 }
+}
+
+/// The metric of the route without a way behind one of ours: the next one, so that no other program's route comes between.
+pub(crate) fn closed_metric(range: IpNet) -> u32 {
+    metric(range) + 1
 }
 
 /// The message that carries out a change, but for those of devices. `None` if the device is not there.
@@ -29,6 +34,8 @@ pub(crate) fn request(change: &Change, links: &BTreeMap<Device, u32>) -> Option<
         Change::Remove(Entry::Route(range, _)) => {
             Some(removal(&linux::Route { priority: metric(*range), proto: PROTOCOL, ..linux::Route::to(*range) }))
         }
+        Change::Add(Entry::Closed(range)) | Change::Replace(Entry::Closed(range)) => Some(route::add(&closed_route(*range))),
+        Change::Remove(Entry::Closed(range)) => Some(removal(&closed_route(*range))),
         Change::Add(Entry::Neighbour(device, address, mac)) | Change::Replace(Entry::Neighbour(device, address, mac)) => {
             Some(neigh::replace(index_of(device, links)?, *address, &hardware_address(*mac)?))
         }
@@ -50,6 +57,11 @@ pub(crate) fn request(change: &Change, links: &BTreeMap<Device, u32>) -> Option<
 /// A route as it is written.
 pub(crate) fn kernel_route(range: IpNet, wanted: &Route, index: u32) -> linux::Route {
     linux::Route { gateway: wanted.via, oif: Some(index), onlink: wanted.onlink, proto: PROTOCOL, ..linux::Route::to(range) }
+}
+
+/// A route without a way, as it is written. Who sends is told so at once (`EHOSTUNREACH`, ICMP).
+pub(crate) fn closed_route(range: IpNet) -> linux::Route {
+    linux::Route { kind: RouteKind::Unreachable, priority: closed_metric(range), proto: PROTOCOL, ..linux::Route::to(range) }
 }
 
 /// Takes away a route of ours that is like this one in everything that is given.

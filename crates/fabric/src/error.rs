@@ -99,6 +99,7 @@ impl fmt::Display for Described<'_> {
                 Some(via) => write!(f, "the route to {range} via {via} on {on}"),
                 None => write!(f, "the route to {range} on {on}"),
             },
+            Entry::Closed(range) => write!(f, "the unreachable route to {range}, which keeps packets from leaving unencrypted"),
         }
     }
 }

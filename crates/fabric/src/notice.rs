@@ -68,8 +68,11 @@ impl State {
         if route.proto != PROTOCOL {
             return match self.foreign.get(&route.dst) {
                 Some(known) => !is_there || known != route,
-                None => is_there && wanted.is_some() && observe::keeps_range(route),
+                None => is_there && observe::keeps_range(route, &self.tables),
             };
+        }
+        if observe::is_closed(route) {
+            return is_there != self.tables.closed.contains(&route.dst);
         }
         if route.priority != entry::metric(route.dst) {
             return is_there;

@@ -67,9 +67,11 @@ impl Observed {
 
     fn enter_route(&mut self, route: linux::Route, wanted: &Plan) {
         if route.proto != PROTOCOL {
-            if wanted.routes.contains_key(&route.dst) && keeps_range(&route) {
+            if keeps_range(&route, wanted) {
                 self.foreign.entry(route.dst).or_insert(route);
             }
+        } else if is_closed(&route) {
+            self.tables.closed.insert(route.dst);
         } else if route.priority != entry::metric(route.dst)
             || route.kind != RouteKind::Unicast
             || self.tables.routes.contains_key(&route.dst)
@@ -82,10 +84,22 @@ impl Observed {
     }
 }
 
-/// Whether another program's route keeps packets from a route of ours to the same range: a lower metric wins, and of the same one there is
-/// only one.
-pub(crate) fn keeps_range(route: &linux::Route) -> bool {
-    route.table == route::MAIN && route.proto != PROTOCOL && route.priority <= entry::metric(route.dst)
+/// Whether another program's route keeps packets from a wanted route of ours to the same range, be it one without a way: a lower metric
+/// wins, and of the same one there is only one.
+pub(crate) fn keeps_range(route: &linux::Route, wanted: &Plan) -> bool {
+    let ours = if wanted.routes.contains_key(&route.dst) {
+        entry::metric(route.dst)
+    } else if wanted.closed.contains(&route.dst) {
+        entry::closed_metric(route.dst)
+    } else {
+        return false;
+    };
+    route.table == route::MAIN && route.proto != PROTOCOL && route.priority <= ours
+}
+
+/// Whether a route of ours is one without a way, as a plan would have it.
+pub(crate) fn is_closed(route: &linux::Route) -> bool {
+    route.kind == RouteKind::Unreachable && route.priority == entry::closed_metric(route.dst)
 }
 
 /// A route of ours in the planner's words; [`ALTERED`] if a plan has no words for it.

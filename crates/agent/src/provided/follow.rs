@@ -436,13 +436,14 @@ impl<'a> Network<'a> {
     /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
     fn without_former(&self, plan: Arc<Plan>, lacks: &mut Lacks) -> Arc<Plan> {
         let own = |range: &IpNet| self.kept.former.iter().any(|former| former.contains(range) || range.contains(former));
-        let held: Vec<IpNet> = plan.routes.keys().filter(|range| own(range)).copied().collect();
+        let held: BTreeSet<IpNet> = plan.routes.keys().chain(&plan.closed).filter(|range| own(range)).copied().collect();
         if held.is_empty() {
             return plan;
         }
         let mut less = plan.as_ref().clone();
         for range in held {
             less.routes.remove(&range);
+            less.closed.remove(&range);
             lacks.failed.insert(range);
             lacks.problems.insert(format!(
                 "{range} is another node's now, and running pods of this node still have addresses of it: delete these pods"
@@ -626,7 +627,7 @@ fn range_of(error: &EntryError) -> Option<IpNet> {
     };
     let (Change::Add(entry) | Change::Replace(entry) | Change::Remove(entry)) = change;
     match entry {
-        Entry::Route(range, _) => Some(*range),
+        Entry::Route(range, _) | Entry::Closed(range) => Some(*range),
         _ => None,
     }
 }

@@ -28,12 +28,15 @@ pub(crate) fn carry_out(before: &Plan, now: &Plan) -> (usize, usize) {
         for (range, route) in tables.routes.iter().filter(|(_, route)| !matches!(route.device, Device::WireGuard { .. })) {
             assert!(way(&tables, range).is_some(), "{range} leads nowhere by {route:?} after {change:?}");
         }
+        for range in before.closed.intersection(&now.closed) {
+            assert!(tables.closed.contains(range), "plain packets to {range} may leave after {change:?}");
+        }
         let entries = tables.neighbours.keys().map(|(device, _)| device).chain(tables.forwarding.keys().map(|(device, _)| device));
         let entries = entries.chain(tables.peers.keys().map(|(device, _)| device));
         entries.for_each(|device| assert!(tables.devices.contains_key(device), "{device:?} is gone before its entries"));
     }
-    let Plan { devices, peers, forwarding, neighbours, routes, .. } = tables;
-    assert_eq!(&Plan { devices, peers, forwarding, neighbours, routes, ..now.clone() }, now);
+    let Plan { devices, peers, forwarding, neighbours, routes, closed, .. } = tables;
+    assert_eq!(&Plan { devices, peers, forwarding, neighbours, routes, closed, ..now.clone() }, now);
     (changes.len(), untouched.len())
 }
 
@@ -78,6 +81,8 @@ fn apply(tables: &mut Plan, change: &Change) {
         Entry::Neighbour(device, at, mac) => tables.neighbours.insert((device, at), mac).is_some(),
         Entry::Route(range, route) if remove => tables.routes.remove(&range).inspect(|old| assert_eq!(*old, route)).is_some(),
         Entry::Route(range, route) => tables.routes.insert(range, route).is_some(),
+        Entry::Closed(range) if remove => tables.closed.remove(&range),
+        Entry::Closed(range) => !tables.closed.insert(range),
     };
     assert_eq!(known, was, "{change:?}");
 }

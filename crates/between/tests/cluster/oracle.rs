@@ -85,6 +85,19 @@ impl<'a> Oracle<'a> {
         subnets.any(|subnet| meet(span(subnet), span(range)))
     }
 
+    /// Whether packets to a range may leave a node encrypted alone.
+    pub(crate) fn is_encrypted(&self, from: &str, to: &str, range: &IpNet) -> bool {
+        let (a, b, v4) = (self.world.get(from), self.world.get(to), range.addr().is_ipv4());
+        match a.mode {
+            Mode::WireGuard => true,
+            Mode::Auto(Tunnel::WireGuard) => !self.endpoint(a, v4).zip(self.endpoint(b, v4)).is_some_and(|(here, there)| {
+                let mut subnets = a.own.links.iter().flat_map(|link| &link.addresses).filter(|net| !is_link_local(net.addr()));
+                subnets.any(|net| net.contains(&here) && net.contains(&there))
+            }),
+            _ => false,
+        }
+    }
+
     /// How packets for ranges of a family get from one node to another one.
     pub(crate) fn kind(&self, from: &str, to: &str, v4: bool) -> Option<Kind> {
         let (a, b) = (self.world.get(from), self.world.get(to));

@@ -54,6 +54,9 @@ pub(crate) fn wanted(space: &Space, plan: &Plan) -> BTreeSet<String> {
         let metric = if range.addr().is_ipv4() { 0 } else { 1024 };
         lines.insert(format!("route {range} via {} dev {} metric {metric}{onlink}", route.via.unwrap(), on(&route.device)));
     }
+    for range in &plan.closed {
+        lines.insert(format!("unreachable {range} metric {}", if range.addr().is_ipv4() { 1 } else { 1025 }));
+    }
     lines
 }
 
@@ -113,6 +116,9 @@ fn device(space: &Space, link: &Value, on: &str) -> String {
 
 fn route(entry: &Value, names: &BTreeMap<String, String>) -> String {
     let dev = text(&entry["dev"]);
+    if entry["type"] == "unreachable" {
+        return format!("unreachable {} metric {}", text(&entry["dst"]), entry["metric"]);
+    }
     let on = names.get(&dev).unwrap_or(&dev);
     let onlink = if entry["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "onlink")) { " onlink" } else { "" };
     let metric = entry["metric"].as_u64().unwrap_or(0);

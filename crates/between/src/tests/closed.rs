@@ -1,0 +1,47 @@
+//! Where a tunnel is missing, packets do not leave unencrypted.
+
+use super::*;
+
+fn closed(plan: &Plan) -> Vec<String> {
+    plan.closed.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn packets_to_a_peer_without_a_tunnel_find_no_other_way() {
+    let both = ["10.1.2.0/24", "fd00:1:2::/64"];
+    assert_eq!(closed(&of_a(Mode::WireGuard, &[a(), b()])), both, "also behind a tunnel that stands: its device may be deleted");
+    let mut keyless = b();
+    keyless.keys.clear();
+    let mut without_endpoint = b();
+    without_endpoint.endpoints.clear();
+    let mut of_another_mode = b();
+    of_another_mode.mode = Some(Mode::Direct);
+    for peer in [keyless, without_endpoint, of_another_mode] {
+        let plan = of_a(Mode::WireGuard, &[a(), peer]);
+        assert_eq!((plan.routes.len(), closed(&plan)), (0, both.map(str::to_owned).to_vec()));
+    }
+    for mode in [Mode::Direct, Mode::Vxlan, Mode::Auto(Tunnel::Vxlan)] {
+        assert_eq!(closed(&of_a(mode, &[a(), b()])), [""; 0], "{mode}");
+    }
+}
+
+#[test]
+fn a_direct_pair_of_auto_wireguard_is_not_closed_and_a_distant_one_is() {
+    let far = NodeSeen { keys: Vec::new(), ..node("c", &["10.1.3.0/24"], &["198.51.100.3"]) };
+    assert_eq!(closed(&of_a(Mode::Auto(Tunnel::WireGuard), &[a(), b(), far])), ["10.1.3.0/24"]);
+}
+
+/// What is nobody's range, or a subnet of the node's, must stay reachable.
+#[test]
+fn a_range_that_a_node_does_not_keep_is_not_closed() {
+    let claims = node("c", &["10.96.3.0/24", "192.0.2.128/25", "10.1.2.0/24"], &["192.0.2.3"]);
+    assert_eq!(closed(&of_a(Mode::WireGuard, &[a(), b(), claims])), ["10.1.2.0/24", "fd00:1:2::/64"]);
+}
+
+#[test]
+fn a_range_is_closed_before_its_route_comes_and_after_it_is_gone() {
+    let (with, without) = (of_a(Mode::WireGuard, &[a(), b()]), of_a(Mode::WireGuard, &[a()]));
+    let is_closed = |change: &Change| matches!(change, Change::Add(Entry::Closed(_)) | Change::Remove(Entry::Closed(_)));
+    assert!(without.difference(&with).iter().take(2).all(is_closed));
+    assert!(with.difference(&without).iter().rev().take(2).all(is_closed));
+}
