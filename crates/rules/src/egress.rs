@@ -24,16 +24,14 @@
 //! With 5,000 nodes, each with two ranges and an address that join no other's, the kernel (6.18) takes 0.1 s for the first filling. For a
 //! node that comes or goes it takes 10 ms to read what is there, and 3 ms to write the difference.
 
-use std::collections::BTreeSet;
-
 use ipnet::IpNet;
-use linux::nft::{Base, Cmp, Expr, Family, Field, Hook, Mode, Range, ReadError, Reg, SetRange, Socket, Step};
+use linux::nft::{Base, Cmp, Expr, Family, Field, Hook, ReadError, Reg, Socket};
 
-use crate::TABLE;
 use crate::hostports::{LOCAL, nat};
-use crate::install::{AddError, ROUNDS, is_ours, whole, wrong_fixed};
+use crate::install::AddError;
 use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{is_ipv4, is_ipv6, within};
+use crate::ranges::{self, Kept, Wanted};
 
 const OWN4: &str = "own4";
 const OWN6: &str = "own6";
@@ -64,17 +62,6 @@ pub struct Egress {
     pub inside: Vec<IpNet>,
 }
 
-/// What [`keep`] had to change.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// The ranges that were missing.
-    pub added: Vec<SetRange>,
-    /// Those that were there and should not be.
-    pub removed: Vec<SetRange>,
-    /// Whether rules, sets or the table were missing.
-    pub rules: bool,
-}
-
 /// Makes the kernel have exactly these ranges, and the rules over them: reads what is there and writes the differences, in one
 /// transaction. Where nothing is to be masqueraded and nothing is there, nothing is installed. The elements of attachments, and
 /// what others have, are not touched.
@@ -82,20 +69,7 @@ pub struct Kept {
 /// # Errors
 /// [`AddError`]; nothing has changed then.
 pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<Kept, AddError> {
-    for round in 0.. {
-        let kept = egress.differences(socket)?;
-        if kept.is_nothing() {
-            break;
-        }
-        is_ours(socket, EGRESS.family)?;
-        match socket.commit(&kept.steps().into_iter().collect()) {
-            Ok(()) => return Ok(kept),
-            // Somebody else was faster: look anew.
-            Err(e) if round < ROUNDS && (e.is_present() || e.is_missing()) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(Kept::default())
+    ranges::keep(socket, &EGRESS, &egress.sets())
 }
 
 /// Whether the kernel has exactly these ranges, and the rules over them; nothing is changed.
@@ -103,52 +77,14 @@ pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<Kept, AddError> {
 /// # Errors
 /// [`ReadError`]
 pub fn egress_is_whole(socket: &mut Socket, egress: &Egress) -> Result<bool, ReadError> {
-    Ok(egress.differences(socket)?.is_nothing())
+    Ok(ranges::differences(socket, &EGRESS, &egress.sets())?.is_nothing())
 }
 
 // === impl Egress ===
 
 impl Egress {
-    /// What [`keep`] would change.
-    fn differences(&self, socket: &mut Socket) -> Result<Kept, ReadError> {
-        let mut kept = Kept { rules: !self.is_nothing() && wrong_fixed(socket, &EGRESS)?.is_some(), ..Kept::default() };
-        for (set, nets) in [(OWN4, &self.own), (INSIDE4, &self.inside), (OWN6, &self.own), (INSIDE6, &self.inside)] {
-            let v4 = [OWN4, INSIDE4].contains(&set);
-            let wanted: BTreeSet<Range> = aggregated(nets, v4).collect();
-            let there: BTreeSet<Range> = socket.ranges(EGRESS.family, TABLE, set)?.into_iter().collect();
-            let of_set = |range: &Range| SetRange { family: EGRESS.family, table: TABLE.to_owned(), set: set.to_owned(), range: *range };
-            kept.added.extend(wanted.difference(&there).map(of_set));
-            kept.removed.extend(there.difference(&wanted).map(of_set));
-        }
-        Ok(kept)
-    }
-
-    fn is_nothing(&self) -> bool {
-        self.own.is_empty() && self.inside.is_empty()
-    }
-}
-
-/// The ranges of one family, as few as there can be: no two of a set may overlap.
-fn aggregated(nets: &[IpNet], v4: bool) -> impl Iterator<Item = Range> {
-    let of_family = nets.iter().filter(|net| net.addr().is_ipv4() == v4).copied().collect();
-    IpNet::aggregate(&of_family).into_iter().map(Range::from)
-}
-
-// === impl Kept ===
-
-impl Kept {
-    /// Whether all was as it should be.
-    #[must_use]
-    pub fn is_nothing(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && !self.rules
-    }
-
-    /// Ranges go first: one that comes may overlap them.
-    fn steps(&self) -> Vec<Step> {
-        let mut steps = if self.rules { whole(Mode::Add, &[&EGRESS], &BTreeSet::new()) } else { Vec::new() };
-        steps.extend(self.removed.iter().cloned().map(Step::DeleteRange));
-        steps.extend(self.added.iter().cloned().map(|range| Step::Range(Mode::Create, range)));
-        steps
+    fn sets(&self) -> [Wanted<'_>; 4] {
+        [Wanted::v4(OWN4, &self.own), Wanted::v4(INSIDE4, &self.inside), Wanted::v6(OWN6, &self.own), Wanted::v6(INSIDE6, &self.inside)]
     }
 }
 

@@ -20,7 +20,7 @@ use linux::nft::{Element, Family, Mode, ReadError, SetElement, Socket, Step, Tab
 use crate::hostports::leads_to;
 use crate::look::{elements_of, what};
 use crate::part::{Part, parts, targets};
-use crate::{EGRESS, OwnerKey, TABLE};
+use crate::{EGRESS, OwnerKey, TABLE, TUNNELLED};
 
 /// The table's comment. The number is that of the layout: it changes when a set or a rule
 /// that is there already means something else from then on, not when one is added.
@@ -115,8 +115,10 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
     }
     let mut parts = parts(&there);
     // Ranges are nobody's elements: that of their subject which a flush leaves is the chain.
-    if has_fixed(socket, &EGRESS)? {
-        parts.push(&EGRESS);
+    for of_ranges in [&EGRESS, &TUNNELLED] {
+        if has_fixed(socket, of_ranges)? {
+            parts.push(of_ranges);
+        }
     }
     Ok(socket.commit(&whole(Mode::Add, &parts, &targets(&there)).into_iter().collect())?)
 }

@@ -16,6 +16,7 @@
 //! flushed by somebody: elements of all -> restore
 //!
 //! the node: Egress, ranges of no attachment -> keep
+//!           Tunnelled, the same             -> guard_tunnels
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
@@ -38,12 +39,14 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
+mod ranges;
 mod restore;
 mod source;
 mod spoof;
+mod tunnelled;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
-pub use egress::{EGRESS, Egress, Kept, egress_is_whole, keep};
+pub use egress::{EGRESS, Egress, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};
@@ -54,9 +57,11 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+pub use ranges::Kept;
 pub use restore::{Restored, missing_of, restore};
 pub use source::{STRICT_SOURCE, strict, strict_address, strict_port, strict_source};
 pub use spoof::{SPOOF_GUARD, guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
+pub use tunnelled::{TUNNEL_PREFIX, TUNNELLED, Tunnelled, guard_tunnels};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, EGRESS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, STRICT_SOURCE, TABLE, TOLD};
+use crate::{CONDITIONS, EGRESS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, STRICT_SOURCE, TABLE, TOLD, TUNNELLED};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -66,8 +66,8 @@ pub(crate) struct Beside {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 9] =
-    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &SPOOF_GUARD, &STRICT_SOURCE];
+pub(crate) const PARTS: [&Part; 10] =
+    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &SPOOF_GUARD, &STRICT_SOURCE];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {

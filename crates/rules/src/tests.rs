@@ -16,6 +16,7 @@ mod egress;
 mod frames;
 mod ports;
 mod source;
+mod tunnelled;
 
 /// What the rules are, in the words of `nft`.
 const RULES: &str = r#"table inet netloom {

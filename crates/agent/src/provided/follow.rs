@@ -14,7 +14,7 @@ use fabric::{EntryError, Fabric, Options};
 use ipnet::IpNet;
 use linux::{Inside, Monitor, Notice};
 use plugin::{Dirs, Host};
-use rules::Egress;
+use rules::{Egress, Tunnelled};
 
 use super::condition::{self, Written};
 use super::gateway::Occupied;
@@ -396,6 +396,7 @@ impl<'a> Network<'a> {
         self.bridge = self.host.netlink().ok().and_then(gateway::index);
         let Some(plan) = self.plan.clone() else { return };
         let plan = self.without_former(plan, lacks);
+        self.guard_tunnels(&plan, &all, lacks);
         let applied = match self.host.netlink() {
             Ok(netlink) => self.fabric.apply(netlink, &plan).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
@@ -523,6 +524,18 @@ impl<'a> Network<'a> {
                 }),
                 Err(e) => lacks.own.push(e),
             }
+        }
+    }
+
+    /// Lets nothing but tunnels bring packets from pods of nodes that are reached by one.
+    fn guard_tunnels(&mut self, plan: &Plan, own: &[IpNet], lacks: &mut Lacks) {
+        let tunnelled = Tunnelled { own: own.to_vec(), peers: plan.closed.iter().copied().collect() };
+        let kept = match self.host.nft() {
+            Ok(socket) => rules::guard_tunnels(socket, &tunnelled).map(drop).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        if let Err(e) = kept {
+            lacks.own.push(format!("cannot refuse unencrypted packets that claim to come from other nodes' pods: {e}"));
         }
     }
 
