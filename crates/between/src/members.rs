@@ -1,14 +1,15 @@
 //! What each node has once conflicts are settled: the part that all nodes decide alike.
 //!
 //! Nodes are taken in the order of their creation, then of their names. Each keeps what no earlier one has kept. What a node loses is in
-//! nobody's way: a later node may have it.
+//! nobody's way: a later node may have it. Of WireGuard keys alone each node has its own memory: a copy does not take a key from the node
+//! that is known to have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{Family, Mac, NodeSeen, Problem, Settings, Tunnel, vtep_mac};
+use crate::{Family, Mac, NodeSeen, OwnNode, Problem, Settings, Tunnel, vtep_mac};
 
 /// Addresses that no pod can have: this host (RFC 1122), loopback, link-local, multicast and what is above it. So a default route is no range.
 const NEVER: [IpNet; 7] = [
@@ -48,10 +49,13 @@ struct Taken<'a> {
 }
 
 /// All nodes in order, with what they keep; what they lose is a problem.
-pub(crate) fn members<'a>(settings: &Settings, nodes: &'a [NodeSeen], problems: &mut BTreeSet<Problem>) -> Vec<Member<'a>> {
+pub(crate) fn members<'a>(settings: &Settings, own: &OwnNode, nodes: &'a [NodeSeen], problems: &mut BTreeSet<Problem>) -> Vec<Member<'a>> {
     let mut order: Vec<&NodeSeen> = nodes.iter().collect();
     order.sort_by_key(|seen| (&seen.created, &seen.name, &seen.uid));
     let mut taken = Taken::default();
+    if settings.mode.tunnel() == Some(Tunnel::WireGuard) {
+        taken.reserve_keys(settings, own, &order);
+    }
     let mut members: Vec<Member<'a>> = order.into_iter().map(|seen| taken.member(settings, seen, problems)).collect();
     // Ranges come second: none may contain an endpoint, whoever has it.
     for member in &mut members {
@@ -102,6 +106,21 @@ impl Member<'_> {
 // === impl Taken ===
 
 impl<'a> Taken<'a> {
+    /// Gives keys to those who are known to have had them, before the age of Nodes counts: whoever may write a Node may copy a key into it,
+    /// and an older Node would take the tunnel away from the key's owner. The own node knows its own keys best.
+    fn reserve_keys(&mut self, settings: &Settings, own: &OwnNode, order: &[&'a NodeSeen]) {
+        let keys = |seen: &NodeSeen| keys_of(settings, seen).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        for seen in order.iter().filter(|seen| seen.name == own.name) {
+            self.keys.extend(keys(seen).into_iter().map(|key| (key, seen.name.as_str())));
+        }
+        for seen in order {
+            let had = |ranges: &BTreeSet<IpNet>| seen.ranges.iter().any(|range| ranges.contains(&range.trunc()));
+            for key in keys(seen).into_iter().filter(|key| own.known.get(key).is_some_and(had)) {
+                self.keys.entry(key).or_insert(&seen.name);
+            }
+        }
+    }
+
     /// A node with all that it keeps but its ranges.
     fn member(&mut self, settings: &Settings, seen: &'a NodeSeen, problems: &mut BTreeSet<Problem>) -> Member<'a> {
         let [v4, v6] = [Family::V4, Family::V6].map(|family| {

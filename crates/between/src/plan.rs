@@ -134,7 +134,7 @@ type Leg<'a, 'b> = (&'b Member<'a>, Family, Path);
 /// The own Node is not among `nodes`.
 pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Plan, OwnNodeMissing> {
     let mut plan = Plan::default();
-    let mut members = members(settings, nodes, &mut plan.problems);
+    let mut members = members(settings, own, nodes, &mut plan.problems);
     members.iter_mut().for_each(|member| leave_underlay(own, member, &mut plan.problems));
     let missing = || OwnNodeMissing(own.name.clone());
     let member = members.iter().find(|member| member.seen.name == own.name).ok_or_else(missing)?;

@@ -119,11 +119,12 @@ pub enum Problem {
         /// The node.
         node: String,
     },
-    /// Two nodes announce one WireGuard key, as copies of a machine do: the later Node has no tunnel by it.
+    /// Two nodes announce one WireGuard key, as copies of a machine do, or one that was stolen from the other's Node: one of them has no
+    /// tunnel by it here. Other nodes may see that otherwise, until one of both has another key.
     SameKey {
-        /// The later Node.
+        /// The one that loses it.
         node: String,
-        /// The older Node.
+        /// The one that had it first as far as the own node knows, or is older.
         other: String,
     },
     /// The VTEPs of two nodes have one MAC: the later Node has no vxlan.
@@ -206,7 +207,12 @@ impl fmt::Display for Problem {
             }
             Problem::NoKey { node } => write!(f, "node {node} announces no WireGuard key"),
             Problem::SameKey { node, other } => {
-                write!(f, "nodes {node} and {other} announce the same WireGuard key: node {other} is older and keeps it")
+                write!(
+                    f,
+                    "nodes {node} and {other} announce the same WireGuard key, which node {other} had first: if node {node} is a copy of its \
+                     machine, delete wireguard-keys.json in the stateDir of {node} and restart its agent; else find out who has written \
+                     the annotation of Node {node}"
+                )
             }
             Problem::SameMac { node, other, mac } => {
                 write!(f, "nodes {node} and {other} have the same VTEP address {mac}: node {other} is older and keeps it")

@@ -1,6 +1,6 @@
 //! What a plan is made from: the settings, the Nodes, and the links of the own node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -103,6 +103,9 @@ pub struct OwnNode {
     /// Peers of its WireGuard devices, by port and public key, with whom no handshake has been complete yet: perhaps they do not know the
     /// own key. Where there is another tunnel to the same node, routes lead through that one.
     pub unproven: BTreeSet<(u16, [u8; 32])>,
+    /// Which ranges the own WireGuard devices allow to a public key already. A Node that has one of them keeps the key against any other
+    /// Node that announces it.
+    pub known: BTreeMap<[u8; 32], BTreeSet<IpNet>>,
 }
 
 /// A link by which a node reaches other nodes.

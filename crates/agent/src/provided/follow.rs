@@ -1,6 +1,6 @@
 //! The thread that keeps this node's part of the network as the plan says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use cluster::Node;
 use cni::{CniError, NetworkList};
 use fabric::{EntryError, Fabric, Options};
 use ipnet::IpNet;
+use linux::wireguard::Key;
 use linux::{Inside, Monitor, Notice};
 use plugin::{Dirs, Host};
 use rules::{Egress, Tunnelled};
@@ -137,6 +138,8 @@ struct Network<'a> {
     keys_lack: Option<String>,
     /// What the kernel has of tunnels while a key is rotated.
     tunnels: Tunnels,
+    /// Which ranges WireGuard's devices allow to which key: before the first plan as the kernel has it, then as the last plan.
+    known: BTreeMap<Key, BTreeSet<IpNet>>,
     /// Since when no node answers by the old key alone.
     proven_since: Option<Instant>,
     links: Vec<Underlay>,
@@ -221,6 +224,7 @@ impl<'a> Network<'a> {
             keys: None,
             keys_lack: None,
             tunnels: Tunnels::new(),
+            known: BTreeMap::new(),
             proven_since: None,
             links: Vec::new(),
             own: Vec::new(),
@@ -340,6 +344,13 @@ impl<'a> Network<'a> {
             }
             self.keys_lack = Some(why);
         }
+        if self.plan.is_none()
+            && mode.tunnel() == Some(Tunnel::WireGuard)
+            && let Ok(tunnels) =
+                self.host.netlink().map_err(drop).and_then(|netlink| fabric::tunnels(&Inside::here(), netlink).map_err(drop))
+        {
+            self.known = known_keys(tunnels.iter().map(|((_, key), peer)| (*key, &peer.allowed)));
+        }
         let base = self.provided.settings.wireguard_port;
         let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
         let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
@@ -349,9 +360,12 @@ impl<'a> Network<'a> {
         }
         let announced = seen.iter().filter(|seen| seen.name != name).flat_map(|seen| &seen.keys);
         let unproven = self.keys.as_ref().map(|keys| keys.unproven(base, &self.tunnels, announced)).unwrap_or_default();
-        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), unproven };
+        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), unproven, known: self.known.clone() };
         match between::plan(&settings, &own_node, &seen) {
-            Ok(plan) => self.plan = Some(Arc::new(plan)),
+            Ok(plan) => {
+                self.known = known_keys(plan.peers.iter().map(|((_, key), peer)| (*key, &peer.allowed)));
+                self.plan = Some(Arc::new(plan));
+            }
             Err(e) => self.plan_lacks.push(e.to_string()),
         }
     }
@@ -614,6 +628,15 @@ impl<'a> Network<'a> {
     }
 }
 
+/// Which ranges belong to which key.
+fn known_keys<'a>(peers: impl Iterator<Item = (Key, &'a BTreeSet<IpNet>)>) -> BTreeMap<Key, BTreeSet<IpNet>> {
+    let mut known: BTreeMap<Key, BTreeSet<IpNet>> = BTreeMap::new();
+    for (key, allowed) in peers {
+        known.entry(key).or_default().extend(allowed);
+    }
+    known
+}
+
 /// Whether a problem leaves this node without a range or without its only address: then its pods have no network.
 fn takes_away(problem: &Problem, own: &str) -> bool {
     let costs = matches!(
@@ -625,7 +648,6 @@ fn takes_away(problem: &Problem, own: &str) -> bool {
             | Problem::NoEndpoint { .. }
             | Problem::SameEndpoint { .. }
             | Problem::SameMac { .. }
-            | Problem::SameKey { .. }
             | Problem::MtuTooSmall { .. }
     );
     costs && problem.node() == own

@@ -138,7 +138,8 @@ fn a_wireguard_peer_needs_a_key_of_its_own() {
     c.keys = b.keys.clone();
     let plan = of_a(Mode::WireGuard, &[a(), b.clone(), c]);
     assert_eq!((plan.routes.len(), plan.peers.len()), (2, 1));
-    assert_eq!(problems(&plan), ["nodes c and b announce the same WireGuard key: node b is older and keeps it"]);
+    let said = problems(&plan);
+    assert!(matches!(said.as_slice(), [one] if one.starts_with("nodes c and b announce the same WireGuard key, which node b had first")));
     b.keys.clear();
     let plan = of_a(Mode::WireGuard, &[a(), b.clone()]);
     assert_eq!((plan.routes.len(), problems(&plan)), (0, vec!["node b announces no WireGuard key".to_owned()]));
@@ -171,4 +172,42 @@ fn without_the_own_node_nothing_is_planned() {
     let missing = plan(&settings(Mode::Vxlan), &own(&[]), &[b()]);
     assert_eq!(missing, Err(OwnNodeMissing("a".into())));
     assert!(missing.unwrap_err().to_string().contains("node a is not among"));
+}
+
+/// Whom a plan of `a` gives the key of `b` to, as the ranges that it allows.
+fn holder(nodes: &[NodeSeen], known: &[&str]) -> Vec<String> {
+    let key = b().keys[0].key;
+    let known = [(key, known.iter().map(|range| net(range)).collect())].into();
+    let plan = plan(&settings(Mode::WireGuard), &OwnNode { known, ..own(&["192.0.2.1/24"]) }, nodes).unwrap();
+    plan.peers.get(&(WIREGUARD, key)).into_iter().flat_map(|peer| &peer.allowed).map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_older_node_that_copies_a_key_does_not_take_it_from_the_one_that_is_known() {
+    let thief = NodeSeen { created: "2020-01-01T00:00:00Z".into(), keys: b().keys, ..node("thief", &["10.1.66.0/24"], &["192.0.2.66"]) };
+    let nodes = [a(), b(), thief.clone()];
+    let of_b = ["10.1.2.0/24", "fd00:1:2::/64"];
+    assert_eq!(holder(&nodes, &["10.1.2.0/24"]), of_b);
+    assert_eq!(holder(&nodes, &of_b), of_b);
+    // Nobody is known: the older one has it.
+    assert_eq!(holder(&nodes, &[]), ["10.1.66.0/24"]);
+    // Who was known announces another key by now.
+    let mut rotated = b();
+    rotated.keys[0].key = [9; 32];
+    assert_eq!(holder(&[a(), rotated, thief], &["10.1.2.0/24"]), ["10.1.66.0/24"]);
+}
+
+#[test]
+fn the_own_key_stays_the_own_one_whoever_else_announces_it() {
+    let thief = NodeSeen { created: "2020-01-01T00:00:00Z".into(), keys: a().keys, ..node("thief", &["10.1.66.0/24"], &["192.0.2.66"]) };
+    // Whatever is said of the past.
+    let known = [(a().keys[0].key, [net("10.1.66.0/24")].into())].into();
+    for own in [own(&["192.0.2.1/24"]), OwnNode { known, ..own(&["192.0.2.1/24"]) }] {
+        let plan = plan(&settings(Mode::WireGuard), &own, &[a(), b(), thief.clone()]).unwrap();
+        let Wanted::WireGuard { key, .. } = &plan.devices[&WIREGUARD] else { panic!("{:?}", plan.devices) };
+        assert_eq!((*key, plan.routes.len()), (a().keys[0].key, 2), "the way to b stays");
+        assert_eq!(plan.unreached, ["thief".to_owned()].into());
+        let said = problems(&plan);
+        assert!(matches!(said.as_slice(), [one] if one.starts_with("nodes thief and a announce the same WireGuard key")), "{said:?}");
+    }
 }

@@ -93,7 +93,7 @@ impl Packet<'_> {
         let Wanted::WireGuard { key: own_key, mtu, .. } = &plan.devices[&route.device] else { panic!("{route:?}") };
         assert!(plan.mtu.unwrap() <= *mtu);
         let node = self.node(peer.endpoint.ip());
-        if self.is_awaited(node) {
+        if self.is_awaited(node) && !self.oracle.is_contested(self.from, node) {
             let device = Device::WireGuard { port: peer.endpoint.port() };
             let there = &self.plans[node];
             let Some(Wanted::WireGuard { key: found, .. }) = there.devices.get(&device) else { panic!("{node} has no {device:?}") };

@@ -136,12 +136,25 @@ impl<'a> Oracle<'a> {
             let copied = |member: &Member| self.world.members.iter().any(|other| older(other, member) && other.seen.uid == member.seen.uid);
             return (!copied(a) && !copied(b)).then_some(Kind::Vxlan(over_v4));
         }
-        (self.has_key(a) && self.has_key(b)).then_some(Kind::WireGuard(over_v4))
+        (self.has_key(a, a) && self.has_key(a, b)).then_some(Kind::WireGuard(over_v4))
     }
 
-    fn has_key(&self, member: &Member) -> bool {
+    /// Whether one node sees a key of another one that no older one has, nor the node itself.
+    fn has_key(&self, viewer: &Member, member: &Member) -> bool {
+        let is_own = viewer.seen.name == member.seen.name;
         let older = || self.world.members.iter().filter(|other| older(other, member));
-        counted(member).iter().any(|key| !older().any(|other| counted(other).contains(key)))
+        let is_taken = |key: &[u8; 32]| counted(viewer).contains(key) || older().any(|other| counted(other).contains(key));
+        counted(member).iter().any(|key| is_own || !is_taken(key))
+    }
+
+    /// Whether two nodes may see differently which keys they have: who announces another node's key is believed by nobody who knows better.
+    pub(crate) fn is_contested(&self, one: &str, other: &str) -> bool {
+        let keys = [one, other].map(|name| counted(self.world.get(name)));
+        let copied = |name: &str, keys: &[[u8; 32]]| {
+            let mut others = self.world.members.iter().filter(|member| member.seen.name != name);
+            others.any(|member| counted(member).iter().any(|key| keys.contains(key)))
+        };
+        copied(one, &keys[0]) || copied(other, &keys[1])
     }
 
     /// What a node's pods get.
