@@ -292,6 +292,7 @@ pub(crate) mod wireguard {
 
     pub(crate) const WGPEER_F_REMOVE_ME: u32 = 1;
     pub(crate) const WGPEER_F_REPLACE_ALLOWEDIPS: u32 = 2;
+    pub(crate) const WGPEER_F_UPDATE_ONLY: u32 = 4;
 
     pub(crate) const WGPEER_A_PUBLIC_KEY: u16 = 1;
     pub(crate) const WGPEER_A_PRESHARED_KEY: u16 = 2;

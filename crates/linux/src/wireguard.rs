@@ -87,6 +87,18 @@ pub enum PeerChange {
         /// As [`Peer::keepalive`].
         keepalive: u16,
     },
+    /// Something changes of a peer that is there: nothing happens to one that is not. Packets of the ranges that it has pass all the time,
+    /// while [`PeerChange::Set`] takes them away for a moment.
+    Update {
+        /// Its public key.
+        key: Key,
+        /// Where it listens; `None`: where its last packet came from, or as it was.
+        endpoint: Option<SocketAddr>,
+        /// What it is allowed in addition.
+        added: BTreeSet<IpNet>,
+        /// As [`Peer::keepalive`]; `None`: as it was.
+        keepalive: Option<u16>,
+    },
     /// It goes.
     Remove {
         /// Its public key.

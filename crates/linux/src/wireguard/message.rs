@@ -92,7 +92,7 @@ pub(super) fn set_peers(family: u16, index: u32, changes: &[PeerChange]) -> Vec<
     };
     let mut all = vec![message(&|peers| changes.iter().for_each(|change| change.write(peers)))];
     for change in changes {
-        let PeerChange::Set { key, .. } = change else { continue };
+        let (PeerChange::Set { key, .. } | PeerChange::Update { key, .. }) = change else { continue };
         let rest: Vec<&IpNet> = change.ranges().skip(RANGES).collect();
         for some in rest.chunks(RANGES) {
             all.push(message(&|peers| {
@@ -135,7 +135,7 @@ fn write_ranges<'a>(peer: &mut Message, ranges: impl Iterator<Item = &'a IpNet>)
 impl PeerChange {
     fn ranges(&self) -> impl Iterator<Item = &IpNet> {
         let allowed = match self {
-            PeerChange::Set { allowed, .. } => Some(allowed),
+            PeerChange::Set { allowed, .. } | PeerChange::Update { added: allowed, .. } => Some(allowed),
             PeerChange::Remove { .. } => None,
         };
         allowed.into_iter().flatten()
@@ -150,6 +150,17 @@ impl PeerChange {
                 peer.put(WGPEER_A_ENDPOINT, &socket_address(*endpoint));
                 peer.put_u16(WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL, *keepalive);
                 peer.put_u32(WGPEER_A_FLAGS, WGPEER_F_REPLACE_ALLOWEDIPS);
+                write_ranges(peer, self.ranges().take(RANGES));
+            }
+            PeerChange::Update { key, endpoint, keepalive, .. } => {
+                peer.put(WGPEER_A_PUBLIC_KEY, key);
+                if let Some(endpoint) = endpoint {
+                    peer.put(WGPEER_A_ENDPOINT, &socket_address(*endpoint));
+                }
+                if let Some(keepalive) = keepalive {
+                    peer.put_u16(WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL, *keepalive);
+                }
+                peer.put_u32(WGPEER_A_FLAGS, WGPEER_F_UPDATE_ONLY);
                 write_ranges(peer, self.ranges().take(RANGES));
             }
             PeerChange::Remove { key } => {

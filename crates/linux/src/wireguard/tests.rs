@@ -159,3 +159,17 @@ fn a_kernel_without_wireguard_says_so() {
         Ok(mut wireguard) => assert_eq!(wireguard.device(crate::link::LOOPBACK), Ok(None)),
     }
 }
+
+/// Who changes only the keepalive takes no range away meanwhile.
+#[test]
+fn an_update_replaces_nothing_and_makes_no_peer() {
+    let update = PeerChange::Update { key: KEY, endpoint: None, added: BTreeSet::new(), keepalive: Some(25) };
+    let message = set_peers(FAMILY, 2, &[update]).remove(0).finish();
+    let of = |attributes: &[u8], kind: u16| Attributes(attributes).find(|(own, _)| *own == kind).map(|(_, value)| value.to_vec());
+    let peers = of(&message[HEADER + GENL_HEADER..], crate::uapi::wireguard::WGDEVICE_A_PEERS).unwrap();
+    let peer = of(&peers, 0).unwrap();
+    use crate::uapi::wireguard::*;
+    assert_eq!(of(&peer, WGPEER_A_FLAGS), Some(WGPEER_F_UPDATE_ONLY.to_ne_bytes().to_vec()));
+    assert_eq!(of(&peer, WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL), Some(25_u16.to_ne_bytes().to_vec()));
+    assert_eq!((of(&peer, WGPEER_A_ENDPOINT), of(&peer, WGPEER_A_ALLOWEDIPS)), (None, Some(Vec::new())));
+}
