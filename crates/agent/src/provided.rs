@@ -127,11 +127,13 @@ pub(crate) struct State {
 pub(crate) struct KeysState {
     /// The public ones, the newest last.
     pub(crate) announced: Vec<PublicKey>,
-    /// Which rotation the newest is of.
+    /// Which rotation is followed.
     pub(crate) rotation: u64,
+    /// Of which rotation the key is that packets leave by to whoever has one of it.
+    pub(crate) moved: u64,
     /// How long that rotation goes on already.
     pub(crate) age: Option<Duration>,
-    /// Nodes that are reached by the old key alone yet.
+    /// Nodes that may still send by the old key.
     pub(crate) awaited: Vec<String>,
 }
 

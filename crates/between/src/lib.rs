@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Nodes exchange nothing for vxlan and direct routes: ranges, endpoints and the VTEP's MAC follow from the Node object. For WireGuard a node
-//! announces its public key. The tables are those of flannel's `host-gw` and `vxlan` backends (`pkg/backend/vxlan/vxlan_network.go`), but for
+//! announces its public key; how all get new ones is in [`rotation`]. The tables are those of flannel's `host-gw` and `vxlan` backends (`pkg/backend/vxlan/vxlan_network.go`), but for
 //! the next hops of IPv6 over vxlan.
 //!
 //! Two nodes that see the same Nodes agree on every conflict and on the path between them, whoever looks. What only the own node can know
@@ -35,6 +35,7 @@ mod members;
 mod paths;
 mod plan;
 mod problems;
+pub mod rotation;
 mod seen;
 mod tunnel;
 

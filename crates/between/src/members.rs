@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{Family, Mac, NodeSeen, OwnNode, Problem, Settings, Tunnel, vtep_mac};
+use crate::{Family, Mac, NodeSeen, OwnNode, Problem, PublicKey, Settings, Tunnel, vtep_mac};
 
 /// Addresses that no pod can have: this host (RFC 1122), loopback, link-local, multicast and what is above it. So a default route is no range.
 const NEVER: [IpNet; 7] = [
@@ -34,8 +34,16 @@ pub(crate) struct Member<'a> {
     v6: Option<IpAddr>,
     /// `None` if an older node has the same one.
     pub(crate) mac: Option<Mac>,
-    /// The newest last, each with its port; no port twice.
-    pub(crate) keys: Vec<([u8; 32], u16)>,
+    /// The newest last; no port twice, and no rotation.
+    pub(crate) keys: Vec<TunnelKey>,
+}
+
+/// A WireGuard key, with the port of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TunnelKey {
+    pub(crate) key: [u8; 32],
+    pub(crate) port: u16,
+    pub(crate) rotation: u64,
 }
 
 /// What members have, with the name of who has it.
@@ -109,7 +117,7 @@ impl<'a> Taken<'a> {
     /// Gives keys to those who are known to have had them, before the age of Nodes counts: whoever may write a Node may copy a key into it,
     /// and an older Node would take the tunnel away from the key's owner. The own node knows its own keys best.
     fn reserve_keys(&mut self, settings: &Settings, own: &OwnNode, order: &[&'a NodeSeen]) {
-        let keys = |seen: &NodeSeen| keys_of(settings, seen).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        let keys = |seen: &NodeSeen| keys_of(settings, seen).into_iter().map(|own| own.key).collect::<Vec<_>>();
         for seen in order.iter().filter(|seen| seen.name == own.name) {
             self.keys.extend(keys(seen).into_iter().map(|key| (key, seen.name.as_str())));
         }
@@ -138,9 +146,9 @@ impl<'a> Taken<'a> {
                     .ok();
             }
             Some(Tunnel::WireGuard) => {
-                for (key, port) in keys_of(settings, seen) {
-                    match keep(&mut self.keys, key, &seen.name) {
-                        Ok(key) => member.keys.push((key, port)),
+                for tunnel_key in keys_of(settings, seen) {
+                    match keep(&mut self.keys, tunnel_key.key, &seen.name) {
+                        Ok(_) => member.keys.push(tunnel_key),
                         Err(other) => drop(problems.insert(Problem::SameKey { node: seen.name.clone(), other: other.to_owned() })),
                     }
                 }
@@ -186,13 +194,14 @@ fn endpoint_of(seen: &NodeSeen, family: Family) -> Option<IpAddr> {
     seen.endpoints.iter().map(IpAddr::to_canonical).find(|address| Family::of(*address) == family && !never(address))
 }
 
-/// The keys that count: the last two, and of two with one port the later one.
-fn keys_of(settings: &Settings, seen: &NodeSeen) -> Vec<([u8; 32], u16)> {
-    let mut keys: Vec<([u8; 32], u16)> = Vec::new();
+/// The keys that count: the last two, and of two with one port or of one rotation the later one.
+fn keys_of(settings: &Settings, seen: &NodeSeen) -> Vec<TunnelKey> {
+    let mut keys: Vec<TunnelKey> = Vec::new();
     for announced in seen.keys.iter().rev().take(2).rev() {
+        let PublicKey { key, rotation, .. } = *announced;
         let port = announced.port.unwrap_or(settings.wireguard_port);
-        keys.retain(|(_, before)| *before != port);
-        keys.push((announced.key, port));
+        keys.retain(|before| before.port != port && before.rotation != rotation);
+        keys.push(TunnelKey { key, port, rotation });
     }
     keys
 }

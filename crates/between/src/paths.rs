@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::members::Member;
+use crate::members::{Member, TunnelKey};
 use crate::{Family, Mac, Mode, OwnNode, Problem, Settings, Tunnel, header};
 
 /// The own node, as paths begin at it.
@@ -118,8 +118,9 @@ impl Origin<'_> {
         }
     }
 
-    /// A tunnel for each port that both announce, so that packets arrive over the old ones while the newest one is taken into use. Which
-    /// one that is depends on both lists alike; each side takes it into use as soon as a handshake shows that the peer has it. Without a common port, the newest key of one and the newest of the other.
+    /// A tunnel for each rotation that both have a key of, so that packets arrive over the old one while the new one is taken into use.
+    /// Which ones there are depends on both lists alike; each side sends over the new one as soon as a handshake shows that the peer has it.
+    /// Without a common rotation, the newest key of one and the newest of the other.
     fn wireguard(&self, peer: &Member<'_>, remote: IpAddr) -> Result<Path, Blocked> {
         for node in [self.member, peer] {
             if node.keys.is_empty() {
@@ -127,17 +128,16 @@ impl Origin<'_> {
                 return Err(node.seen.keys.is_empty().then(|| Problem::NoKey { node: node.name() }));
             }
         }
-        let tunnel = |own: &([u8; 32], u16), of_peer: &([u8; 32], u16)| WireGuardTunnel {
-            own_key: own.0,
-            own_port: own.1,
-            key: of_peer.0,
-            remote: SocketAddr::new(remote, of_peer.1),
+        let tunnel = |own: &TunnelKey, of_peer: &TunnelKey| WireGuardTunnel {
+            own_key: own.key,
+            own_port: own.port,
+            key: of_peer.key,
+            remote: SocketAddr::new(remote, of_peer.port),
         };
-        let (mine, theirs) = (self.member.keys.iter().enumerate(), peer.keys.iter().enumerate());
-        let pairs = mine.flat_map(|mine| theirs.clone().map(move |theirs| (mine, theirs)));
-        let mut common: Vec<_> = pairs.filter(|((_, mine), (_, theirs))| mine.1 == theirs.1).collect();
-        common.sort_by_key(|((at, mine), (at_peer, _))| (at + at_peer, mine.1));
-        let mut tunnels: Vec<_> = common.into_iter().map(|((_, mine), (_, theirs))| tunnel(mine, theirs)).collect();
+        let of_rotation = |own: &TunnelKey| peer.keys.iter().find(|of_peer| of_peer.rotation == own.rotation);
+        let mut common: Vec<_> = self.member.keys.iter().filter_map(|own| Some((own, of_rotation(own)?))).collect();
+        common.sort_by_key(|(own, _)| own.rotation);
+        let mut tunnels: Vec<_> = common.into_iter().map(|(own, of_peer)| tunnel(own, of_peer)).collect();
         if tunnels.is_empty() {
             tunnels.extend(self.member.keys.last().zip(peer.keys.last()).map(|(mine, theirs)| tunnel(mine, theirs)));
         }

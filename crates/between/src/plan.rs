@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::members::{Member, members, overlap};
 use crate::paths::{Origin, Path, is_link_local};
 use crate::tunnel::link_local;
-use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, Settings, header};
+use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, PublicKey, Settings, header};
 
 /// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -93,7 +93,7 @@ pub struct Route {
 /// differ where the kernel's tables do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Devices to be made: a vxlan device for each family that a peer is reached by, a WireGuard device for each own key that has a peer.
+    /// Devices to be made: a vxlan device for each family that a peer is reached by, a WireGuard device for each own key if any has a peer.
     pub devices: BTreeMap<Device, Wanted>,
     /// WireGuard's peers, by device and public key.
     pub peers: BTreeMap<(Device, [u8; 32]), Peer>,
@@ -184,6 +184,7 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     for leg in legs {
         plan.enter(settings, uplink.unwrap_or_default(), &addresses, leg);
     }
+    plan.enter_other_keys(settings, member, own.spare);
     Ok(plan)
 }
 
@@ -212,6 +213,18 @@ fn largest_header(origin: Origin<'_>, legs: &[Leg<'_, '_>]) -> u32 {
 // === impl Plan ===
 
 impl Plan {
+    /// Enters devices of own keys that no peer has a tunnel to yet, beside those that peers have one to: a port that another program has is
+    /// found out before the key is needed, and nobody takes it meanwhile.
+    fn enter_other_keys(&mut self, settings: &Settings, member: &Member<'_>, spare: Option<PublicKey>) {
+        let in_use = self.devices.values().find(|wanted| matches!(wanted, Wanted::WireGuard { .. })).cloned();
+        let Some(Wanted::WireGuard { mtu, addresses, .. }) = in_use else { return };
+        let spare = spare.map(|spare| (spare.key, spare.port.unwrap_or(settings.wireguard_port)));
+        for (key, port) in member.keys.iter().map(|own| (own.key, own.port)).chain(spare) {
+            let wanted = Wanted::WireGuard { key, mtu, addresses: addresses.clone() };
+            self.devices.entry(Device::WireGuard { port }).or_insert(wanted);
+        }
+    }
+
     /// Enters what the path to a peer's ranges of a family needs.
     fn enter(&mut self, settings: &Settings, uplink: u32, addresses: &BTreeSet<IpAddr>, (peer, family, path): Leg<'_, '_>) {
         let mtu = uplink.saturating_sub(path.header());

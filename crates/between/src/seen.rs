@@ -68,6 +68,8 @@ pub struct PublicKey {
     pub key: [u8; 32],
     /// The UDP port that its device listens on; `None` for [`Settings::wireguard_port`].
     pub port: Option<u16>,
+    /// The rotation that it is of ([`rotation`](crate::rotation)).
+    pub rotation: u64,
 }
 
 /// A Node.
@@ -86,9 +88,13 @@ pub struct NodeSeen {
     pub endpoints: Vec<IpAddr>,
     /// Its WireGuard keys, the newest last. During a rotation there are two, each with a port of its own; of more, the last two count.
     ///
-    /// Two nodes have a tunnel on each port that both announce, and send over the newest of them that is not [`OwnNode::unproven`]. So a
-    /// rotation loses nothing if every node announces its new key on the new port before any node withdraws the old port.
+    /// Two nodes have a tunnel for each rotation that both announce a key of, and send over the newest of them that is not
+    /// [`OwnNode::unproven`].
     pub keys: Vec<PublicKey>,
+    /// The rotation of keys that it follows.
+    pub rotation: u64,
+    /// It sends by its key of this rotation to every node that has one.
+    pub moved: u64,
     /// The mode that its agent has announced; `None` if it has not yet, and is assumed to have ours.
     pub mode: Option<Mode>,
 }
@@ -103,6 +109,8 @@ pub struct OwnNode {
     /// Peers of its WireGuard devices, by port and public key, with whom no handshake has been complete yet: perhaps they do not know the
     /// own key. Where there is another tunnel to the same node, routes lead through that one.
     pub unproven: BTreeSet<(u16, [u8; 32])>,
+    /// A key of the own node that others are to be told of when its device is there.
+    pub spare: Option<PublicKey>,
     /// Which ranges the own WireGuard devices allow to a public key already. A Node that has one of them keeps the key against any other
     /// Node that announces it.
     pub known: BTreeMap<[u8; 32], BTreeSet<IpNet>>,

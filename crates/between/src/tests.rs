@@ -37,8 +37,8 @@ fn node(name: &str, ranges: &[&str], endpoints: &[&str]) -> NodeSeen {
         created: "2026-01-01T00:00:00Z".to_owned(),
         ranges: ranges.iter().map(|text| net(text)).collect(),
         endpoints: endpoints.iter().map(|text| ip(text)).collect(),
-        keys: vec![PublicKey { key, port: None }],
-        mode: None,
+        keys: vec![PublicKey { key, port: None, rotation: 0 }],
+        ..NodeSeen::default()
     }
 }
 
@@ -229,38 +229,43 @@ fn a_peer_without_ranges_meets_a_device() {
     assert!(plan.routes.is_empty() && plan.problems.is_empty());
 }
 
+/// A key of a rotation, on the port of that.
+fn rotated(byte: u8, rotation: u64) -> PublicKey {
+    PublicKey { key: [byte; 32], port: Some(if rotation % 2 == 1 { 1 } else { 2 }), rotation }
+}
+
+const ODD: Device = Device::WireGuard { port: 1 };
+const EVEN: Device = Device::WireGuard { port: 2 };
+
 #[test]
-fn a_rotated_key_is_used_when_both_announce_its_port() {
-    let key = |byte: u8, port: u16| PublicKey { key: [byte; 32], port: Some(port) };
+fn two_nodes_have_a_tunnel_for_each_rotation_that_both_have_a_key_of() {
     let used = |mine: &[PublicKey], theirs: &[PublicKey]| {
         let (mut a, mut b) = (a(), b());
         (a.keys, b.keys) = (mine.to_vec(), theirs.to_vec());
         let plan = of_a(Mode::WireGuard, &[a, b]);
-        let Device::WireGuard { port } = route(&plan, "10.1.2.0/24").unwrap().device else { panic!("{:?}", plan.routes) };
         let peers: Vec<_> = plan.peers.iter().map(|((device, key), peer)| (*device, key[0], peer.endpoint.port())).collect();
         assert!(plan.peers.values().all(|peer| peer.allowed.len() == 2));
-        (port, peers)
+        (route(&plan, "10.1.2.0/24").unwrap().device, peers)
     };
-    let (one, two) = (Device::WireGuard { port: 1 }, Device::WireGuard { port: 2 });
-    let old = [key(11, 1)];
-    assert_eq!(used(&old, &[key(21, 1)]), (1, vec![(one, 21, 1)]));
-    assert_eq!(used(&[key(11, 1), key(12, 2)], &[key(21, 1)]), (1, vec![(one, 21, 1)]));
-    let both = [key(11, 1), key(12, 2)];
-    assert_eq!(used(&both, &[key(21, 1), key(22, 2)]), (2, vec![(one, 21, 1), (two, 22, 2)]));
-    assert_eq!(used(&both, &[key(22, 2)]), (2, vec![(two, 22, 2)]));
-    // The next rotation comes back to the first port.
-    assert_eq!(used(&[key(12, 2), key(13, 1)], &[key(22, 2), key(23, 1)]), (1, vec![(one, 23, 1), (two, 22, 2)]));
+    let [a1, a2, a3, b1, b2, b3] = [(11, 1), (12, 2), (13, 3), (21, 1), (22, 2), (23, 3)].map(|(byte, rotation)| rotated(byte, rotation));
+    let first = (ODD, vec![(ODD, 21, 1)]);
+    assert_eq!(used(&[a1], &[b1]), first);
+    assert_eq!(used(&[a1, a2], &[b1]), first);
+    assert_eq!(used(&[a1, a2], &[b1, b2]), (EVEN, vec![(ODD, 21, 1), (EVEN, 22, 2)]));
+    assert_eq!(used(&[a1, a2], &[b2]), (EVEN, vec![(EVEN, 22, 2)]));
+    // One rotation after the other: what both announce on a port need not be of one rotation.
+    assert_eq!(used(&[a2, a3], &[b1, b2]), (EVEN, vec![(EVEN, 22, 2)]));
+    assert_eq!(used(&[a2, a3], &[b2, b3]), (ODD, vec![(ODD, 23, 1), (EVEN, 22, 2)]));
     // Nothing in common: the newest of both.
-    assert_eq!(used(&old, &[key(22, 2)]), (1, vec![(one, 22, 2)]));
-    assert_eq!(used(&[key(10, 9), key(11, 1), key(12, 2)], &[key(20, 9), key(21, 1)]), (1, vec![(one, 21, 1)]));
+    assert_eq!(used(&[a1], &[b2]), (ODD, vec![(ODD, 22, 2)]));
+    assert_eq!(used(&[rotated(9, 0), a1, a2], &[rotated(8, 0), b1]), (ODD, vec![(ODD, 21, 1)]), "the last two count");
 }
 
-/// Both ends announce both ports; the routes wait for a handshake on the new one.
+/// Both ends announce both keys; the routes wait for a handshake with the new ones.
 #[test]
 fn a_new_tunnel_is_used_when_it_is_proven() {
-    let key = |byte: u8, port: u16| PublicKey { key: [byte; 32], port: Some(port) };
     let (mut a, mut b) = (a(), b());
-    (a.keys, b.keys) = (vec![key(11, 1), key(12, 2)], vec![key(21, 1), key(22, 2)]);
+    (a.keys, b.keys) = (vec![rotated(11, 1), rotated(12, 2)], vec![rotated(21, 1), rotated(22, 2)]);
     let used = |nodes: &[NodeSeen], unproven: &[(u16, u8)]| {
         let unproven = unproven.iter().map(|(port, key)| (*port, [*key; 32])).collect();
         let plan = plan(&settings(Mode::WireGuard), &OwnNode { unproven, ..own(&["192.0.2.1/24"]) }, nodes).unwrap();
@@ -277,6 +282,23 @@ fn a_new_tunnel_is_used_when_it_is_proven() {
     assert_eq!(used(&[a.clone(), b.clone()], &[(2, 22)]), (2, 1, 25), "there is no other one");
     a.keys.remove(0);
     assert_eq!(used(&[a, b], &[]), (2, 1, 0), "nothing is tried when it is over");
+}
+
+/// A port that another program has is found out before any other node knows the key.
+#[test]
+fn the_device_of_a_key_is_made_before_others_are_told_of_it() {
+    let (mut a, mut b) = (a(), b());
+    (a.keys, b.keys) = (vec![rotated(11, 1)], vec![rotated(21, 1)]);
+    let devices = |a: &NodeSeen, b: &NodeSeen, spare| {
+        let plan = plan(&settings(Mode::WireGuard), &OwnNode { spare, ..own(&["192.0.2.1/24"]) }, &[a.clone(), b.clone()]).unwrap();
+        assert_eq!((plan.peers.len(), route(&plan, "10.1.2.0/24").unwrap().device), (1, ODD));
+        plan.devices.keys().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(devices(&a, &b, Some(rotated(12, 2))), [ODD, EVEN]);
+    assert_eq!(devices(&a, &b, None), [ODD]);
+    // Told, and nobody has a key of that rotation yet.
+    a.keys.push(rotated(12, 2));
+    assert_eq!(devices(&a, &b, None), [ODD, EVEN]);
 }
 
 /// It is in the tables of every peer: another one would be a cut for a cluster of two versions.

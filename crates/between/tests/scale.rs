@@ -22,8 +22,8 @@ fn node(n: u32) -> NodeSeen {
         ],
         // 250 of them in each subnet.
         endpoints: vec![IpAddr::V4(Ipv4Addr::from(0xac10_0000 + ((n / 250) << 8) + n % 250 + 1))],
-        keys: vec![PublicKey { key, port: None }],
-        mode: None,
+        keys: vec![PublicKey { key, port: None, rotation: 0 }],
+        ..NodeSeen::default()
     }
 }
 

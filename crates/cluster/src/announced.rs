@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"mode": "vxlan"}      {"mode": "auto", "tunnel": "vxlan"}
-//!   {"mode": "wireguard", "keys": [{"key": "BASE64 OF 32 BYTES", "port": 51820}], "rotation": 2}
+//!   {"mode": "wireguard", "keys": [{"key": "BASE64 OF 32 BYTES", "port": 51820, "rotation": 2}], "rotation": 2, "moved": 2}
 //! ```
 //!
 //! Whoever may change Nodes may write anything there. What cannot be read is kept as an error of that one Node. Keys that this release does
@@ -28,8 +28,10 @@ pub struct Announced {
     pub mode: Mode,
     /// Its WireGuard keys, the newest last.
     pub keys: Vec<PublicKey>,
-    /// Which rotation the newest key is of, from 0: nodes that see a higher one begin theirs.
+    /// Which rotation of keys it follows, from 0: nodes that see a higher one begin theirs.
     pub rotation: u64,
+    /// To every node that has a key of this rotation, it sends by its own key of that.
+    pub moved: u64,
 }
 
 /// An announcement that cannot be read.
@@ -74,6 +76,8 @@ struct Written {
     keys: Option<Vec<WrittenKey>>,
     #[serde(default, skip_serializing_if = "is_zero")]
     rotation: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    moved: u64,
 }
 
 /// One of its keys.
@@ -82,6 +86,8 @@ struct WrittenKey {
     key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u32>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    rotation: u64,
 }
 
 // === impl Announced ===
@@ -95,7 +101,7 @@ impl Announced {
         if text.len() > MAX_ANNOUNCED {
             return Err(AnnouncedError::TooLong { length: text.len() });
         }
-        let Written { mode, tunnel, keys, rotation } =
+        let Written { mode, tunnel, keys, rotation, moved } =
             serde_json::from_str(text).map_err(|e| AnnouncedError::Unreadable { cause: e.to_string() })?;
         let mode = mode_of(&mode, tunnel.as_deref()).ok_or_else(|| {
             let tunnel = tunnel.map(|tunnel| format!(" over {tunnel}")).unwrap_or_default();
@@ -103,18 +109,19 @@ impl Announced {
         })?;
         let invalid = |n| AnnouncedError::InvalidKey { place: format!("keys[{n}]") };
         let keys = keys.iter().flatten().enumerate().map(|(n, key)| key.read().ok_or_else(|| invalid(n)));
-        Ok(Announced { mode, keys: keys.collect::<Result<_, _>>()?, rotation })
+        Ok(Announced { mode, keys: keys.collect::<Result<_, _>>()?, rotation, moved })
     }
 
     /// The annotation's value.
     #[must_use]
     pub fn text(&self) -> String {
         let (mode, tunnel) = words_of(self.mode);
-        let key = |key: &PublicKey| WrittenKey { key: STANDARD.encode(key.key), port: key.port.map(u32::from) };
+        let key = |key: &PublicKey| WrittenKey { key: STANDARD.encode(key.key), port: key.port.map(u32::from), rotation: key.rotation };
         let keys: Vec<WrittenKey> = self.keys.iter().map(key).collect();
         let keys = (!keys.is_empty()).then_some(keys);
         // Texts and numbers only: that cannot fail.
-        serde_json::to_string(&Written { mode: mode.to_owned(), tunnel: tunnel.map(str::to_owned), keys, rotation: self.rotation })
+        let (rotation, moved) = (self.rotation, self.moved);
+        serde_json::to_string(&Written { mode: mode.to_owned(), tunnel: tunnel.map(str::to_owned), keys, rotation, moved })
             .unwrap_or_default()
     }
 }
@@ -130,7 +137,7 @@ impl WrittenKey {
             Some(given) => Some(port(given)?),
             None => None,
         };
-        Some(PublicKey { key, port })
+        Some(PublicKey { key, port, rotation: self.rotation })
     }
 }
 
@@ -168,15 +175,20 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let key = |port| PublicKey { key: [1; 32], port };
-        let plain = |mode| Announced { mode, keys: Vec::new(), rotation: 0 };
-        let rotation = Announced { mode: Mode::WireGuard, keys: vec![key(Some(51820)), key(None)], rotation: 3 };
+        let key = |port, rotation| PublicKey { key: [1; 32], port, rotation };
+        let plain = |mode| Announced { mode, keys: Vec::new(), rotation: 0, moved: 0 };
+        let rotation = Announced { mode: Mode::WireGuard, keys: vec![key(Some(51820), 2), key(None, 3)], rotation: 3, moved: 2 };
         for (announced, text) in [
             (plain(Mode::Direct), r#"{"mode":"direct"}"#.to_owned()),
             (plain(Mode::Vxlan), r#"{"mode":"vxlan"}"#.to_owned()),
             (plain(Mode::Auto(Tunnel::Vxlan)), r#"{"mode":"auto","tunnel":"vxlan"}"#.to_owned()),
             (plain(Mode::Auto(Tunnel::WireGuard)), r#"{"mode":"auto","tunnel":"wireguard"}"#.to_owned()),
-            (rotation, format!(r#"{{"mode":"wireguard","keys":[{{"key":"{KEY}","port":51820}},{{"key":"{KEY}"}}],"rotation":3}}"#)),
+            (
+                rotation,
+                format!(
+                    r#"{{"mode":"wireguard","keys":[{{"key":"{KEY}","port":51820,"rotation":2}},{{"key":"{KEY}","rotation":3}}],"rotation":3,"moved":2}}"#
+                ),
+            ),
         ] {
             assert_eq!(announced.text(), text);
             assert_eq!(Announced::read(&text), Ok(announced));
@@ -186,7 +198,7 @@ mod tests {
     #[test]
     fn what_a_later_release_may_add_is_ignored() {
         let read = Announced::read(r#"{"version": [2], "mode": "vxlan", "keys": null, "tunnel": null}"#);
-        assert_eq!(read, Ok(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0 }));
+        assert_eq!(read, Ok(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0, moved: 0 }));
     }
 
     #[test]

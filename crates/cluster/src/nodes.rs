@@ -242,6 +242,8 @@ impl From<&Node> for NodeSeen {
             ranges: node.pod_cidrs.clone(),
             endpoints: node.internal_ips.clone(),
             keys: announced.map(|announced| announced.keys.clone()).unwrap_or_default(),
+            rotation: announced.map_or(0, |announced| announced.rotation),
+            moved: announced.map_or(0, |announced| announced.moved),
             mode: announced.map(|announced| announced.mode),
         }
     }
@@ -397,7 +399,7 @@ mod tests {
         assert_eq!(node.pod_cidrs, ["fd00:1::/64".parse::<IpNet>().unwrap(), "10.1.0.0/24".parse().unwrap()]);
         let addresses: Vec<String> = node.internal_ips.iter().map(IpAddr::to_string).collect();
         assert_eq!(addresses, ["192.0.2.11", "2001:db8::11", "192.0.2.11"]);
-        assert_eq!(node.announced, Some(Ok(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0 })));
+        assert_eq!(node.announced, Some(Ok(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0, moved: 0 })));
         assert_eq!((node.network_unavailable, node.network_why), (Some(false), Some(ConditionDigest::of("R", "M"))));
         assert_eq!(node.unreadable, [""; 0]);
         let seen = NodeSeen::from(&node);

@@ -122,7 +122,7 @@ mod tests {
 
     fn network(unavailable: Option<(&str, &str)>) -> OwnNetwork {
         let unavailable = unavailable.map(|(reason, message)| Unavailable { reason: reason.to_owned(), message: message.to_owned() });
-        OwnNetwork { announced: Some(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0 }), unavailable }
+        OwnNetwork { announced: Some(Announced { mode: Mode::Vxlan, keys: Vec::new(), rotation: 0, moved: 0 }), unavailable }
     }
 
     /// A Node that says what was written.
@@ -176,7 +176,7 @@ mod tests {
                 Node { network_unavailable: None, ..node.clone() },
                 Node { network_unavailable: Some(network.unavailable.is_none()), ..node.clone() },
                 Node { network_why: Some(ConditionDigest::of("R", "M")), ..node.clone() },
-                Node { announced: Some(Ok(Announced { mode: Mode::Direct, keys: Vec::new(), rotation: 0 })), ..node.clone() },
+                Node { announced: Some(Ok(Announced { mode: Mode::Direct, keys: Vec::new(), rotation: 0, moved: 0 })), ..node.clone() },
                 Node { announced: Some(Announced::read("")), ..node.clone() },
             ];
             assert!(others.iter().all(|other| !network.is_in(other)));

@@ -47,6 +47,8 @@ pub struct Applied {
     pub skipped: usize,
     /// What is not as it is wanted.
     pub errors: Vec<EntryError>,
+    /// The devices that could not be made, or not as they are wanted.
+    pub broken: BTreeSet<Device>,
 }
 
 /// What the kernel has after an [`Fabric::apply`], as far as it was carried out.
@@ -138,14 +140,14 @@ impl Fabric {
         let (go, come): (Vec<&Change>, Vec<&Change>) =
             changes.iter().filter(of_entries).partition(|change| matches!(change, Change::Remove(_)));
         let (peers, come): (Vec<&Change>, Vec<&Change>) = come.into_iter().partition(|change| wireguard::is_of_peer(change));
-        pass.set_peers(&peers, &state.links);
+        pass.set_peers(&peers, &state.links, &state.tables);
         let failed = pass.send(&come, &state.links);
         // Packets that still take the old path need all of it.
         let kept = failed.iter().filter_map(|change| match change {
             Change::Replace(Entry::Route(range, _)) => state.tables.routes.get(range).map(|route| route.device),
             _ => None,
         });
-        pass.take(&go, &kept.collect(), &mut state.links);
+        pass.take(&go, &kept.collect(), &mut state.links, &state.tables);
         let mut applied = pass.applied;
         self.is_current = applied.errors.is_empty() && applied.skipped == 0;
         for (range, route) in &state.foreign {
@@ -212,6 +214,7 @@ impl Pass<'_> {
             match set_up {
                 Ok(_) => self.applied.changes += 1,
                 Err(e) => {
+                    self.applied.broken.insert(*device);
                     let error = self.explain(&change, device, e);
                     self.applied.errors.push(error);
                 }
@@ -221,7 +224,7 @@ impl Pass<'_> {
     }
 
     /// Carries out what goes: devices are last, and take their entries along.
-    fn take(&mut self, changes: &[&Change], kept: &BTreeSet<Device>, links: &mut BTreeMap<Device, u32>) {
+    fn take(&mut self, changes: &[&Change], kept: &BTreeSet<Device>, links: &mut BTreeMap<Device, u32>, before: &Plan) {
         let going: BTreeSet<&Device> =
             changes.iter().filter_map(|change| removed_device(change)).filter(|device| !kept.contains(device)).collect();
         let (mut entries, mut peers) = (Vec::with_capacity(changes.len()), Vec::new());
@@ -243,7 +246,7 @@ impl Pass<'_> {
             }
         }
         self.send(&entries, links);
-        self.set_peers(&peers, links);
+        self.set_peers(&peers, links, before);
         for change in changes {
             let Some(device) = removed_device(change).filter(|device| going.contains(device)) else { continue };
             match device::remove(self.netlink, device) {
@@ -285,14 +288,14 @@ impl Pass<'_> {
     }
 
     /// Carries out changes of peers, those of each device in their order.
-    fn set_peers(&mut self, changes: &[&Change], links: &BTreeMap<Device, u32>) {
+    fn set_peers(&mut self, changes: &[&Change], links: &BTreeMap<Device, u32>, before: &Plan) {
         for of_device in changes.chunk_by(|one, other| device_of(one) == device_of(other)) {
             let Some(index) = of_device.first().and_then(|change| links.get(device_of(change))) else {
                 self.applied.skipped += of_device.len();
                 continue;
             };
             self.applied.changes += of_device.len();
-            for (at, failure) in self.secrets.set_peers(*index, of_device) {
+            for (at, failure) in self.secrets.set_peers(*index, of_device, before) {
                 let Some(change) = of_device.get(at) else { continue };
                 self.applied.changes -= 1;
                 self.refuse(change, device_of(change), failure);

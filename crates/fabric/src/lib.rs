@@ -36,7 +36,7 @@ pub use apply::{Applied, Fabric, Options};
 pub use device::{is_ours, name as device_name};
 pub use error::{ApplyError, EntryError};
 pub use forwarding::{ForwardError, Written, forward};
-pub use wireguard::{KeyError, public_key, tunnels};
+pub use wireguard::{KeyError, own_keys, public_key, tunnels};
 
 /// The protocol number of our routes (`ip route show proto 110`). It is in neither linux/rtnetlink.h nor iproute2's `rt_protos`.
 pub const PROTOCOL: u8 = 110;

@@ -6,7 +6,7 @@ use between::{Device, Plan, Route};
 use ipnet::IpNet;
 use linux::{Errno, Link, Netlink, ReadError, Request, RouteFilter, RouteKind, fdb, route};
 
-use crate::wireguard::{self, Secrets};
+use crate::wireguard::Secrets;
 use crate::{PROTOCOL, device, entry};
 
 /// A route of ours that is like none of a plan's, because another program has changed it: it differs from all that is wanted, so it is
@@ -47,7 +47,7 @@ impl Observed {
         let inner = secrets.read(link)?;
         self.tables.devices.insert(device, device::as_planned(link, &addresses, inner.as_ref()));
         if let Device::WireGuard { .. } = device {
-            let peers = inner.iter().flat_map(wireguard::peers);
+            let peers = inner.iter().flat_map(|inner| secrets.peers(device, inner));
             self.tables.peers.extend(peers.map(|(key, peer)| ((device, key), peer)));
             return Ok(());
         }

@@ -1,11 +1,14 @@
 //! A WireGuard device, in the planner's words and in the kernel's: what rtnetlink does not tell of it.
 //!
 //! The kernel reports no change of keys and peers. So they are read before each [`apply`](crate::Fabric::apply), and compared with what was
-//! left there.
+//! left there. Of endpoints alone the kernel knows more than a plan: a peer whose packets come from elsewhere is answered there, because
+//! nobody else has its key. So an endpoint is written when it is another one than was written before, and when the peer is silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use between::rotation::SESSION;
 use between::{Change, Device, Entry, Peer, Plan, Wanted};
 use cni::IfName;
 use linux::link::Kind;
@@ -23,6 +26,8 @@ const FOR_A_KEY: &str = "nlw-key";
 pub(crate) struct Secrets {
     socket: Option<WireGuard>,
     keys: BTreeMap<Key, PrivateKey>,
+    /// Which endpoint each peer was given.
+    endpoints: BTreeMap<(Device, Key), SocketAddr>,
 }
 
 /// A public key could not be computed.
@@ -60,13 +65,27 @@ pub fn public_key(inside: &Inside, netlink: &mut Netlink, private: &PrivateKey) 
     key
 }
 
+/// The public keys that WireGuard devices of ours have, by their ports.
+///
+/// # Errors
+/// [`KeyError`]
+pub fn own_keys(inside: &Inside, netlink: &mut Netlink) -> Result<BTreeMap<u16, Key>, KeyError> {
+    let keys = devices(inside, netlink)?.into_iter().filter_map(|(port, device)| Some((port, device.key?)));
+    Ok(keys.collect())
+}
+
 /// The peers of all WireGuard devices of ours: how much came from each and went to it, and when its last handshake was.
 ///
 /// # Errors
 /// [`KeyError`]
 pub fn tunnels(inside: &Inside, netlink: &mut Netlink) -> Result<BTreeMap<(u16, Key), wireguard::Peer>, KeyError> {
+    let of_device = |(port, device): (u16, wireguard::Device)| device.peers.into_iter().map(move |(key, peer)| ((port, key), peer));
+    Ok(devices(inside, netlink)?.into_iter().flat_map(of_device).collect())
+}
+
+fn devices(inside: &Inside, netlink: &mut Netlink) -> Result<Vec<(u16, wireguard::Device)>, KeyError> {
     let failed = |e: ReadError| KeyError::Refused(device::failure(e));
-    let mut all = BTreeMap::new();
+    let mut all = Vec::new();
     let mut socket = None;
     for link in netlink.links().map_err(failed)? {
         let Some(Device::WireGuard { port }) = device::recognise(&link) else { continue };
@@ -74,9 +93,7 @@ pub fn tunnels(inside: &Inside, netlink: &mut Netlink) -> Result<BTreeMap<(u16, 
             Some(open) => open,
             none => none.insert(WireGuard::open(inside).map_err(KeyError::WireGuard)?),
         };
-        if let Some(found) = socket.device(link.index).map_err(failed)? {
-            all.extend(found.peers.into_iter().map(|(key, peer)| ((port, key), peer)));
-        }
+        all.extend(socket.device(link.index).map_err(failed)?.map(|found| (port, found)));
     }
     Ok(all)
 }
@@ -84,9 +101,9 @@ pub fn tunnels(inside: &Inside, netlink: &mut Netlink) -> Result<BTreeMap<(u16, 
 // === impl Secrets ===
 
 impl Secrets {
-    /// Takes other keys; opens the socket for the first one.
+    /// Takes other keys; opens the socket, also where there is no key: peers of a device that has one can be changed.
     pub(crate) fn set(&mut self, inside: &Inside, keys: BTreeMap<Key, PrivateKey>) -> Result<(), WireGuardError> {
-        if !keys.is_empty() && self.socket.is_none() {
+        if self.socket.is_none() {
             self.socket = Some(WireGuard::open(inside)?);
         }
         self.keys = keys;
@@ -104,7 +121,7 @@ impl Secrets {
         let (Device::WireGuard { port }, Some(Wanted::WireGuard { key, .. })) = (device, tables.devices.get(&device)) else { return true };
         let Ok(Some(found)) = self.read(link) else { return false };
         let mut wanted = tables.peers.iter().filter(|((on, _), _)| *on == device).map(|((_, key), peer)| (*key, peer.clone()));
-        found.key.as_ref() == Some(key) && (found.port, found.mark) == (port, 0) && peers(&found).eq(wanted.by_ref())
+        found.key.as_ref() == Some(key) && (found.port, found.mark) == (port, 0) && self.peers(device, &found).eq(wanted.by_ref())
     }
 
     /// Gives a device its key and its port. It is down when it is made, so no packet meets it before.
@@ -122,42 +139,75 @@ impl Secrets {
         Ok(())
     }
 
-    /// Carries out changes of peers of a device. What was refused, by its place.
-    pub(crate) fn set_peers(&mut self, index: u32, changes: &[&Change]) -> Vec<(usize, Failure)> {
-        let changes: Vec<PeerChange> = changes.iter().filter_map(|change| peer_change(change)).collect();
+    /// Carries out changes of peers of a device, which were so before. What was refused, by its place.
+    pub(crate) fn set_peers(&mut self, index: u32, changes: &[&Change], before: &Plan) -> Vec<(usize, Failure)> {
+        for change in changes {
+            match change {
+                Change::Add(Entry::Peer(device, key, peer)) | Change::Replace(Entry::Peer(device, key, peer)) => {
+                    self.endpoints.insert((*device, *key), peer.endpoint);
+                }
+                Change::Remove(Entry::Peer(device, key, _)) => drop(self.endpoints.remove(&(*device, *key))),
+                _ => {}
+            }
+        }
+        let changes: Vec<PeerChange> = changes.iter().filter_map(|change| peer_change(change, before)).collect();
         match &mut self.socket {
             Some(socket) => socket.set_peers(index, &changes),
             None => Vec::new(),
         }
     }
+
+    /// Peers as a plan would want them. One that no plan would want differs from whatever is wanted.
+    pub(crate) fn peers(&self, device: Device, found: &wireguard::Device) -> impl Iterator<Item = (Key, Peer)> {
+        found.peers.iter().map(move |(key, peer)| {
+            let given = self.endpoints.get(&(device, *key)).filter(|_| has_spoken(peer)).copied();
+            let endpoint = given.or(peer.endpoint).filter(|_| !peer.has_preshared);
+            let planned = endpoint.map(|endpoint| Peer { endpoint, allowed: peer.allowed.clone(), keepalive: peer.keepalive });
+            (*key, planned.unwrap_or_else(altered))
+        })
+    }
 }
 
-fn peer_change(change: &Change) -> Option<PeerChange> {
+/// A peer that no plan has.
+fn altered() -> Peer {
+    Peer { endpoint: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), allowed: BTreeSet::new(), keepalive: u16::MAX }
+}
+
+/// Whether the peer's endpoint is where it was heard from a short time ago.
+fn has_spoken(peer: &wireguard::Peer) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    peer.handshake.is_some_and(|at| now.saturating_sub(at) < SESSION)
+}
+
+fn peer_change(change: &Change, before: &Plan) -> Option<PeerChange> {
     Some(match change {
-        Change::Add(Entry::Peer(_, key, peer)) | Change::Replace(Entry::Peer(_, key, peer)) => {
-            PeerChange::Set { key: *key, endpoint: peer.endpoint, allowed: peer.allowed.clone(), keepalive: peer.keepalive }
+        Change::Add(Entry::Peer(device, key, peer)) | Change::Replace(Entry::Peer(device, key, peer)) => {
+            let (endpoint, keepalive) = (peer.endpoint, peer.keepalive);
+            match keeps_ranges(before.peers.get(&(*device, *key)), peer) {
+                None => PeerChange::Set { key: *key, endpoint, allowed: peer.allowed.clone(), keepalive },
+                Some(old) => PeerChange::Update {
+                    key: *key,
+                    endpoint: (old.endpoint != endpoint).then_some(endpoint),
+                    added: peer.allowed.difference(&old.allowed).copied().collect(),
+                    keepalive: (old.keepalive != keepalive).then_some(keepalive),
+                },
+            }
         }
         Change::Remove(Entry::Peer(_, key, _)) => PeerChange::Remove { key: *key },
         _ => return None,
     })
 }
 
+/// What a peer was, if all that it was allowed stays so.
+fn keeps_ranges<'p>(before: Option<&'p Peer>, now: &Peer) -> Option<&'p Peer> {
+    before.filter(|old| **old != altered() && old.allowed.is_subset(&now.allowed))
+}
+
 /// Whether a change is one of a peer.
 pub(crate) fn is_of_peer(change: &Change) -> bool {
-    peer_change(change).is_some()
+    matches!(change, Change::Add(Entry::Peer(..)) | Change::Replace(Entry::Peer(..)) | Change::Remove(Entry::Peer(..)))
 }
 
 pub(crate) fn is_wireguard(link: &Link) -> bool {
     link.kind.as_deref() == Some("wireguard")
-}
-
-/// Peers as a plan would want them. One that no plan would want differs from whatever is wanted.
-pub(crate) fn peers(found: &wireguard::Device) -> impl Iterator<Item = (Key, Peer)> {
-    let altered =
-        || Peer { endpoint: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), allowed: BTreeSet::new(), keepalive: u16::MAX };
-    found.peers.iter().map(move |(key, peer)| {
-        let planned = peer.endpoint.filter(|_| !peer.has_preshared);
-        let planned = planned.map(|endpoint| Peer { endpoint, allowed: peer.allowed.clone(), keepalive: peer.keepalive });
-        (*key, planned.unwrap_or_else(altered))
-    })
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use between::{Mode, Tunnel};
 use cluster::{Announced, EventKind, Node, OwnNetwork, Unavailable};
 
 use super::{Provided, State};
@@ -41,9 +42,7 @@ pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[St
     if !new.is_empty() {
         tell(agent, &own, new);
     }
-    let (keys, rotation) = state.keys.as_ref().map(|keys| (keys.announced.clone(), keys.rotation)).unwrap_or_default();
-    let announced = Some(Announced { mode: provided.mode(), keys, rotation });
-    let network = OwnNetwork { announced, unavailable: unavailable(state) };
+    let network = OwnNetwork { announced: Some(announced(provided.mode(), state, &own)), unavailable: unavailable(state) };
     if network.is_in(&own) {
         return None;
     }
@@ -69,6 +68,17 @@ pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[St
     Some(PAUSE)
 }
 
+/// What other nodes have to know. Where the keys cannot be read the Node goes on to say what it says: by them others reach this node.
+fn announced(mode: Mode, state: &State, own: &Node) -> Announced {
+    let none = Announced { mode, keys: Vec::new(), rotation: 0, moved: 0 };
+    let before = own.announced.as_ref().and_then(|announced| announced.as_ref().ok());
+    match (&state.keys, before) {
+        (Some(keys), _) => Announced { mode, keys: keys.announced.clone(), rotation: keys.rotation, moved: keys.moved },
+        (None, Some(before)) if mode.tunnel() == Some(Tunnel::WireGuard) => Announced { mode, ..before.clone() },
+        (None, _) => none,
+    }
+}
+
 fn tell(agent: &Agent, own: &Arc<Node>, new: &[String]) {
     let (cluster, own, message) = (agent.cluster.clone(), Arc::clone(own), new.join("; "));
     drop(agent.runtime.spawn(async move {
@@ -80,7 +90,22 @@ fn tell(agent: &Agent, own: &Arc<Node>, new: &[String]) {
 
 #[cfg(test)]
 mod tests {
+    use between::PublicKey;
+
     use super::*;
+
+    /// Others would take their tunnels to this node away.
+    #[test]
+    fn keys_that_cannot_be_read_stay_announced() {
+        let before =
+            Announced { mode: Mode::Direct, keys: vec![PublicKey { key: [7; 32], port: Some(51820), rotation: 4 }], rotation: 4, moved: 4 };
+        let own = Node { announced: Some(Ok(before.clone())), ..Node::default() };
+        let said = |mode, state: &State| announced(mode, state, &own);
+        assert_eq!(said(Mode::WireGuard, &State::default()), Announced { mode: Mode::WireGuard, ..before });
+        assert_eq!(said(Mode::Vxlan, &State::default()).keys, []);
+        let keys = Some(crate::provided::KeysState { rotation: 5, ..Default::default() });
+        assert_eq!(said(Mode::WireGuard, &State { keys, ..State::default() }).rotation, 5);
+    }
 
     #[test]
     fn a_peers_problem_takes_no_node_away() {

@@ -1,6 +1,6 @@
 //! The thread that keeps this node's part of the network as the plan says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use cluster::Node;
 use cni::{CniError, NetworkList};
 use fabric::{EntryError, Fabric, Options};
 use ipnet::IpNet;
-use linux::wireguard::Key;
 use linux::{Inside, Monitor, Notice};
 use plugin::{Dirs, Host};
 use rules::{Egress, Tunnelled};
@@ -20,13 +19,14 @@ use rules::{Egress, Tunnelled};
 use super::condition::{self, Written};
 use super::gateway::Occupied;
 use super::kept::Kept;
-use super::keys::{Keys, Tunnels};
 use super::told::Told;
 use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
 mod rotation;
+
+use rotation::WireGuard;
 
 /// After something that could not be done.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -36,9 +36,6 @@ const SOON: Duration = Duration::from_millis(250);
 const GLANCE: Duration = Duration::from_micros(200);
 /// What may wait to be looked at. Who reports more waits, as the kernel then does.
 const ROOM: usize = 1 << 14;
-/// While a key is rotated: between two looks at which peers have it. The kernel reports no handshake.
-const LOOK: Duration = Duration::from_secs(2);
-
 /// Keeps the network for as long as the process lives. Nothing, where the agent does not provide it.
 pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
     if agent.provided.is_none() {
@@ -132,16 +129,7 @@ struct Network<'a> {
     host: Host,
     fabric: Fabric,
     kept: Kept,
-    /// WireGuard's; `None` where the mode has none, or they cannot be had.
-    keys: Option<Keys>,
-    /// Why they cannot be had.
-    keys_lack: Option<String>,
-    /// What the kernel has of tunnels while a key is rotated.
-    tunnels: Tunnels,
-    /// Which ranges WireGuard's devices allow to which key: before the first plan as the kernel has it, then as the last plan.
-    known: BTreeMap<Key, BTreeSet<IpNet>>,
-    /// Since when no node answers by the old key alone.
-    proven_since: Option<Instant>,
+    wireguard: WireGuard,
     links: Vec<Underlay>,
     /// The own Node's addresses.
     own: Vec<IpAddr>,
@@ -221,11 +209,7 @@ impl<'a> Network<'a> {
             // Between two nodes of which only one has seen a change, packets come by a tunnel and go back by a direct route.
             fabric: Fabric::new(Options { loose_rp_filter: true }),
             kept,
-            keys: None,
-            keys_lack: None,
-            tunnels: Tunnels::new(),
-            known: BTreeMap::new(),
-            proven_since: None,
+            wireguard: WireGuard::default(),
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
@@ -253,9 +237,15 @@ impl<'a> Network<'a> {
             let rest = self.round(todo);
             todo = Todo::default();
             let until = begun + rest.unwrap_or(self.agent.settings.reconcile);
+            let mut look = self.look_is_due().map(|rest| Instant::now() + rest);
             while todo.is_empty() {
-                match wakes.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                let next = look.map_or(until, |look| look.min(until));
+                match wakes.recv_timeout(next.saturating_duration_since(Instant::now())) {
                     Ok(wake) => self.take(wake, &mut todo),
+                    Err(RecvTimeoutError::Timeout) if next < until => {
+                        todo.plan = self.look();
+                        look = self.look_is_due().map(|rest| Instant::now() + rest);
+                    }
                     Err(RecvTimeoutError::Timeout) => todo = Todo::ALL,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
@@ -301,12 +291,11 @@ impl<'a> Network<'a> {
         }
         let is_lack = |what: &&String| lacks.own.contains(*what);
         lacks.problems.extend(self.obstacles.iter().filter(|what| !is_lack(what)).cloned());
-        let retries = !lacks.own.is_empty() || pending.is_some();
+        let retries = !lacks.own.is_empty() || pending.is_some() || self.wireguard.waits();
         let is_short = !listed.complete || pending.is_some();
         let again = self.tell(lacks);
         let retry = retries.then_some(if is_short { SOON } else { AGAIN });
-        let look = self.keys.as_ref().filter(|keys| keys.is_rotating()).map(|_| LOOK);
-        retry.into_iter().chain(again).chain(look).min()
+        retry.into_iter().chain(again).min()
     }
 
     /// Where no pod may have an address: Services, and the API servers.
@@ -334,36 +323,27 @@ impl<'a> Network<'a> {
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
         self.reserved = self.reserved_now();
         let mode = self.provided.settings.mode;
-        self.keys_lack = None;
-        if mode.tunnel() == Some(Tunnel::WireGuard)
-            && let Err(why) = self.keep_keys(&nodes)
-        {
-            // The mode auto may need no tunnel, and a rotation that fails costs nothing.
-            if mode == Mode::WireGuard && self.keys.is_none() {
-                self.plan_lacks.push(why.clone());
-            }
-            self.keys_lack = Some(why);
-        }
-        if self.plan.is_none()
-            && mode.tunnel() == Some(Tunnel::WireGuard)
-            && let Ok(tunnels) =
-                self.host.netlink().map_err(drop).and_then(|netlink| fabric::tunnels(&Inside::here(), netlink).map_err(drop))
-        {
-            self.known = known_keys(tunnels.iter().map(|((_, key), peer)| (*key, &peer.allowed)));
-        }
         let base = self.provided.settings.wireguard_port;
         let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
         let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
-        // The own device has what this node has, whatever its Node says yet.
-        for own in seen.iter_mut().filter(|seen| seen.name == name) {
-            own.keys = self.keys.as_ref().map(|keys| keys.announced(base)).unwrap_or_default();
+        let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), ..OwnNode::default() };
+        if mode.tunnel() == Some(Tunnel::WireGuard) {
+            match self.wireguard_keys(&nodes) {
+                Ok(keys) => {
+                    // The own devices have what this node has, whatever its Node says yet.
+                    seen.iter_mut().filter(|seen| seen.name == name).for_each(|own| own.keys.clone_from(&keys.keys));
+                    (own_node.spare, own_node.unproven, own_node.known) = (keys.spare, keys.unproven, keys.known);
+                }
+                Err(why) => return self.plan_lacks.push(why),
+            }
+            // The mode auto may need no tunnel, and a rotation that fails costs nothing.
+            if mode == Mode::WireGuard && !self.wireguard.has_keys() {
+                self.plan_lacks.extend(self.wireguard.lack().cloned());
+            }
         }
-        let announced = seen.iter().filter(|seen| seen.name != name).flat_map(|seen| &seen.keys);
-        let unproven = self.keys.as_ref().map(|keys| keys.unproven(base, &self.tunnels, announced)).unwrap_or_default();
-        let own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), unproven, known: self.known.clone() };
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => {
-                self.known = known_keys(plan.peers.iter().map(|((_, key), peer)| (*key, &peer.allowed)));
+                self.wireguard.planned(&plan.peers);
                 self.plan = Some(Arc::new(plan));
             }
             Err(e) => self.plan_lacks.push(e.to_string()),
@@ -417,12 +397,16 @@ impl<'a> Network<'a> {
         };
         match applied {
             Ok(applied) => {
+                self.wireguard.applied(&applied);
                 if applied.changes > 0 {
                     Line::info("cluster network").with("changes", applied.changes).with("routes", plan.routes.len()).end();
                 }
                 for error in &applied.errors {
                     // What one peer lacks is no reason to keep pods from this node.
                     match range_of(error) {
+                        _ if self.wireguard.is_on_trial(error) => {
+                            lacks.problems.insert(format!("the rotation of WireGuard keys waits: {error}"));
+                        }
                         Some(range) => {
                             lacks.failed.insert(range);
                             lacks.problems.insert(error.to_string());
@@ -575,7 +559,8 @@ impl<'a> Network<'a> {
         if let Some(plan) = &self.plan {
             let own_node = self.agent.cluster.node();
             // That it has no key is told with the reason.
-            let is_told = |problem: &&Problem| matches!(problem, Problem::NoKey { node } if node == own_node && self.keys_lack.is_some());
+            let is_told =
+                |problem: &&Problem| matches!(problem, Problem::NoKey { node } if node == own_node && self.wireguard.lack().is_some());
             let problems = plan.problems.iter().filter(|problem| !is_told(problem));
             let (own, others): (Vec<&Problem>, Vec<&Problem>) = problems.partition(|problem| takes_away(problem, own_node));
             lacks.own.extend(own.iter().map(ToString::to_string));
@@ -585,8 +570,8 @@ impl<'a> Network<'a> {
             }
         }
         lacks.problems.extend(self.unreadable.iter().cloned());
-        if self.provided.settings.mode != Mode::WireGuard || self.keys.is_some() {
-            lacks.problems.extend(self.keys_lack.iter().cloned());
+        if self.provided.settings.mode != Mode::WireGuard || self.wireguard.has_keys() {
+            lacks.problems.extend(self.wireguard.lack().cloned());
         }
         let list = self.list().unwrap_or_else(|e| {
             lacks.own.push(e.to_string());
@@ -610,7 +595,7 @@ impl<'a> Network<'a> {
             plan: self.plan.clone(),
             failed: lacks.failed,
             has_range: self.has_range,
-            keys: self.keys_state(&nodes),
+            keys: self.keys_state(),
         };
         let is_new = {
             let mut known = lock(&self.provided.state);
@@ -626,15 +611,6 @@ impl<'a> Network<'a> {
         let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));
         again.into_iter().chain(rewrite).min()
     }
-}
-
-/// Which ranges belong to which key.
-fn known_keys<'a>(peers: impl Iterator<Item = (Key, &'a BTreeSet<IpNet>)>) -> BTreeMap<Key, BTreeSet<IpNet>> {
-    let mut known: BTreeMap<Key, BTreeSet<IpNet>> = BTreeMap::new();
-    for (key, allowed) in peers {
-        known.entry(key).or_default().extend(allowed);
-    }
-    known
 }
 
 /// Whether a problem leaves this node without a range or without its only address: then its pods have no network.

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use between::rotation::SESSION;
 use between::{Device, Plan, Problem};
 use cluster::Node;
 use cni::{CniError, Code};
 use ipnet::IpNet;
 use json::{Object, Value};
+use linux::wireguard::Key;
 use linux::{Answers, Inside, Netlink};
 
-use super::keys::{SESSION, Tunnels, age_of};
+use super::keys::age_of;
 use super::{Provided, gateway, texts};
 use crate::{Agent, lock};
 
@@ -109,7 +111,7 @@ struct Kernel {
     /// What links are called.
     names: BTreeMap<u32, String>,
     answers: Answers,
-    tunnels: Tunnels,
+    tunnels: BTreeMap<(u16, Key), linux::wireguard::Peer>,
 }
 
 fn gateways(node: &Arc<Node>) -> Vec<IpAddr> {

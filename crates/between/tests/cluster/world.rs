@@ -250,5 +250,5 @@ fn ranges_of(at: &[usize]) -> Vec<IpNet> {
 
 fn keys_of(keys: &[(u8, u8)]) -> Vec<PublicKey> {
     let port = |port: u8| (port > 0).then(|| 51820 + u16::from(port));
-    keys.iter().map(|(key, at)| PublicKey { key: [*key; 32], port: port(*at) }).collect()
+    keys.iter().map(|(key, at)| PublicKey { key: [*key; 32], port: port(*at), rotation: u64::from(*at) }).collect()
 }

@@ -45,7 +45,7 @@ async fn own(nodes: &Nodes, what: &str, so: impl Fn(&Node) -> bool) -> Node {
 
 fn network(mode: Mode, unavailable: Option<(&str, &str)>) -> OwnNetwork {
     let unavailable = unavailable.map(|(reason, message)| Unavailable { reason: reason.to_owned(), message: message.to_owned() });
-    OwnNetwork { announced: Some(Announced { mode, keys: Vec::new(), rotation: 0 }), unavailable }
+    OwnNetwork { announced: Some(Announced { mode, keys: Vec::new(), rotation: 0, moved: 0 }), unavailable }
 }
 
 #[test]

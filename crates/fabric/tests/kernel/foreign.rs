@@ -197,7 +197,7 @@ fn a_renamed_device_is_noticed_and_reported() {
 fn a_device_of_wireguard_that_cannot_be_made_keeps_nothing_else_from_being_done() {
     let mut cluster = Cluster::new(3, Mode::Direct, &[Family::V4, Family::V6]);
     for (at, node) in cluster.nodes.iter_mut().enumerate() {
-        node.seen.keys = vec![between::PublicKey { key: [u8::try_from(at).unwrap() + 1; 32], port: None }];
+        node.seen.keys = vec![between::PublicKey { key: [u8::try_from(at).unwrap() + 1; 32], port: None, rotation: 0 }];
     }
     cluster.settings.mode = Mode::Auto(Tunnel::WireGuard);
     let _router = cluster.put_behind_router(2);
