@@ -197,6 +197,17 @@ fn pods_of_all_nodes_reach_each_other_by_the_network_that_agents_provide() {
         assert!(rules.contains("masquerade") && rules.contains("10.244.1.0/24"), "{rules}");
         lab.ok(&["down"]);
     }
+    // What the kernel cannot do is refused before anything is built. The guest has it: tests/guest/kernel/wireguard.
+    let has_wireguard = lab.host.try_run("", &["ip", "link", "add", "probe", "type", "wireguard"]).status.success();
+    lab.host.try_run("", &["ip", "link", "del", "probe"]);
+    for mode in ["wireguard", "auto-wireguard"].into_iter().filter(|_| !has_wireguard) {
+        let (_, stderr) = lab.fails(&["up", "--between", mode, &format!("{}/two-nodes", examples())], "");
+        assert!(
+            stderr.contains("this kernel has no WireGuard: load its module with `modprobe wireguard`, or choose another mode"),
+            "{stderr}"
+        );
+        assert!(!lab.host.sh("", "ip netns list").contains("nl."), "nothing is built");
+    }
     let (code, stderr) = lab.fails(&["up", "--between", "vxlan", "--default-network", "none", &examples()], "");
     assert!(code == 2 && stderr.contains("--default-network"), "{stderr}");
     lab.host.expect_traces(&before, "lab down");

@@ -268,6 +268,10 @@ pub(crate) enum Between {
     Direct,
     /// Vxlan alone
     Vxlan,
+    /// WireGuard alone: encrypted
+    Wireguard,
+    /// Routes where two nodes are on one link, WireGuard where not
+    AutoWireguard,
 }
 
 /// Structured output.

@@ -70,6 +70,12 @@ impl Embedded {
         provided.map(|provided| crate::provided::once(&self.agent, provided, dirs, within)).unwrap_or_default()
     }
 
+    /// Waits until every Node announces a WireGuard key, as far as this agent knows; its own one does after a first
+    /// [`Embedded::provide`]. Whether they do in time.
+    pub fn knows_keys(&self, within: Duration) -> bool {
+        settled(within, || self.agent.provided.as_ref().is_none_or(crate::provided::Provided::knows_keys))
+    }
+
     /// Keeps the node's part of the cluster's network, and pods' firewall entries, from now on, as an agent of its own process does: in the network namespace that this
     /// thread is in, for as long as the process lives.
     ///

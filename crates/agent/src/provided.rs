@@ -114,6 +114,8 @@ pub(crate) struct State {
     pub(crate) peers: (usize, usize),
     /// What the kernel is to have.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// How often that was planned.
+    pub(crate) plans: u64,
     /// Ranges to which nothing leads although it is planned.
     pub(crate) failed: BTreeSet<IpNet>,
     /// Whether the own Node has a range, which may be refused.
@@ -190,6 +192,12 @@ impl Provided {
         state.list.is_some() && state.ranges == ranges
     }
 
+    /// Whether every Node announces a WireGuard key.
+    pub(crate) fn knows_keys(&self) -> bool {
+        let has_key = |node: &Arc<cluster::Node>| matches!(&node.announced, Some(Ok(announced)) if !announced.keys.is_empty());
+        self.nodes.listed().complete && self.nodes.all().iter().all(has_key)
+    }
+
     /// The same for pods that may send with any address.
     pub(crate) fn lenient_list(&self) -> Result<NetworkList, CniError> {
         self.list()?;
@@ -213,6 +221,7 @@ impl Provided {
         o.set("peers", peers as u64);
         o.set("peersReached", reached as u64);
         o.set("routes", state.plan.map_or(0, |plan| plan.routes.len()) as u64);
+        o.set("plans", state.plans);
         if let Some(keys) = state.keys {
             o.set("wireguard", keys.value());
         }

@@ -63,6 +63,12 @@ pub fn is_ours(link: &Link) -> bool {
     recognise(link).is_some()
 }
 
+/// The UDP port of a link that is a WireGuard device of ours.
+#[must_use]
+pub fn wireguard_port(link: &Link) -> Option<u16> {
+    if let Some(Device::WireGuard { port }) = recognise(link) { Some(port) } else { None }
+}
+
 /// Which of our devices a link is, whatever another program has changed of it.
 pub(crate) fn recognise(link: &Link) -> Option<Device> {
     let device = named(&link.name)?;

@@ -33,7 +33,7 @@ mod observe;
 mod wireguard;
 
 pub use apply::{Applied, Fabric, Options};
-pub use device::{is_ours, name as device_name};
+pub use device::{is_ours, name as device_name, wireguard_port};
 pub use error::{ApplyError, EntryError};
 pub use forwarding::{ForwardError, Written, forward};
 pub use wireguard::{KeyError, own_keys, public_key, tunnels};

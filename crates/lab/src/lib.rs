@@ -35,7 +35,7 @@ mod wire;
 pub use down::{DownError, Downed, Leftover, down};
 pub use error::StateError;
 pub use labs::{LabName, Labs};
-pub use observe::observe;
+pub use observe::{NodeTunnels, observe, tunnels};
 pub use running::{Growth, Running};
 pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef, PortMapping};
 pub use status::{Health, PodStatus, status};

@@ -61,6 +61,11 @@ impl NodeAgent {
         self.agent.provide(dirs, MOMENT)
     }
 
+    /// Waits until it knows a WireGuard key of each node.
+    pub(crate) fn knows_keys(&self) {
+        self.agent.knows_keys(MOMENT);
+    }
+
     /// Keeps what [`NodeAgent::provide`] made, from inside the node, for as long as the process lives.
     pub(crate) fn keep(&self, dirs: Dirs) -> std::io::Result<()> {
         self.agent.keep(dirs)

@@ -1,8 +1,10 @@
 //! A lab as it is in the kernel, for drawing.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use attach::Record;
+use between::rotation::SESSION;
 use cni::{CniError, Code};
 use ipnet::IpNet;
 use linux::{Inside, Link, Netlink, Netns};
@@ -77,9 +79,46 @@ fn zone_of_router(zone: &str) -> String {
 
 /// The name of the tunnel that a link is an end of: nodes whose devices have the same one are joined.
 fn tunnel(link: &Link) -> Option<String> {
+    if let Some(port) = fabric::wireguard_port(link) {
+        return Some(format!("wireguard {port}"));
+    }
     let vxlan = link.vxlan.filter(|_| fabric::is_ours(link))?;
     let over = if vxlan.local.is_some_and(|local| local.is_ipv6()) { " over IPv6" } else { "" };
     Some(format!("vxlan {}{over}", vxlan.vni))
+}
+
+/// The WireGuard tunnels of a node, for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeTunnels {
+    /// The node.
+    pub node: String,
+    /// How many peers it has.
+    pub peers: usize,
+    /// With how many of them it has a session: a tunnel that nobody uses has none.
+    pub in_use: usize,
+}
+
+/// The nodes that reach others over WireGuard.
+///
+/// # Errors
+/// If a namespace cannot be entered or read.
+pub fn tunnels(lab: &Lab) -> Result<Vec<NodeTunnels>, CniError> {
+    let mut all = Vec::new();
+    for node in &lab.nodes {
+        let internal = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("node {}: {e}", node.name));
+        let Some(netns) = Netns::open(&lab.node_netns(&node.name)).map_err(|e| internal(&e))? else { continue };
+        let read = |inside: &Inside| {
+            let mut netlink = Netlink::open(inside).map_err(|e| internal(&e))?;
+            fabric::tunnels(inside, &mut netlink).map_err(|e| internal(&e))
+        };
+        let found = netns.enter(read).map_err(|e| internal(&e))??;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let is_in_use = |at: Duration| now.saturating_sub(at) < SESSION;
+        let in_use = found.values().filter(|peer| peer.handshake.is_some_and(is_in_use)).count();
+        all.push(NodeTunnels { node: node.name.clone(), peers: found.len(), in_use });
+    }
+    all.retain(|node| node.peers > 0);
+    Ok(all)
 }
 
 fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {

@@ -171,6 +171,7 @@ impl Running {
         self.dir = inode(&self.outcome.lab);
         self.fill_store(objects)?;
         self.build_nodes(&before, &mut plans).map_err(UpError::Build)?;
+        self.exchange_keys(&before).map_err(|e| internal(&e))?;
         let lab = &self.outcome.lab;
         let mut failures = Vec::new();
         for live in &self.nodes {
@@ -204,6 +205,20 @@ impl Running {
         }
         lab.phase = Phase::Up;
         Ok(lab.write()?)
+    }
+
+    /// Lets new nodes announce their WireGuard keys, so that each finds those of the others when it makes its part of the network.
+    fn exchange_keys(&self, before: &Lab) -> Result<(), linux::EnterError> {
+        if !self.setup.default_network.has_keys() {
+            return Ok(());
+        }
+        let lab = &self.outcome.lab;
+        for live in self.nodes.iter().filter(|live| !before.nodes.iter().any(|node| node.name == live.name)) {
+            // What is wrong is reported when all keys are known.
+            live.netns.enter(|_| drop(live.agent.provide(lab.dirs(&live.name))))?;
+        }
+        self.nodes.iter().for_each(|live| live.agent.knows_keys());
+        Ok(())
     }
 
     /// Gives the store what is new, and changes what was changed. What agents have written stays.

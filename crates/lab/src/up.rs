@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use attach::{Asked, Attacher, Given, Plan, Refusal};
-use between::Mode;
+use between::{Mode, Tunnel};
 use chain::Chain;
-use cni::{CniError, IfName, NetworkList};
+use cni::{CniError, Code, IfName, NetworkList};
+use linux::Inside;
+use linux::wireguard::WireGuard;
 use npwg::Definition;
 use objects::Store;
 use plugin::{Finder, Prefer};
@@ -110,6 +112,24 @@ pub struct PlannedPod {
     pub plan: Result<Plan, Vec<Refusal>>,
 }
 
+// === impl DefaultNetwork ===
+
+impl DefaultNetwork {
+    /// Whether WireGuard carries packets between some nodes.
+    pub(crate) fn has_keys(&self) -> bool {
+        matches!(self, DefaultNetwork::Cluster(mode) if mode.tunnel() == Some(Tunnel::WireGuard))
+    }
+
+    /// Refuses what the kernel cannot do, before anything is built.
+    fn must_be_possible(&self) -> Result<(), UpError> {
+        if !self.has_keys() {
+            return Ok(());
+        }
+        let opened = WireGuard::open(&Inside::here()).map(drop);
+        opened.map_err(|e| UpError::Build(CniError::new(Code::INVALID_CONFIG, format!("cannot build the network between nodes: {e}"))))
+    }
+}
+
 // === impl Outcome ===
 
 impl Outcome {
@@ -184,6 +204,7 @@ pub fn up(
 /// Decides everything and writes it down before anything is built: `down` finds it, whenever this process ends.
 fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
     labs.must_not_be(name)?;
+    setup.default_network.must_be_possible()?;
     let design = design(labs.blank(name), manifests, setup)?;
     let lab = &design.lab;
     for pod in &lab.pods {

@@ -23,9 +23,21 @@ pub(crate) fn run(which: &Which, pod: Option<&PodRef>, output: Option<Structured
         (Some(format), Some(_), [one]) => structured(&one.networks, format)?,
         (Some(format), ..) => structured(&views(&all), format)?,
         (None, Some(_), [one]) => detail(one),
-        (None, ..) => table(&all),
+        (None, ..) => {
+            table(&all);
+            tunnels(&lab)?;
+        }
     }
     Ok(if all.iter().all(|p| p.health == Health::Ready) { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
+}
+
+/// What there is of WireGuard between the nodes.
+pub(crate) fn tunnels(lab: &Lab) -> anyhow::Result<()> {
+    let all: Vec<String> = lab::tunnels(lab)?.into_iter().map(|node| format!("{} {} of {}", node.node, node.in_use, node.peers)).collect();
+    if !all.is_empty() {
+        putln!("\nWireGuard between nodes: {} (tunnels in use in the last 3 minutes)", all.join(", "));
+    }
+    Ok(())
 }
 
 /// One pod as data.

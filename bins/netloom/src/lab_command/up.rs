@@ -74,6 +74,8 @@ fn mode(between: Between) -> Mode {
         Between::Auto => Mode::Auto(Tunnel::Vxlan),
         Between::Direct => Mode::Direct,
         Between::Vxlan => Mode::Vxlan,
+        Between::Wireguard => Mode::WireGuard,
+        Between::AutoWireguard => Mode::Auto(Tunnel::WireGuard),
     }
 }
 

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{Change, Entry, Mode, NodeSeen, OwnNode, Plan, Problem, Settings, Tunnel, Underlay};
+use between::{Mode, NodeSeen, OwnNode, Plan, Problem, Settings, Tunnel, Underlay};
 use cluster::Node;
 use cni::{CniError, NetworkList};
-use fabric::{EntryError, Fabric, Options};
+use fabric::{Fabric, Options};
 use ipnet::IpNet;
-use linux::{Inside, Monitor, Notice};
+use linux::{Monitor, Notice};
 use plugin::{Dirs, Host};
-use rules::{Egress, Tunnelled};
 
 use super::condition::{self, Written};
 use super::gateway::Occupied;
@@ -24,8 +23,11 @@ use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
+mod blame;
+mod packets;
 mod rotation;
 
+use blame::{range_of, takes_away, unreadable};
 use rotation::WireGuard;
 
 /// After something that could not be done.
@@ -134,6 +136,8 @@ struct Network<'a> {
     /// The own Node's addresses.
     own: Vec<IpAddr>,
     plan: Option<Arc<Plan>>,
+    /// How often there was one.
+    plans: u64,
     /// The index of the bridge.
     bridge: Option<u32>,
     told: Told,
@@ -213,6 +217,7 @@ impl<'a> Network<'a> {
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
+            plans: 0,
             bridge: None,
             told: Told::default(),
             plan_lacks: Vec::new(),
@@ -322,13 +327,19 @@ impl<'a> Network<'a> {
         self.has_range = !own.pod_cidrs.is_empty();
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
         self.reserved = self.reserved_now();
+        self.plan_with(&nodes);
+    }
+
+    /// A plan from these Nodes, the own links and the own WireGuard keys.
+    fn plan_with(&mut self, nodes: &[Arc<Node>]) {
+        let name = self.provided_for();
         let mode = self.provided.settings.mode;
         let base = self.provided.settings.wireguard_port;
         let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
         let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
         let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), ..OwnNode::default() };
         if mode.tunnel() == Some(Tunnel::WireGuard) {
-            match self.wireguard_keys(&nodes) {
+            match self.wireguard_keys(nodes) {
                 Ok(keys) => {
                     // The own devices have what this node has, whatever its Node says yet.
                     seen.iter_mut().filter(|seen| seen.name == name).for_each(|own| own.keys.clone_from(&keys.keys));
@@ -344,6 +355,7 @@ impl<'a> Network<'a> {
         match between::plan(&settings, &own_node, &seen) {
             Ok(plan) => {
                 self.wireguard.planned(&plan.peers);
+                self.plans += 1;
                 self.plan = Some(Arc::new(plan));
             }
             Err(e) => self.plan_lacks.push(e.to_string()),
@@ -501,59 +513,6 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Lets the node forward packets of its pods' families.
-    fn forward(&mut self, ranges: &[IpNet], lacks: &mut Lacks) {
-        for family in [linux::Family::V4, linux::Family::V6] {
-            if !ranges.iter().any(|range| linux::Family::of(range.addr()) == family) {
-                continue;
-            }
-            let inside = Inside::here();
-            let forwards = match self.host.netlink() {
-                Ok(netlink) => fabric::forward(&inside, netlink, family).map_err(|e| e.to_string()),
-                Err(e) => Err(e.to_string()),
-            };
-            match forwards {
-                Ok(written) => written.iter().for_each(|written| {
-                    Line::info("cluster network")
-                        .with("sysctl", &written.sysctl)
-                        .with("was", &written.before)
-                        .with("now", written.now)
-                        .end();
-                }),
-                Err(e) => lacks.own.push(e),
-            }
-        }
-    }
-
-    /// Lets nothing but tunnels bring packets from pods of nodes that are reached by one.
-    fn guard_tunnels(&mut self, plan: &Plan, own: &[IpNet], lacks: &mut Lacks) {
-        let tunnelled = Tunnelled { own: own.to_vec(), peers: plan.closed.iter().copied().collect() };
-        let kept = match self.host.nft() {
-            Ok(socket) => rules::guard_tunnels(socket, &tunnelled).map(drop).map_err(|e| e.to_string()),
-            Err(e) => Err(e.to_string()),
-        };
-        if let Err(e) = kept {
-            lacks.own.push(format!("cannot refuse unencrypted packets that claim to come from other nodes' pods: {e}"));
-        }
-    }
-
-    /// Masquerades what leaves the cluster.
-    fn masquerade(&mut self, own: &[IpNet], lacks: &mut Lacks) {
-        let Some(plan) = &self.plan else { return };
-        let inside = match &self.provided.settings.non_masquerade {
-            Some(ranges) => ranges.iter().copied().chain(own.iter().copied()).collect(),
-            None => plan.inside.iter().copied().chain(own.iter().copied()).collect(),
-        };
-        let egress = Egress { own: own.to_vec(), inside };
-        let kept = match self.host.nft() {
-            Ok(socket) => rules::keep(socket, &egress).map_err(|e| e.to_string()),
-            Err(e) => Err(e.to_string()),
-        };
-        if let Err(e) = kept {
-            lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}"));
-        }
-    }
-
     /// Tells everybody what came of the round. How long until there may be more to tell.
     fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
         if let Some(plan) = &self.plan {
@@ -593,6 +552,7 @@ impl<'a> Network<'a> {
             mtu: self.kept.mtu,
             peers: (peers, reached),
             plan: self.plan.clone(),
+            plans: self.plans,
             failed: lacks.failed,
             has_range: self.has_range,
             keys: self.keys_state(),
@@ -611,40 +571,4 @@ impl<'a> Network<'a> {
         let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));
         again.into_iter().chain(rewrite).min()
     }
-}
-
-/// Whether a problem leaves this node without a range or without its only address: then its pods have no network.
-fn takes_away(problem: &Problem, own: &str) -> bool {
-    let costs = matches!(
-        problem,
-        Problem::RangeOverlap { .. }
-            | Problem::RangeReserved { .. }
-            | Problem::RangeHoldsEndpoint { .. }
-            | Problem::RangeInUnderlay { .. }
-            | Problem::NoEndpoint { .. }
-            | Problem::SameEndpoint { .. }
-            | Problem::SameMac { .. }
-            | Problem::MtuTooSmall { .. }
-    );
-    costs && problem.node() == own
-}
-
-/// The range to which nothing leads because of an error; `None` of one that concerns a device, and so all ranges.
-fn range_of(error: &EntryError) -> Option<IpNet> {
-    let change = match error {
-        EntryError::RouteTaken { range, .. } => return Some(*range),
-        EntryError::Refused { change, .. } => change,
-        _ => return None,
-    };
-    let (Change::Add(entry) | Change::Replace(entry) | Change::Remove(entry)) = change;
-    match entry {
-        Entry::Route(range, _) | Entry::Closed(range) => Some(*range),
-        _ => None,
-    }
-}
-
-/// What of a Node cannot be read, with its name.
-fn unreadable(node: &Node) -> Vec<String> {
-    let announced = node.announced.as_ref().and_then(|announced| announced.as_ref().err()).map(ToString::to_string);
-    node.unreadable.iter().cloned().chain(announced).map(|why| format!("node {}: {why}", node.name)).collect()
 }
