@@ -121,8 +121,6 @@ pub(super) fn reached(node: &Node) -> Option<u64> {
 
 fn machine(api: &Arc<Api>, router: &Host, place: &Place, settings: &str) -> Node {
     let node = Node::new(api, place.name, "");
-    // It is not offered to users yet: docs/internals/wireguard.md.
-    node.set("NETLOOM_UNFINISHED", if settings.contains("wireguard") { "1" } else { "" });
     let text = format!(
         "nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {}\ninstall: never\nprovide: netloom\n{settings}\n",
         place.name,

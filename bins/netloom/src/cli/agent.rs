@@ -116,8 +116,6 @@ pub(crate) enum AgentCommand {
     /// Show which definitions and pods of a cluster these settings would refuse
     Preflight(PreflightArgs),
     /// Rotate the WireGuard keys of all nodes
-    // Shown when WireGuard is offered.
-    #[command(hide = true)]
     RotateKeys(RotateKeysArgs),
     /// Install netloom-cni and the container runtime's configuration
     Install(InstallArgs),

@@ -99,6 +99,17 @@ pub(super) const PAGES: &[Page] = &[
         environment: &[KUBECONFIG],
     },
     Page {
+        path: "agent rotate-keys",
+        notes: &[
+            "Run it on one node. Every node makes a new key, and the old ones go when no node sends by them any more.",
+            "`netloom status` shows how far the rotation is.",
+        ],
+        examples: &[("sudo netloom agent rotate-keys", "Begin a rotation of all nodes' WireGuard keys")],
+        exit: &[("0", "The rotation has begun"), ("1", "The agent did not answer, has no WireGuard keys, or rotates them already")],
+        files: &[AGENT_SOCKET, ("/var/lib/netloom/wireguard-keys.json", "The node's private keys")],
+        ..NONE
+    },
+    Page {
         path: "agent install",
         examples: &[
             ("sudo netloom agent install", "Install netloom-cni and the runtime's configuration"),

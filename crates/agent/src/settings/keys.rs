@@ -47,10 +47,17 @@ pub const KEYS: &[Key] = &[
         "between",
         Origin::Own,
         "auto",
-        "with provide, how packets get to other nodes. auto: direct where both nodes are in one subnet, else vxlan; direct; vxlan. The same on all nodes",
+        "with provide, how packets get to other nodes. auto: direct where both nodes are in one subnet, else vxlan; direct; vxlan; wireguard: encrypted; auto-wireguard: as auto, with wireguard in the place of vxlan. The same on all nodes",
     ),
     key("vxlanVNI", Origin::Own, "4096", "with provide, the number of the vxlan network. The same on all nodes"),
     key("vxlanPort", Origin::Own, "4789", "with provide, the UDP port of vxlan. The same on all nodes"),
+    key("wireguardPort", Origin::Own, "51820", "with provide, the first of the two UDP ports of WireGuard. The same on all nodes"),
+    key(
+        "wireguardOverlap",
+        Origin::Own,
+        "10m",
+        "with provide, how long a rotation of WireGuard keys lasts at least, and how long after one no other node's is followed",
+    ),
     key(
         "nonMasqueradeCIDRs",
         Origin::Own,
@@ -240,14 +247,6 @@ const STANDARD: &[&str] = &[
 /// in which to look is less than what the runtime names.
 const DEFAULT_NETWORK: &[&str] = &["provide", "clusterNetwork", "defaultNetwork", "delegates"];
 
-/// Keys of what is not offered yet.
-const UNFINISHED: [&str; 2] = ["wireguardPort", "wireguardOverlap"];
-
-/// Whether tests ask for WireGuard between nodes, which is not offered yet: docs/internals/wireguard.md.
-pub(super) fn with_unfinished() -> bool {
-    std::env::var_os("NETLOOM_UNFINISHED").is_some()
-}
-
 /// Checks the names of the agent's own keys.
 pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), SettingsError> {
     for (name, _) in own.iter() {
@@ -258,7 +257,6 @@ pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), Set
             Some(instead) => warnings.push(format!("{name} has no effect: {instead}")),
             // A configuration for Multus's daemon may be one for a plugin as well.
             None if same(name, "name") || same(name, "type") => {}
-            None if with_unfinished() && UNFINISHED.contains(&name) => {}
             None => {
                 let meant = npwg::nearest(name, KEYS.iter().map(|key| key.name));
                 return Err(SettingsError::UnknownKey { key: name.to_owned(), meant });

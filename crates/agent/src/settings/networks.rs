@@ -8,7 +8,6 @@ use json::{Object, Value};
 
 use between::{Mode, Tunnel, Vxlan};
 
-use super::keys::with_unfinished;
 use super::values::{count, duration, on_host, path, ranges, text, word, wrong};
 use super::{NetworkSource, SettingsError};
 use crate::provided::Provide;
@@ -38,9 +37,7 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
         ("vxlan", Mode::Vxlan),
         ("wireguard", Mode::WireGuard),
     ];
-    let offered = |(_, mode): &(&str, Mode)| with_unfinished() || mode.tunnel() != Some(Tunnel::WireGuard);
-    let modes: Vec<_> = all.into_iter().filter(offered).collect();
-    let default = Provide::new(word(keys, "between", &modes)?);
+    let default = Provide::new(word(keys, "between", &all)?);
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let vni = number("vxlanVNI", default.vxlan.vni as usize, (1 << 24) - 1)?;
     let port = number("vxlanPort", usize::from(default.vxlan.port), usize::from(u16::MAX))?;

@@ -234,6 +234,8 @@ const SAMPLES: &[(&str, &str)] = &[
     ("between", "vxlan"),
     ("vxlanVNI", "7"),
     ("vxlanPort", "8472"),
+    ("wireguardPort", "51900"),
+    ("wireguardOverlap", "5m"),
     ("nonMasqueradeCIDRs", "[10.0.0.0/8]"),
     ("strictSource", "false"),
     ("defaultNetworks", "[x]"),
@@ -292,9 +294,9 @@ fn the_network_that_the_agent_provides() {
         ("provide: calico", "provide: expected netloom"),
         ("provide: netloom\nclusterNetwork: x", "provide and clusterNetwork contradict each other"),
         ("provide: netloom\nmultusMasterCNI: x.conf", "provide and multusMasterCNI contradict each other"),
-        ("provide: netloom\nbetween: wireguard", "between: expected auto or direct or vxlan"),
-        ("provide: netloom\nbetween: ipip", "between: expected auto or direct or vxlan"),
-        ("provide: netloom\nwireguardPort: 51821", "unknown key \"wireguardPort\""),
+        ("provide: netloom\nbetween: ipip", "between: expected auto or auto-wireguard or direct or vxlan or wireguard"),
+        ("provide: netloom\nwireguardPort: 65535", "wireguardPort: expected a number from 1 to 65534"),
+        ("wireguardOverlap: 5m", "wireguardOverlap has no effect without provide: netloom"),
         ("provide: netloom\nvxlanPort: 65536", "vxlanPort: expected a number from 1 to 65535"),
         ("provide: netloom\nvxlanVNI: 16777216", "vxlanVNI: expected a number from 1 to 16777215"),
         ("provide: netloom\nipam: crd", "ipam: expected podCIDR"),
@@ -315,7 +317,9 @@ fn every_key_of_the_table_is_read() {
     for key in KEYS {
         let (beside, value) = match key.name {
             "globalNamespaces" => ("namespaceIsolation: true\n", "a, b"),
-            "between" | "vxlanVNI" | "vxlanPort" | "nonMasqueradeCIDRs" | "strictSource" => ("provide: netloom\n", sample(key.name)),
+            "between" | "vxlanVNI" | "vxlanPort" | "wireguardPort" | "wireguardOverlap" | "nonMasqueradeCIDRs" | "strictSource" => {
+                ("provide: netloom\n", sample(key.name))
+            }
             "auxiliaryCNIChainName" => ("clusterNetwork: /etc/x.conf\n", "x"),
             name => ("", sample(name)),
         };
