@@ -14,7 +14,7 @@ use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbo
 use chain::Chain;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage, process};
+use plugin::{About, Builtins, Call, Cx, Dirs, Draft, Finder, Host, Key, Plugin, Prefer, Stage, process};
 use plugins::BUILTINS;
 
 /// The plugin `netloom`.
@@ -212,6 +212,10 @@ impl Pod {
 impl Plugin for Pod {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Run the cluster's operator, which grants address blocks to nodes
     Operator(OperatorArgs),
+    /// Find what is wrong with manifests of networks and pods, without root and without a cluster
+    Validate(ValidateArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach a network namespace to a network of a CNI configuration directory
@@ -141,6 +143,24 @@ pub(crate) struct VersionArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// YAML or JSON files, folders of them, or `-` for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Output format [default: as a compiler prints]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Listed>,
+}
+
+/// Structured output, or a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    Json,
+    Yaml,
+    Table,
 }
 
 #[derive(Debug, Args)]
@@ -239,9 +259,12 @@ pub(crate) struct UpArgs {
     /// Stay in the foreground until Ctrl-C: the nodes' agents repair the network, and what is added to the files joins the lab
     #[arg(long, conflicts_with_all = ["dry_run", "output"])]
     pub(crate) watch: bool,
-    /// Show what would be built and change nothing
+    /// Show what would be built, and every mistake in the manifests, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Build the lab although the manifests have mistakes: a pod that cannot be attached is left without networks
+    #[arg(long)]
+    pub(crate) keep_going: bool,
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

@@ -5,6 +5,7 @@ mod cli;
 mod cni_command;
 mod complete;
 mod dhcp_command;
+mod diagnostics;
 mod generate;
 mod help;
 mod ipam_command;
@@ -14,6 +15,7 @@ mod output;
 mod page;
 mod repair_command;
 mod rules_command;
+mod validate_command;
 mod version_command;
 
 use std::process::ExitCode;
@@ -59,6 +61,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => agent_command::explain::run(args),
         Command::Agent(args) => agent_command::run::run(args),
         Command::Operator(args) => operator_command::run(args),
+        Command::Validate(args) => validate_command::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),

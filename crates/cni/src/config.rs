@@ -80,7 +80,25 @@ impl From<ConfigError> for CniError {
             ConfigError::Version(_) => Code::INCOMPATIBLE_VERSION,
             _ => Code::INVALID_CONFIG,
         };
-        CniError::new(code, e.to_string())
+        CniError::new(code, e.to_string()).at(e.key())
+    }
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    /// The key that it is about, as `plugins[1].type`; empty if it is about the configuration as a whole.
+    pub fn key(&self) -> String {
+        match self {
+            ConfigError::Type { key, .. } => key.clone(),
+            ConfigError::Name(e) => e.key().to_owned(),
+            ConfigError::Plugin { index, .. } => format!("plugins[{index}].type"),
+            ConfigError::Version(_) => "cniVersion".to_owned(),
+            ConfigError::NoPlugins(_) => "plugins".to_owned(),
+            ConfigError::Json(_) | ConfigError::NotAnObject { .. } | ConfigError::TooDeep { .. } | ConfigError::WrongKind(_) => {
+                String::new()
+            }
+        }
     }
 }
 
@@ -158,13 +176,13 @@ impl Config {
             Some(other) => return Err(ConfigError::Type { key: "ipam".to_owned(), expected: "an object", found: other.kind() }.into()),
         }
         let named = self.raw.objects("ipam").rev().map(|ipam| text(ipam, "type")).find(|kind| *kind != Ok(""));
-        match named.transpose().map_err(|e| CniError::from(e).within("ipam"))? {
+        match named.transpose().map_err(|e| CniError::from(e).within("ipam").at("ipam.type"))? {
             // Addresses that were configured and never given are the worst outcome.
             None if self.raw.objects("ipam").any(|ipam| !ipam.is_empty()) => {
                 Err(CniError::invalid("ipam.type", "missing: set the IPAM plugin that assigns addresses"))
             }
             None => Ok(None),
-            Some(kind) => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),
+            Some(kind) => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type").at("ipam.type")),
         }
     }
 

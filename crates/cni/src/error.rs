@@ -56,6 +56,9 @@ pub struct CniError {
     pub msg: String,
     /// More, if there is more; empty otherwise.
     pub details: String,
+    /// The key of the configuration that it is about, as `ipam.ranges[0][1].subnet`; empty if it is about none. It is never printed:
+    /// the message says it in its own words.
+    pub at: String,
 }
 
 // === impl CniError ===
@@ -63,23 +66,29 @@ pub struct CniError {
 impl CniError {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
-        CniError { code, msg: msg.into(), details: String::new() }
+        CniError { code, msg: msg.into(), details: String::new(), at: String::new() }
     }
 
     /// Code 2 for a key whose value is not supported; the message names both (SPEC 5, code 2).
     pub fn unsupported(key: &str, value: impl fmt::Display, why: &str) -> Self {
-        CniError::new(Code::UNSUPPORTED_FIELD, format!("unsupported: {key}={value}: {why}"))
+        CniError::new(Code::UNSUPPORTED_FIELD, format!("unsupported: {key}={value}: {why}")).at(key)
     }
 
     /// Code 7 for a bad value of a key.
     pub fn invalid(key: &str, why: impl fmt::Display) -> Self {
-        CniError::new(Code::INVALID_CONFIG, format!("{key}: {why}"))
+        CniError::new(Code::INVALID_CONFIG, format!("{key}: {why}")).at(key)
     }
 
     /// Code 7 that begins with `text`, the reference plugin's own message, by which scripts know the mistake, and goes on with `more`:
     /// the key, and what to do.
     pub fn worded(text: impl fmt::Display, more: impl fmt::Display) -> Self {
         CniError::new(Code::INVALID_CONFIG, format!("{text}: {more}"))
+    }
+
+    /// With the key of the configuration that it is about; see [`CniError::at`](#structfield.at).
+    pub fn at(mut self, key: impl Into<String>) -> Self {
+        self.at = key.into();
+        self
     }
 
     /// With more to read about it.
@@ -138,7 +147,7 @@ impl CniError {
         };
         let msg = object.str("msg").unwrap_or_default().to_owned();
         let details = object.str("details").unwrap_or_default().to_owned();
-        (code != 0 || !msg.is_empty()).then_some(CniError { code: Code(code), msg, details })
+        (code != 0 || !msg.is_empty()).then_some(CniError { code: Code(code), msg, details, at: String::new() })
     }
 }
 
@@ -162,7 +171,7 @@ impl From<json::ParseError> for CniError {
 impl From<json::ReadError> for CniError {
     /// Well-formed JSON of the wrong shape is a bad configuration (code 7); broken JSON is code 6.
     fn from(e: json::ReadError) -> Self {
-        CniError::new(Code::INVALID_CONFIG, e.to_string())
+        CniError::new(Code::INVALID_CONFIG, e.to_string()).at(e.path())
     }
 }
 
@@ -186,7 +195,7 @@ mod tests {
 
     #[test]
     fn printed_and_read_back() {
-        let e = CniError::unsupported("vlan", 5, "not yet").with_details("more");
+        let e = CniError::unsupported("vlan", 5, "not yet").with_details("more").at("");
         let text = e.print(Version::V1_0_0);
         assert!(text.starts_with("{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 2,\n    \"msg\": \"unsupported: vlan=5"), "{text}");
         assert_eq!(CniError::parse(text.as_bytes()), Some(e));

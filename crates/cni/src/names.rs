@@ -65,6 +65,19 @@ impl From<NameError> for CniError {
     }
 }
 
+// === impl NameError ===
+
+impl NameError {
+    /// The key of a configuration that has such a name; empty for names that come from elsewhere.
+    pub(crate) fn key(&self) -> &'static str {
+        match self {
+            NameError::NoNetworkName | NameError::NetworkName(_) | NameError::TooLong { what: "network name", .. } => "name",
+            NameError::NoPluginType | NameError::PluginType(_) | NameError::TooLong { what: "plugin type", .. } => "type",
+            _ => "",
+        }
+    }
+}
+
 /// File names of the result cache hold a network's name, a container ID and an interface name: together below the
 /// 255 bytes of a file name.
 const MAX_PART: usize = 118;

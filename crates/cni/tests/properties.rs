@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn errors_are_read_as_they_are_printed(code in 1_u32.., msg in any::<String>(), details in any::<String>(), version in version()) {
-        let error = CniError { code: Code(code), msg, details };
+        let error = CniError::new(Code(code), msg).with_details(details);
         prop_assert_eq!(CniError::parse(error.print(version).as_bytes()), Some(error));
     }
 }

@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use cni::{CniError, Code, NetworkName};
 
-pub use allocate::{AllocateError, Allocated};
+pub use allocate::{AllocateError, Allocated, can_be_requested};
 pub use container::release_container;
 pub use failure::IoFailure;
 pub use linux::file::LockHolder;

@@ -52,7 +52,7 @@ pub use self::pool::{
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
-    release_container,
+    can_be_requested, release_container,
 };
 pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};

@@ -162,7 +162,29 @@ pub enum RangeError {
 
 impl From<RangeError> for CniError {
     fn from(e: RangeError) -> Self {
-        CniError::new(Code::INVALID_CONFIG, e.to_string())
+        CniError::new(Code::INVALID_CONFIG, e.to_string()).at(e.place())
+    }
+}
+
+// === impl RangeError ===
+
+impl RangeError {
+    /// The key that it is about.
+    pub fn place(&self) -> &str {
+        match self {
+            RangeError::NoRanges => "ipam.ranges",
+            RangeError::EmptySet { place }
+            | RangeError::NoSubnet { place }
+            | RangeError::Subnet { place, .. }
+            | RangeError::TooSmall { place, .. }
+            | RangeError::HostBits { place, .. }
+            | RangeError::Address { place, .. }
+            | RangeError::Family { place, .. }
+            | RangeError::Outside { place, .. }
+            | RangeError::Reversed { place, .. }
+            | RangeError::MixedFamilies { place, .. }
+            | RangeError::Overlap { place, .. } => place,
+        }
     }
 }
 

@@ -62,7 +62,11 @@ pub enum RouteError {
 
 impl From<RouteError> for CniError {
     fn from(e: RouteError) -> Self {
-        CniError::new(Code::INVALID_CONFIG, e.to_string())
+        let (place, key) = match &e {
+            RouteError::Destination { place, .. } => (place, "dst"),
+            RouteError::Gateway { place, .. } | RouteError::Family { place, .. } => (place, "gw"),
+        };
+        CniError::new(Code::INVALID_CONFIG, e.to_string()).at(format!("{place}.{key}"))
     }
 }
 

@@ -86,7 +86,7 @@ impl From<StaticError> for CniError {
     fn from(e: StaticError) -> Self {
         let (StaticError::Address { place, .. } | StaticError::Gateway { place, .. } | StaticError::Family { place, .. }) = &e;
         let code = if place.starts_with("CNI_ARGS") { Code::INVALID_ENVIRONMENT } else { Code::INVALID_CONFIG };
-        CniError::new(code, e.to_string())
+        CniError::new(code, e.to_string()).at(place)
     }
 }
 

@@ -116,7 +116,7 @@ pub struct WhereaboutsError {
 
 impl From<WhereaboutsError> for CniError {
     fn from(e: WhereaboutsError) -> Self {
-        CniError::new(Code::INVALID_CONFIG, e.to_string())
+        CniError::new(Code::INVALID_CONFIG, e.to_string()).at(e.place)
     }
 }
 

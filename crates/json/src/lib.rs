@@ -8,6 +8,8 @@
 //! bytes --parse--> Value (order, duplicates and unknown keys kept) --read--> any `serde::Deserialize` type
 //!                    |
 //!                    +--print--> bytes: what was not understood survives the round trip
+//!
+//! text + path --locate--> line and column, for a message
 //! ```
 //!
 //! ```
@@ -24,6 +26,7 @@
 
 mod error;
 mod object;
+mod place;
 mod print;
 mod read;
 mod size;
@@ -31,6 +34,7 @@ mod value;
 
 pub use error::{ParseError, ReadError};
 pub use object::Object;
+pub use place::{Located, Span, after_key, locate};
 pub use print::{compact, indented};
 pub use read::{read, read_object};
 pub use size::Size;

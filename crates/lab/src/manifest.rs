@@ -21,6 +21,7 @@
 //! # Ok::<(), manifest::ManifestErrors>(())
 //! ```
 
+mod check;
 mod definition;
 mod error;
 mod fields;
@@ -32,6 +33,7 @@ mod pod;
 mod pool;
 mod relations;
 mod source;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +44,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-pub use error::{ManifestError, ManifestErrors, ManifestProblem, NameProblem, Warning, WarningKind};
+pub use error::{Finding, FindingKind, ManifestError, ManifestErrors, ManifestProblem, NameProblem};
 pub use source::{MAX_DOCUMENTS, MAX_FILE};
 
 use relations::Reading;
@@ -64,8 +66,28 @@ pub struct Manifests {
     pub pools: Vec<PoolManifest>,
     /// The pods; those that have no network of their own are left out with a warning.
     pub pods: Vec<PodManifest>,
-    /// What was left out, and what looks like a mistake.
-    pub warnings: Vec<Warning>,
+    /// What is wrong with them, what looks so, and what was left out.
+    pub findings: Vec<Finding>,
+}
+
+/// What manifests are read for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// A lab is built of them.
+    #[default]
+    Lab,
+    /// A node serves them without a cluster.
+    Host,
+    /// Somebody wants to know what is wrong with them. They are for a cluster, which may have more: nodes, definitions, other kinds.
+    Cluster,
+}
+
+/// What was read, and the texts that it was read from.
+#[derive(Debug)]
+pub struct Examined {
+    /// What they are, or why they are nothing.
+    pub manifests: Result<Manifests, ManifestErrors>,
+    documents: Vec<source::Document>,
 }
 
 /// Where an object or a field was read. Shown as `pods.yaml: document 2, line 31, column 9`.
@@ -175,14 +197,28 @@ pub struct PoolManifest {
 /// # Errors
 /// [`ManifestErrors`] with every error of every file.
 pub fn load(files: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, ManifestErrors> {
-    let mut reading = Reading::default();
+    examine(files, stdin, Purpose::Lab).manifests
+}
+
+/// Reads manifests as [`load`] does, and keeps their texts.
+pub fn examine(files: &[PathBuf], stdin: &mut dyn Read, purpose: Purpose) -> Examined {
+    let mut reading = Reading::new(purpose);
     let documents = source::read(files, stdin, &mut reading);
     let first = documents.first().map_or_else(|| Origin::of_file("manifests".into()), source::Document::file_origin);
     let read = yaml::with_room(|| documents.iter().for_each(|document| object::read(document, &mut reading)));
     if let Err(e) = read {
         reading.unreadable(first.clone(), ManifestProblem::Unreadable { kind: e.kind(), errno: e.raw_os_error() });
     }
-    reading.finish(first)
+    Examined { manifests: reading.finish(first), documents }
+}
+
+// === impl Examined ===
+
+impl Examined {
+    /// The line that a place is in; `None` of a place that is none.
+    pub fn line(&self, origin: &Origin) -> Option<&str> {
+        self.documents.iter().find_map(|document| document.line(origin))
+    }
 }
 
 // === impl Origin ===

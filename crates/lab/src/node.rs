@@ -30,6 +30,11 @@ pub(crate) fn names(there: &[Node], manifests: &[NodeManifest], pods: &[PodManif
     if names.is_empty() { vec![ONLY_NODE.to_owned()] } else { names }
 }
 
+/// The node of a pod: the one that it names, else the next one in turn.
+pub(crate) fn of<'n>(pod: &PodManifest, names: &[String], turn: &mut impl Iterator<Item = &'n String>) -> Option<String> {
+    pod.node.as_ref().filter(|node| names.contains(node)).or_else(|| turn.next()).cloned()
+}
+
 /// The nodes of these names, in this order, with addresses, and with ranges that have room for their pods. One that is there stays as it is,
 /// but for ranges that its manifest gives.
 pub(crate) fn all(names: &[String], there: &[Node], zones: &[String], manifests: &[NodeManifest], pods: &[Pod]) -> Vec<Node> {

@@ -279,8 +279,7 @@ fn pods(manifests: &Manifests, there: &[Pod], nodes: &[String]) -> Vec<Pod> {
     };
     let mut all: Vec<Pod> = there.iter().map(old).collect();
     for manifest in manifests.pods.iter().filter(|m| !there.iter().any(|pod| is_of(pod, m))) {
-        let node = manifest.node.as_ref().filter(|node| nodes.contains(node)).or_else(|| turn.next()).cloned();
-        all.push(planned(manifest, node.unwrap_or_default()));
+        all.push(planned(manifest, node::of(manifest, nodes, &mut turn).unwrap_or_default()));
     }
     all
 }

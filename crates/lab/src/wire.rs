@@ -29,7 +29,7 @@ pub(crate) fn names(plans: &[Result<Plan, Vec<Refusal>>]) -> Vec<String> {
     let (mut wires, mut made) = (BTreeSet::from([FIRST_PARENT.to_owned()]), BTreeSet::from(["lo".to_owned()]));
     for planned in plans.iter().flatten().flat_map(|plan| &plan.attachments) {
         wires.extend(parents(&planned.list).into_iter().filter(|p| IfName::parse(p).is_ok()));
-        made.extend(bridges(&planned.list));
+        made.extend(bridges(&planned.list).into_iter().map(|(name, _)| name));
     }
     // Whoever makes a bridge of its name is refused; the nodes need it.
     made.remove(FIRST_PARENT);
@@ -43,17 +43,21 @@ pub(crate) fn parents(list: &NetworkList) -> Vec<String> {
     raw.filter(|raw| !inside(raw)).filter_map(|raw| raw.str("master")).map(str::to_owned).collect()
 }
 
-/// The names of the bridges that a network's plugins make on a node.
-fn bridges(list: &NetworkList) -> Vec<String> {
+/// The bridges that a network's plugins make on a node: their names, and their MTUs in bytes where they are given.
+pub(crate) fn bridges(list: &NetworkList) -> Vec<(String, Option<u32>)> {
     let unnamed = |kind: &str| (kind == "bridge").then_some(UNNAMED_BRIDGE);
     let name = |p: &PluginEntry| p.raw().str("bridge").filter(|b| !b.is_empty()).or_else(|| unnamed(p.kind.as_str())).map(str::to_owned);
-    list.plugins.iter().filter_map(name).collect()
+    let mtu = |p: &PluginEntry| match p.raw().get("mtu") {
+        Some(json::Value::Number(mtu)) => mtu.as_u64().and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu != 0),
+        _ => None,
+    };
+    list.plugins.iter().filter_map(|p| Some((name(p)?, mtu(p)))).collect()
 }
 
 /// A bridge cannot have the name of the interface by which its node reaches the others.
 pub(crate) fn clash(list: &NetworkList) -> Option<CniError> {
     let why = "it is the node's own interface, which connects the lab's nodes; choose another bridge name";
-    bridges(list).iter().any(|b| b == FIRST_PARENT).then(|| CniError::invalid("bridge", format!("{FIRST_PARENT:?}: {why}")))
+    bridges(list).iter().any(|(name, _)| name == FIRST_PARENT).then(|| CniError::invalid("bridge", format!("{FIRST_PARENT:?}: {why}")))
 }
 
 /// Refuses the plans with a network that cannot be: one is no reason to build nothing.

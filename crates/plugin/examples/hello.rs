@@ -11,9 +11,9 @@
 
 use std::process::ExitCode;
 
-use cni::{AddResult, CniError, Code, Dns, Interface, Version};
+use cni::{AddResult, CniError, Code, Config, Dns, Interface, Version};
 use netloom_plugin as plugin;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 
 struct Hello;
 
@@ -32,16 +32,27 @@ struct Keys {
     greeting: String,
 }
 
+impl Keys {
+    fn read(config: &Config) -> Result<Self, CniError> {
+        let keys: Keys = config.read()?;
+        match keys.greeting.contains(char::is_whitespace) {
+            true => Err(CniError::invalid("greeting", "one word only")),
+            false => Ok(keys),
+        }
+    }
+}
+
 impl Plugin for Hello {
     fn about(&self) -> &'static About {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Keys::read(draft.config).map(drop)
+    }
+
     fn add(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let keys: Keys = call.config.read()?;
-        if keys.greeting.contains(char::is_whitespace) {
-            return Err(CniError::invalid("greeting", "one word only"));
-        }
+        let keys = Keys::read(call.config)?;
         let sandbox = call.netns()?.path().display().to_string();
         let mut result = call.prev.cloned().unwrap_or_default();
         result.interfaces.push(Interface { name: "lo".into(), sandbox, ..Interface::default() });

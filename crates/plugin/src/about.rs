@@ -33,7 +33,15 @@ pub struct Key {
     pub summary: &'static str,
     /// What of the host its value names.
     pub names: Names,
+    /// The keys of its objects: of the one that it has, or of those in its lists. Empty where it has none, or any.
+    pub members: &'static [&'static str],
 }
+
+/// The keys of a route in `ipam.routes`.
+pub const ROUTE: &[&str] = &["dst", "gw", "mtu", "advmss", "priority", "table", "scope"];
+
+/// The keys of `dns`, of a configuration and of `ipam`.
+pub const DNS: &[&str] = &["nameservers", "domain", "search", "options"];
 
 /// What of the host a key's value names. A definition, whose author need not be trusted, names no path, chain or mark but those said
 /// here, unless the cluster's owner allows more (`docs/operate/policy.md`).
@@ -73,27 +81,32 @@ impl About {
 impl Key {
     /// A key in one line of a table.
     pub const fn new(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Key { name, kind, default, summary, names: Names::Nothing }
+        Key { name, kind, default, summary, names: Names::Nothing, members: &[] }
+    }
+
+    /// The same key, of whose objects these are all keys.
+    pub const fn of(self, members: &'static [&'static str]) -> Self {
+        Key { members, ..self }
     }
 
     /// A key that names a chain of the host's firewall, or a mark of packets.
     pub const fn firewall(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Key { name, kind, default, summary, names: Names::Firewall }
+        Key { name, kind, default, summary, names: Names::Firewall, members: &[] }
     }
 
     /// A key that names a file, a directory or a socket; `usual` are paths that definitions may name besides the default.
     pub const fn path(name: &'static str, default: &'static str, usual: &'static [&'static str], summary: &'static str) -> Self {
-        Key { name, kind: "path", default, summary, names: Names::Path { usual } }
+        Key { name, kind: "path", default, summary, names: Names::Path { usual }, members: &[] }
     }
 
     /// A key that names a directory in which files are written; definitions may name those below the default too.
     pub const fn directory(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Key { name, kind: "path", default, summary, names: Names::Directory }
+        Key { name, kind: "path", default, summary, names: Names::Directory, members: &[] }
     }
 
     /// A key that has matches of iptables.
     pub const fn matches(name: &'static str, summary: &'static str) -> Self {
-        Key { name, kind: "list", default: "none", summary, names: Names::Matches }
+        Key { name, kind: "list", default: "none", summary, names: Names::Matches, members: &[] }
     }
 
     /// Whether a definition may name this path, chain or mark without anybody's leave: nothing, the default, a usual one, and of

@@ -7,7 +7,7 @@ use std::time::Instant;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, PluginType};
 use linux::{Link, Netns};
 
-use crate::{About, Host, Restore, Teardown};
+use crate::{About, Draft, Host, Restore, Teardown};
 
 /// What ADD, CHECK and DEL are about.
 #[derive(Clone, Copy)]
@@ -70,6 +70,13 @@ pub struct Conflict {
 pub trait Plugin: Sync {
     /// What it says of itself.
     fn about(&self) -> &'static About;
+
+    /// Whether ADD would take this configuration, as far as that can be told without a container, a file or a kernel. ADD begins with the
+    /// same functions, so that the two cannot differ.
+    ///
+    /// # Errors
+    /// The error of ADD, with the key that it is about.
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError>;
 
     /// What can be known to be wrong before the container is looked at: ADD and CHECK with it are refused before its namespace is
     /// opened.
@@ -243,9 +250,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7.
     pub fn prev(&self) -> Result<&AddResult, CniError> {
-        self.prev.ok_or_else(|| {
-            CniError::new(Code::INVALID_CONFIG, "Required prevResult missing: this call needs the result of the ADD before it")
-        })
+        self.prev.ok_or_else(without_prev)
     }
 
     /// The result of the plugins before this one, `name`, which is never the first one of a chain.
@@ -253,7 +258,17 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7, which begins with `text`, the reference plugin's own message.
     pub fn chained(&self, name: &str, text: &str) -> Result<&'a AddResult, CniError> {
-        let alone = || CniError::worded(text, format_args!("prevResult is missing; put {name} behind a plugin that makes an interface"));
-        self.prev.ok_or_else(alone)
+        self.prev.ok_or_else(|| alone(name, text))
     }
+}
+
+/// Why a call fails that needs the result of an ADD.
+pub(crate) fn without_prev() -> CniError {
+    let msg = "Required prevResult missing: this call needs the result of the ADD before it";
+    CniError::new(Code::INVALID_CONFIG, msg).at("type")
+}
+
+/// Why a plugin that changes what others made cannot be the first one.
+pub(crate) fn alone(name: &str, text: &str) -> CniError {
+    CniError::worded(text, format_args!("prevResult is missing; put {name} behind a plugin that makes an interface")).at("type")
 }

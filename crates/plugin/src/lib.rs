@@ -9,11 +9,15 @@
 //!   another plugin --Delegate-----+        \--> Plugin::del --> fills the Teardown, which commits once
 //! ```
 //!
+//! What is wrong with a configuration is told without a call as well: [`Plugin::validate`] looks at a [`Draft`] with the functions that ADD
+//! begins with.
+//!
 //! A plugin never reads the environment and never prints. What it makes it first writes into the [`Teardown`], so
 //! that the roll-back of a failed ADD and DEL are the same code.
 
 mod about;
 mod call;
+mod draft;
 mod external;
 mod finder;
 mod host;
@@ -21,8 +25,9 @@ pub mod process;
 mod restore;
 mod teardown;
 
-pub use about::{About, Key, Names};
+pub use about::{About, DNS, Key, Names, ROUTE};
 pub use call::{Call, Conflict, Cx, Delegate, Foresee, Foreseen, Plugin, Said};
+pub use draft::{Draft, KnownLinks};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
 pub use finder::{Builtins, Finder, Found, ITSELF, Prefer};
 pub use host::{Dirs, Host};

@@ -70,12 +70,15 @@ fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddRes
     let delegate = x.delegate;
     let result = delegate.add(kind, call, x)?;
     match result.ips.is_empty() {
-        true => {
-            let next = if kind.as_str() == "static" { r#"; set "ipam.addresses""# } else { "" };
-            Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} returned no address{next}")))
-        }
+        true => Err(none_of(kind.as_str())),
         false => Ok(result),
     }
+}
+
+/// Why an interface does not come up whose IPAM plugin gives it no address.
+pub(crate) fn none_of(kind: &str) -> CniError {
+    let next = if kind == "static" { r#"; set "ipam.addresses""# } else { "" };
+    CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} returned no address{next}")).at("ipam.addresses")
 }
 
 /// Notes what the IPAM plugin of this attachment has to free.
@@ -89,7 +92,8 @@ pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// The IPAM plugin, where there is no interface without addresses.
 pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniError> {
-    let missing = || CniError::new(Code::INVALID_CONFIG, format!("{plugin} interface requires an IPAM configuration: set \"ipam\""));
+    let missing =
+        || CniError::new(Code::INVALID_CONFIG, format!("{plugin} interface requires an IPAM configuration: set \"ipam\"")).at("ipam");
     config.ipam()?.ok_or_else(missing)
 }
 
@@ -97,7 +101,9 @@ pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniE
 pub(crate) fn told(config: &Config) -> Result<(), CniError> {
     match config.raw().object("ipam") {
         Some(_) => Ok(()),
-        None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: the address configuration belongs there")),
+        None => {
+            Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: the address configuration belongs there").at("ipam"))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ mod told;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::tc::{self, Target};
 use linux::{Batch, BatchError, Errno, Link, Netlink};
-use plugin::{About, Call, Cx, Host, Key, Plugin, Said, Stage};
+use plugin::{About, Call, Cx, Draft, Host, Key, Plugin, Said, Stage};
 
 use crate::{internal, open, verify};
 use conf::Conf;
@@ -48,6 +48,11 @@ static ABOUT: About = About {
 impl Plugin for Bandwidth {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config)?;
+        draft.chained(ABOUT.name, ALONE)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -13,11 +13,11 @@ mod vlan;
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Route, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Foreseen, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -51,7 +51,8 @@ static ABOUT: About = About {
             "list",
             "none",
             "VLANs that the container sends and receives with their tags: {\"id\"}, {\"minID\", \"maxID\"}",
-        ),
+        )
+        .of(&["id", "minID", "maxID"]),
         Key::new("preserveDefaultVlan", "bool", "false", "with `vlan` or `vlanTrunk` the port stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
         Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
@@ -65,6 +66,10 @@ static ABOUT: About = About {
 impl Plugin for Bridge {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config, &CniArgs::default()).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
@@ -155,7 +160,7 @@ impl Plugin for Bridge {
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(config, &cni::CniArgs::default())?;
+        let conf = Conf::read(config, &CniArgs::default())?;
         host::usable(x.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         if conf.mac_spoof_check {
             spoof::status(x)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ::dhcp::{Daemon, Wanted};
 use cni::{AddResult, AttachmentId, CniError, Config, Version};
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
 
 use crate::internal;
 
@@ -19,8 +19,10 @@ static ABOUT: About = About {
     keys: &[
         Key::path("ipam.daemonSocketPath", "/run/cni/dhcp.sock", &[], "the daemon's socket"),
         Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
-        Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: options requested from the server"),
-        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: options sent to the server; fromArg is a key of CNI_ARGS"),
+        Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: options requested from the server")
+            .of(&["option", "skipDefault"]),
+        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: options sent to the server; fromArg is a key of CNI_ARGS")
+            .of(&["option", "value", "fromArg"]),
         Key::new("ipam.priority", "metric", "none", "metric of the routes"),
         Key::new("ipam.probe", "ms", "2 to 20", "how long an ADD probes the offered address for another user; 0: no probe"),
     ],
@@ -57,6 +59,11 @@ fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 impl Plugin for Dhcp {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        ::dhcp::socket(draft.config)?;
+        Wanted::read(draft.config, &cni::CniArgs::default()).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

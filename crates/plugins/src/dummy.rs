@@ -3,7 +3,7 @@
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Config, Dns, Mac, PluginType, Version};
 use linux::link::{self, Kind};
 use linux::{Errno, LinkSpec};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -49,6 +49,10 @@ impl Conf {
 impl Plugin for Dummy {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config, &CniArgs::default()).map(drop)
     }
 
     fn refuse(&self, config: &Config) -> Result<(), CniError> {

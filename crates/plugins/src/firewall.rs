@@ -23,7 +23,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use dbus::Bus;
 use linux::Family;
 use linux::nft::{Element, SetElement};
-use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Restore, Stage};
 use rules::{FORWARDED, Gate, INGRESS, Part, TOLD};
 
 use crate::internal;
@@ -63,6 +63,11 @@ static ABOUT: About = About {
 impl Plugin for Firewall {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config)?;
+        draft.chained(ABOUT.name, ALONE)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
 use json::{Object, Value};
 use linux::file;
-use plugin::{About, Call, Cx, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Restore};
 
 use crate::verify;
 use kept::Kept;
@@ -55,6 +55,11 @@ const DATA_DIR: &str = "/var/lib/cni/flannel";
 impl Plugin for Flannel {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        // What the daemon has for this node is not known: without it, ranges are missing.
+        delegated(draft.config, &Subnet::default()).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -14,7 +14,7 @@ pub(crate) use loan::fuzz;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Foreseen, Host, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Foreseen, Host, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -44,6 +44,12 @@ static ABOUT: About = About {
 impl Plugin for HostDevice {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        // The runtime may choose it.
+        let comes_later = draft.may_get("deviceID") && !Conf::names_one(draft.config)?;
+        if comes_later { Ok(()) } else { Conf::read(draft.config).map(drop) }
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -1,8 +1,10 @@
 //! `host-local`: addresses of this node, kept in files.
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, IpConfig, Version};
+use std::net::IpAddr;
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, IpConfig, Route, Version};
 use ipam::{Owner, RangeSet, RangeSources, RawRange, RawRoute, RequestedSources, Store};
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, ROUTE, Stage};
 use serde::Deserialize;
 
 use crate::address;
@@ -13,15 +15,19 @@ pub(crate) struct HostLocal;
 /// Where a node's own resolv.conf is.
 const RESOLV_CONF: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf"];
 
+/// The keys of a range.
+const RANGE: &[&str] = &["subnet", "rangeStart", "rangeEnd", "gateway"];
+
 static ABOUT: About = About {
     name: "host-local",
     summary: "assigns addresses of ranges, recorded in files of this host",
     versions: Version::ALL,
     capabilities: &["ips", "ipRanges"],
     keys: &[
-        Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
+        Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set")
+            .of(RANGE),
         Key::new("ipam.subnet", "network", "none", "a single range without a list, with rangeStart, rangeEnd and gateway next to it"),
-        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container").of(ROUTE),
         Key::path("ipam.dataDir", "/var/lib/cni/networks", &[], "directory of the files"),
         Key::path("ipam.resolvConf", "none", RESOLV_CONF, "a resolv.conf whose content the result carries as DNS"),
     ],
@@ -56,6 +62,14 @@ struct RuntimeKeys {
     ip_ranges: Vec<Vec<RawRange>>,
 }
 
+/// The checked configuration.
+struct Conf {
+    keys: Keys,
+    sets: Vec<RangeSet>,
+    requested: Vec<IpAddr>,
+    routes: Vec<Route>,
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ArgsKeys {
@@ -77,6 +91,10 @@ impl Keys {
         Ok(RangeSet::check_all(RangeSources { runtime: &self.runtime_config.ip_ranges, single, ranges })?)
     }
 
+    fn has_no_ranges(&self) -> bool {
+        self.ipam.ranges.is_empty() && self.ipam.subnet.is_empty() && self.runtime_config.ip_ranges.is_empty()
+    }
+
     fn store(&self, network: &cni::NetworkName, x: &Cx<'_>) -> Store {
         store(&self.ipam.data_dir, network, x)
     }
@@ -89,24 +107,38 @@ impl Keys {
     }
 }
 
-impl Plugin for HostLocal {
-    fn about(&self) -> &'static About {
-        &ABOUT
-    }
-
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let keys: Keys = call.config.read()?;
-        address::told(call.config)?;
+impl Conf {
+    fn of(keys: Keys, config: &Config, args: &CniArgs) -> Result<Self, CniError> {
+        address::told(config)?;
         let sets = keys.sets()?;
-        ipam::one_per_family(call.config.version, sets.iter().map(RangeSet::is_ipv4))?;
-        call.args.only(&["IP", "MAC", "GATEWAY"])?;
+        ipam::one_per_family(config.version, sets.iter().map(RangeSet::is_ipv4))?;
+        args.only(&["IP", "MAC", "GATEWAY"])?;
         let requested = ipam::requested_addresses(RequestedSources {
-            args: call.args,
+            args,
             args_list: false,
             args_ips: &keys.args.cni.ips,
             runtime_ips: &keys.runtime_config.ips,
         })?;
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
+        ipam::can_be_requested(&sets, &requested)?;
+        Ok(Conf { keys, sets, requested, routes })
+    }
+}
+
+impl Plugin for HostLocal {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        let keys: Keys = draft.config.read()?;
+        // Ranges that the runtime sends are not known here.
+        let come_later = draft.may_get("ipRanges") && keys.has_no_ranges();
+        if come_later { Ok(()) } else { Conf::of(keys, draft.config, &CniArgs::default()).map(drop) }
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Conf { keys, sets, requested, routes } = Conf::of(call.config.read()?, call.config, call.args)?;
         let dns = keys.dns()?;
         let store = keys.store(&call.config.network, x).lock_by(x.deadline);
         let got = store.allocate(&owner(call.id), &sets, &requested)?;
@@ -151,7 +183,7 @@ impl Plugin for HostLocal {
         let keys: Keys = config.read()?;
         address::told(config)?;
         // Ranges that the runtime sends are not known here.
-        if !(keys.ipam.ranges.is_empty() && keys.ipam.subnet.is_empty()) {
+        if !keys.has_no_ranges() {
             keys.sets().map_err(unavailable)?;
         }
         keys.store(&config.network, x).is_usable().map_err(|e| unavailable(e.into()))

@@ -6,7 +6,7 @@
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Version};
 use linux::IpvlanMode;
 use linux::link::Kind;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -51,7 +51,9 @@ impl Conf {
         let keys: Keys = config.read()?;
         let mode = match keys.mode.as_str() {
             "" => IpvlanMode::L2,
-            other => other.parse().map_err(|e: linux::link::IpvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()))?,
+            other => {
+                other.parse().map_err(|e: linux::link::IpvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()).at("mode"))?
+            }
         };
         Ok(Conf { parent: Parent::read(config)?, mode, dns: keys.dns })
     }
@@ -60,6 +62,14 @@ impl Conf {
 impl Plugin for Ipvlan {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        // Behind another plugin it has that one's interface and addresses.
+        if draft.is_first {
+            address::required(draft.config, "ipvlan")?;
+        }
+        Conf::read(draft.config)?.parent.validate(draft.links)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

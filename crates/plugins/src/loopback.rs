@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni::{AddResult, CniError, Code, Interface, IpConfig, Version};
 use linux::Netlink;
 use linux::link::{self, Change};
-use plugin::{About, Call, Cx, Plugin};
+use plugin::{About, Call, Cx, Draft, Plugin};
 
 use crate::{internal, open};
 
@@ -24,6 +24,10 @@ static ABOUT: About = About {
 impl Plugin for Loopback {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, _: &Draft<'_>) -> Result<(), CniError> {
+        Ok(())
     }
 
     fn add(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<AddResult, CniError> {

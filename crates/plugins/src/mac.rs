@@ -71,7 +71,7 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
             continue;
         }
         let code = if matches!(source, Source::CniArgs) { Code::INVALID_ENVIRONMENT } else { Code::INVALID_CONFIG };
-        let bad = |why: String| CniError::new(code, format!("{place}: {why}"));
+        let bad = |why: String| CniError::new(code, format!("{place}: {why}")).at(place);
         let mac: Mac = text.parse().map_err(|e: cni::MacError| bad(e.to_string()))?;
         return match mac.is_unicast() && mac.as_bytes().len() == 6 {
             true => Ok(Some(mac)),

@@ -3,7 +3,7 @@
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, Mac, Version};
 use linux::MacvlanMode;
 use linux::link::{self, Kind};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -57,7 +57,9 @@ impl Conf {
         let keys: Keys = config.read()?;
         let mode = match keys.mode.as_str() {
             "" => MacvlanMode::Bridge,
-            other => other.parse().map_err(|e: linux::link::MacvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()))?,
+            other => {
+                other.parse().map_err(|e: linux::link::MacvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()).at("mode"))?
+            }
         };
         let parent = Parent::read(config)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
@@ -77,6 +79,10 @@ impl Conf {
 impl Plugin for Macvlan {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config, &CniArgs::default())?.parent.validate(draft.links)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -67,7 +67,8 @@ pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Res
 pub(crate) fn backend(named: &str) -> Result<(), CniError> {
     match named {
         "" | "nftables" | "iptables" => Ok(()),
-        other => Err(CniError::worded(format_args!("unknown ipmasq backend {other:?}"), "ipMasqBackend is \"nftables\" or \"iptables\"")),
+        other => Err(CniError::worded(format_args!("unknown ipmasq backend {other:?}"), "ipMasqBackend is \"nftables\" or \"iptables\"")
+            .at("ipMasqBackend")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use cni::{CniError, Code, Config, IfName, Mac, NameError};
 use linux::link::{self, Kind, MacvlanMode};
 use linux::{BatchError, Errno, Family, Inside, Link, LinkSpec, Netlink, Netns};
-use plugin::{Call, Cx, Foreseen};
+use plugin::{Call, Cx, Foreseen, KnownLinks};
 use serde::Deserialize;
 
 use crate::open;
@@ -51,7 +51,7 @@ impl Parent {
             let name = kind.name();
             let spec = LinkSpec {
                 mac,
-                mtu: self.mtu(&parent)?,
+                mtu: self.mtu(&parent.name, parent.mtu)?,
                 group: Some(identity::group(call.id)),
                 netns: into.map(|ns| ns.as_fd()),
                 ..LinkSpec::new(call.id.ifname.clone(), kind)
@@ -120,13 +120,21 @@ impl Parent {
         !link.flags.loopback() && (self.in_container || !is_pods)
     }
 
-    fn mtu(&self, parent: &Link) -> Result<Option<u32>, CniError> {
+    /// What is wrong with it, as far as the node's interfaces are known.
+    pub(crate) fn validate(&self, links: &KnownLinks) -> Result<(), CniError> {
+        let known = if self.in_container { None } else { links.mtu(&self.master) };
+        // No parent has a larger one.
+        self.mtu(&self.master, known.unwrap_or(u32::MAX)).map(drop)
+    }
+
+    fn mtu(&self, parent: &str, most: u32) -> Result<Option<u32>, CniError> {
         match self.mtu {
             0 => Ok(None),
-            mtu if mtu < 0 || mtu > i64::from(parent.mtu) => Err(CniError::new(
+            mtu if mtu < 0 || mtu > i64::from(most) => Err(CniError::new(
                 Code::INVALID_CONFIG,
-                format!("invalid MTU {mtu}, must be [0, master MTU({})]: mtu, whose master is {}", parent.mtu, parent.name),
-            )),
+                format!("invalid MTU {mtu}, must be [0, master MTU({most})]: mtu, whose master is {parent}"),
+            )
+            .at("mtu")),
             mtu => Ok(u32::try_from(mtu).ok()),
         }
     }
@@ -164,7 +172,7 @@ impl Parent {
             return Ok(());
         }
         let parent = self.find(netlink).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
-        self.mtu(&parent).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        self.mtu(&parent.name, parent.mtu).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         // What ADD makes now has no carrier, as what is there has none any more.
         match parent.flags.up() {
             true => Ok(()),

@@ -2,7 +2,7 @@
 //! `auxiliaryCNIChainName`, whose plugins may all be such as only change what is there.
 
 use cni::{AddResult, CniError, Version};
-use plugin::{About, Call, Cx, Plugin};
+use plugin::{About, Call, Cx, Draft, Plugin};
 
 /// The plugin `passthru`.
 pub(crate) struct Passthru;
@@ -19,6 +19,10 @@ static ABOUT: About = About {
 impl Plugin for Passthru {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, _: &Draft<'_>) -> Result<(), CniError> {
+        Ok(())
     }
 
     /// An empty result, whatever came before it.

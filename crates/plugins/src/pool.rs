@@ -9,7 +9,7 @@ use ::pool::{Allocator, Ask, Family, Lease, Origin, Spec, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool as Grant, PoolError, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
-use plugin::{About, Call, Conflict, Cx, Key, Plugin};
+use plugin::{About, Call, Conflict, Cx, Draft, Key, Plugin, ROUTE};
 use serde::Deserialize;
 
 use crate::internal;
@@ -36,7 +36,7 @@ static ABOUT: About = About {
         ),
         Key::path("ipam.pools", "/etc/netloom/pools", &[], "directory of the pool files, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
-        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container").of(ROUTE),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for a free address; 0: it fails at once, with code 11"),
         Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "directory of the journal"),
     ],
@@ -107,16 +107,26 @@ impl Keys {
         }
     }
 
+    fn requested<'a>(&'a self, args: &'a CniArgs) -> RequestedSources<'a> {
+        RequestedSources { args, args_list: true, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips }
+    }
+
+    /// The families that are named, each once; none: those of the pool.
+    fn families(&self) -> Result<Vec<Family>, CniError> {
+        let named = self.ipam.families.iter().enumerate();
+        let families: Vec<Family> = named.map(|(i, name)| family(i, name)).collect::<Result<_, _>>()?;
+        match (1..families.len()).find(|i| families.iter().take(*i).any(|family| families.get(*i) == Some(family))) {
+            Some(i) => Err(CniError::invalid(&format!("ipam.families[{i}]"), "is listed twice: one address of each family is assigned")),
+            None => Ok(families),
+        }
+    }
+
     /// What is asked for: the requested addresses, and one of each family without a request.
     fn wants(&self, spec: &Spec, args: &CniArgs) -> Result<Vec<Want>, CniError> {
-        let sources = RequestedSources { args, args_list: true, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips };
-        let requested = ipam::requested_addresses(sources)?;
-        let families: Vec<Family> = match self.ipam.families.as_slice() {
-            [] => Family::ALL.into_iter().filter(|f| spec.has(*f)).collect(),
-            named => named.iter().enumerate().map(|(i, name)| family(i, name)).collect::<Result<_, _>>()?,
-        };
-        if let Some(i) = (1..families.len()).find(|i| families.iter().take(*i).any(|family| families.get(*i) == Some(family))) {
-            return Err(CniError::invalid(&format!("ipam.families[{i}]"), "is listed twice: one address of each family is assigned"));
+        let requested = ipam::requested_addresses(self.requested(args))?;
+        let mut families = self.families()?;
+        if families.is_empty() {
+            families.extend(Family::ALL.into_iter().filter(|f| spec.has(*f)));
         }
         let want = |family, address| Want { pool: self.name().to_owned(), family, address };
         let mut wants = Vec::new();
@@ -168,6 +178,15 @@ fn family(i: usize, name: &str) -> Result<Family, CniError> {
 impl Plugin for Pool {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        let keys: Keys = draft.config.read()?;
+        keys.has_place()?;
+        keys.families()?;
+        ipam::requested_addresses(keys.requested(&CniArgs::default()))?;
+        ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
+        Ok(())
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

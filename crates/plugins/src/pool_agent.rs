@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniError, Code, Config};
 use linux::file::{self, Links};
 use linux::local;
-use plugin::{About, Call, Conflict, Cx, Host, Plugin, Stage};
+use plugin::{About, Call, Conflict, Cx, Draft, Host, Plugin, Stage};
 use wire::{Answer, ToAgent, ToShim};
 
 use crate::pool_store::{At, held, is_held, release, release_others};
@@ -42,6 +42,10 @@ pub(crate) struct ForAgent {
 impl<P: Plugin> Plugin for Shared<P> {
     fn about(&self) -> &'static About {
         self.0.about()
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        self.0.validate(draft)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -17,7 +17,7 @@ mod words;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Restore, Stage};
 use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Part};
 
 use crate::internal;
@@ -28,6 +28,9 @@ const PARTS: [&Part; 2] = [&HOST_PORTS, &CONDITIONS];
 
 /// The plugin `portmap`.
 pub(crate) struct PortMap;
+
+/// What the reference plugin says where no plugin stands before it.
+const ALONE: &str = "must be called as chained plugin";
 
 static ABOUT: About = About {
     name: "portmap",
@@ -57,9 +60,14 @@ impl Plugin for PortMap {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config)?;
+        draft.chained(ABOUT.name, ALONE)
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let prev = call.chained(ABOUT.name, "must be called as chained plugin")?;
+        let prev = call.chained(ABOUT.name, ALONE)?;
         if conf.mappings.is_empty() {
             return Ok(prev.clone());
         }

@@ -14,7 +14,7 @@ use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginT
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Family, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
-use plugin::{About, Call, Cx, Foreseen, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -77,6 +77,10 @@ impl Conf {
 impl Plugin for Ptp {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config, &cni::CniArgs::default()).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cni::{AddResult, CniError, Code, Config, Version};
 use linux::{AddrFlags, Batch, Errno, Netlink, Netns, Route, Rule, route, rule};
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::{internal, open, verify};
@@ -23,6 +23,9 @@ use plan::{Found, Plan, Source, Wanted};
 
 /// The plugin `sbr`.
 pub(crate) struct Sbr;
+
+/// What the reference plugin says where no plugin stands before it.
+const ALONE: &str = "This plugin must be called as chained plugin";
 
 static ABOUT: About = About {
     name: "sbr",
@@ -83,9 +86,14 @@ impl Plugin for Sbr {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Wanted::read(draft.config)?;
+        draft.chained(ABOUT.name, ALONE)
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let wanted = Wanted::read(call.config)?;
-        let prev = call.chained(ABOUT.name, "This plugin must be called as chained plugin")?;
+        let prev = call.chained(ABOUT.name, ALONE)?;
         let name = call.id.ifname.as_str();
         let sources = sources(prev, name);
         if sources.is_empty() {

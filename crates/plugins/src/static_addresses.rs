@@ -1,8 +1,8 @@
 //! `static`: addresses that the configuration or the caller names.
 
-use cni::{AddResult, CniError, Code, Config, Dns, Version};
+use cni::{AddResult, CniArgs, CniError, Code, Config, Dns, Version};
 use ipam::{RawAddress, RawRoute, StaticSources};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, DNS, Draft, Key, Plugin, ROUTE};
 use serde::Deserialize;
 
 use crate::address;
@@ -16,9 +16,9 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
-        Key::new("ipam.addresses", "list", "none", "{address, gateway} of the container"),
-        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}"),
+        Key::new("ipam.addresses", "list", "none", "{address, gateway} of the container").of(&["address", "gateway"]),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container").of(ROUTE),
+        Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}").of(DNS),
     ],
     needs_link: false,
 };
@@ -52,18 +52,14 @@ struct Ips {
 }
 
 impl Static {
-    fn result(call: &Call<'_>) -> Result<AddResult, CniError> {
-        let keys: Keys = call.config.read()?;
-        address::told(call.config)?;
-        call.args.only(&["IP", "GATEWAY", "MAC"])?;
-        let sources = StaticSources {
-            addresses: &keys.ipam.addresses,
-            args: call.args,
-            args_ips: &keys.args.cni.ips,
-            runtime_ips: &keys.runtime_config.ips,
-        };
+    fn result(config: &Config, args: &CniArgs) -> Result<AddResult, CniError> {
+        let keys: Keys = config.read()?;
+        address::told(config)?;
+        args.only(&["IP", "GATEWAY", "MAC"])?;
+        let sources =
+            StaticSources { addresses: &keys.ipam.addresses, args, args_ips: &keys.args.cni.ips, runtime_ips: &keys.runtime_config.ips };
         let ips = ipam::static_addresses(sources)?;
-        ipam::one_per_family(call.config.version, ips.iter().map(|ip| ip.address.addr().is_ipv4()))?;
+        ipam::one_per_family(config.version, ips.iter().map(|ip| ip.address.addr().is_ipv4()))?;
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         Ok(AddResult { ips, routes, dns: keys.ipam.dns, ..AddResult::default() })
     }
@@ -74,13 +70,21 @@ impl Plugin for Static {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        let result = Static::result(draft.config, &CniArgs::default())?;
+        match result.ips.is_empty() && !draft.may_get("ips") {
+            true => Err(address::none_of("static")),
+            false => Ok(()),
+        }
+    }
+
     fn add(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        Static::result(call)
+        Static::result(call.config, call.args)
     }
 
     fn check(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<(), CniError> {
         let prev = call.prev()?;
-        for wanted in Static::result(call)?.ips {
+        for wanted in Static::result(call.config, call.args)?.ips {
             let same = |ip: &&cni::IpConfig| ip.address == wanted.address;
             let Some(found) = prev.ips.iter().find(same) else {
                 return Err(CniError::new(Code::INTERNAL, format!("static: address {} is not in the result of the ADD", wanted.address)));

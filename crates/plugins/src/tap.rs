@@ -4,7 +4,7 @@ use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, IfName,
 use linux::link::{self, Change};
 use linux::tuntap::{self, TapError, TapSpec};
 use linux::{Inside, Netlink};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -78,6 +78,10 @@ impl Conf {
 impl Plugin for Tap {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config, &CniArgs::default(), draft.ifname).map(drop)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

@@ -10,10 +10,10 @@ pub(crate) use backup::fuzz;
 
 use std::path::PathBuf;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link, Netlink};
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::mac::{self, Source};
@@ -80,28 +80,31 @@ struct Conf {
     mtu: Option<u32>,
     allmulti: Option<bool>,
     txqlen: Option<u32>,
-    backup: Backup,
 }
 
 impl Conf {
-    fn read(call: &Call<'_>, x: &Cx<'_>) -> Result<Self, CniError> {
-        let keys: Keys = call.config.read()?;
-        sysctls::once(call.config, call.id.ifname.as_str())?;
+    fn read(call: &Call<'_>) -> Result<Self, CniError> {
+        Conf::of(call.config, call.args, call.id.ifname.as_str())
+    }
+
+    /// For an interface of this name.
+    fn of(config: &Config, args: &CniArgs, ifname: &str) -> Result<Self, CniError> {
+        let keys: Keys = config.read()?;
+        sysctls::once(config, ifname)?;
         let cni = keys.args.cni;
-        call.args.only(&["MAC", "IP", "GATEWAY"])?;
+        args.only(&["MAC", "IP", "GATEWAY"])?;
         let positive = |key: &str, n: Option<i64>| {
             let checked = |n| u32::try_from(n).map_err(|_| CniError::invalid(key, format!("{n} is not a positive number")));
             n.map(checked).transpose()
         };
         Ok(Conf {
-            settings: sysctls::read(&[&keys.sysctl, &cni.sysctl], call.id.ifname.as_str())?,
-            mac: mac::requested(call.config, call.args, MAC_ORDER)?,
+            settings: sysctls::read(&[&keys.sysctl, &cni.sysctl], ifname)?,
+            mac: mac::requested(config, args, MAC_ORDER)?,
             promisc: cni.promisc.or(keys.promisc).unwrap_or(false),
             // An MTU of 0 is none; a queue without a place is one.
             mtu: positive("mtu", cni.mtu.or(keys.mtu))?.filter(|mtu| *mtu != 0),
             allmulti: cni.allmulti.or(keys.allmulti),
             txqlen: positive("txQLen", cni.tx_q_len.or(keys.tx_q_len))?,
-            backup: kept(call, x),
         })
     }
 
@@ -127,17 +130,23 @@ impl Plugin for Tuning {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::of(draft.config, &CniArgs::default(), draft.ifname.as_str())?;
+        draft.prev()
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let conf = Conf::read(call, x)?;
+        let conf = Conf::read(call)?;
         let mut result = call.prev()?.clone();
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
         sysctls::allowed(&conf.settings)?;
-        undo(call, x, conf.backup.clone());
+        let backup = kept(call, x);
+        undo(call, x, backup.clone());
         if let Some(mac) = &conf.mac {
             spoof::change(call, x, mac)?;
         }
-        netns.enter(|inside| apply(inside, name, &conf)).map_err(internal)??;
+        netns.enter(|inside| apply(inside, name, &conf, &backup)).map_err(internal)??;
         if let Some(mac) = &conf.mac {
             let ours = result.interfaces.iter_mut().filter(|i| i.name == name && !i.sandbox.is_empty());
             ours.for_each(|i| i.mac = mac.to_string());
@@ -149,8 +158,8 @@ impl Plugin for Tuning {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(call, x)?;
+    fn check(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call)?;
         call.prev()?;
         let name = call.id.ifname.as_str();
         call.netns()?.enter(|inside| unchanged(inside, name, &conf)).map_err(internal)?
@@ -219,7 +228,7 @@ fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
     x.host.dirs.configured(named, &x.host.dirs.tuning)
 }
 
-fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
+fn apply(inside: &Inside, name: &str, conf: &Conf, backup: &Backup) -> Result<(), CniError> {
     let found = conf.changes_link().then(|| find(inside, name)).transpose()?;
     if let Some((_, link)) = &found {
         if let Some(mtu) = conf.mtu
@@ -228,7 +237,7 @@ fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
             let most = if link.max_mtu == 0 { "any".to_owned() } else { link.max_mtu.to_string() };
             return Err(CniError::invalid("mtu", format!("{name} cannot have an MTU of {mtu}, only {} to {most}", link.min_mtu)));
         }
-        conf.backup.write(before(link, conf))?;
+        backup.write(before(link, conf))?;
         linux::crash_point!("tuning-kept");
     }
     for setting in &conf.settings {

@@ -2,7 +2,7 @@
 
 use cni::{AddResult, AttachmentId, CniError, Config, Dns, PluginType, Version};
 use linux::link::Kind;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -51,8 +51,9 @@ impl Conf {
             return Err(CniError::invalid("master", "\"master\" field is required: the interface that carries the VLAN"));
         }
         let id = u16::try_from(keys.vlan_id).ok().filter(|id| *id <= 4094);
-        let id =
-            id.ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and 4094)", keys.vlan_id), "vlanId"))?;
+        let id = id.ok_or_else(|| {
+            CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and 4094)", keys.vlan_id), "vlanId").at("vlanId")
+        })?;
         let ipam = address::required(config, "vlan")?;
         Ok(Conf { parent, id, ipam, dns: keys.dns })
     }
@@ -61,6 +62,10 @@ impl Conf {
 impl Plugin for Vlan {
     fn about(&self) -> &'static About {
         &ABOUT
+    }
+
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config)?.parent.validate(draft.links)
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {

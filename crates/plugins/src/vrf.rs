@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, CniError, Code, Config, IfName, Version};
 use linux::link::{self, Change, Kind};
 use linux::{Errno, Link, LinkSpec, Netlink, RouteFilter, route};
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::{identity, internal, open, verify};
@@ -23,6 +23,9 @@ use carry::Saved;
 
 /// The plugin `vrf`.
 pub(crate) struct Vrf;
+
+/// What the reference plugin says where no plugin stands before it.
+const ALONE: &str = "missing prevResult from earlier plugin";
 
 static ABOUT: About = About {
     name: "vrf",
@@ -54,7 +57,9 @@ impl Conf {
     fn read(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
         if keys.vrfname.is_empty() {
-            return Err(CniError::new(Code::INVALID_CONFIG, "configuration is expected to have a valid vrf name: set \"vrfname\""));
+            return Err(
+                CniError::new(Code::INVALID_CONFIG, "configuration is expected to have a valid vrf name: set \"vrfname\"").at("vrfname")
+            );
         }
         let name = IfName::parse(&keys.vrfname).map_err(|e| CniError::invalid("vrfname", e))?;
         let table = match u32::try_from(keys.table) {
@@ -82,9 +87,14 @@ impl Plugin for Vrf {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        Conf::read(draft.config)?;
+        draft.chained(ABOUT.name, ALONE)
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let prev = call.chained(ABOUT.name, "missing prevResult from earlier plugin")?;
+        let prev = call.chained(ABOUT.name, ALONE)?;
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
         let lock = netns.lock(x.deadline).map_err(locked)?;

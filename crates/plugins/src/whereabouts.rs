@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ::pool::{Ask, Family, Want};
-use cni::{AddResult, AttachmentId, CniError, Code, Config, IpConfig, Version};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, IpConfig, Route, Version};
 use ipam::{Pool, PoolStore, RequestedSources, WhereaboutsKeys, WhereaboutsRange};
 use ipnet::IpNet;
-use plugin::{About, Call, Conflict, Cx, Key, Plugin};
+use plugin::{About, Call, Conflict, Cx, DNS, Draft, Key, Plugin, ROUTE};
 use serde::Deserialize;
 
 use crate::internal;
@@ -16,6 +16,9 @@ use crate::pool_store::{ADD_WAIT, At, KNOWN_ARGS, claim, give_back, give_back_ot
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
+
+/// The keys of an element of `ipRanges`.
+const RANGE: &[&str] = &["range", "range_start", "range_end", "exclude"];
 
 static ABOUT: About = About {
     name: "whereabouts",
@@ -27,11 +30,11 @@ static ABOUT: About = About {
         Key::new("ipam.range_start", "address", "first usable", "the first one of range"),
         Key::new("ipam.range_end", "address", "last usable", "the last one of range"),
         Key::new("ipam.exclude", "list", "none", "networks and addresses of range that are not assigned"),
-        Key::new("ipam.ipRanges", "list", "none", "more ranges {range, range_start, range_end, exclude}: one address of each"),
+        Key::new("ipam.ipRanges", "list", "none", "more ranges {range, range_start, range_end, exclude}: one address of each").of(RANGE),
         Key::new("ipam.gateway", "address", "none", "gateway of the ranges of its family"),
-        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}"),
-        Key::new("ipam.addresses", "list", "none", "additional {address, gateway} of the container"),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container").of(ROUTE),
+        Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}").of(DNS),
+        Key::new("ipam.addresses", "list", "none", "additional {address, gateway} of the container").of(&["address", "gateway"]),
         Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may use the same one"),
         Key::new("ipam.enable_overlapping_ranges", "bool", "true", "false: an address is unique only in ranges of the same CIDR"),
         Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node reserves, in a cluster; at most 64"),
@@ -74,12 +77,25 @@ struct Conf {
     wait: Duration,
 }
 
+/// What an attachment is to get.
+struct Asked {
+    /// Of ranges.
+    wants: Vec<Want>,
+    /// That the configuration itself names.
+    extras: Vec<IpConfig>,
+    routes: Vec<Route>,
+}
+
 // === impl Conf ===
 
 impl Conf {
     fn of(config: &Config) -> Result<Self, CniError> {
-        let Keys { ipam, runtime_config, args } = config.read()?;
-        let keys = ipam.with_flat_file()?;
+        let keys: Keys = config.read()?;
+        let ipam = keys.ipam.with_flat_file()?;
+        Conf::checked(Keys { ipam, ..keys })
+    }
+
+    fn checked(Keys { ipam: keys, runtime_config, args }: Keys) -> Result<Self, CniError> {
         let ranges = ipam::Whereabouts::check(&keys)?.ranges;
         // `IP` of CNI_ARGS is no request here: it comes on top.
         let none = cni::CniArgs::default();
@@ -101,6 +117,18 @@ impl Conf {
             Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, but no range has it"))),
             None => Ok(wants),
         }
+    }
+
+    /// What an attachment gets, or would get; `all`: there are no files whose keys could be added.
+    fn told(&self, config: &Config, args: &cni::CniArgs, all: bool) -> Result<Asked, CniError> {
+        let (wants, extras) = (self.wants()?, self.keys.extras(args)?);
+        if all && wants.is_empty() && extras.is_empty() {
+            return Err(CniError::invalid("ipam.range", "missing: set the network to take addresses from"));
+        }
+        let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
+        ipam::one_per_family(config.version, families)?;
+        let routes = ipam::check_routes("ipam.routes", &self.keys.routes)?;
+        Ok(Asked { wants, extras, routes })
     }
 
     /// A host that has the ranges for itself: they are its pools. Those of a cluster come from the cluster.
@@ -161,16 +189,16 @@ impl Plugin for Whereabouts {
         &ABOUT
     }
 
+    fn validate(&self, draft: &Draft<'_>) -> Result<(), CniError> {
+        let keys: Keys = draft.config.read()?;
+        // A node's own file may have the range.
+        Conf::checked(keys)?.told(draft.config, &cni::CniArgs::default(), false).map(drop)
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::of(call.config)?;
         call.args.only(KNOWN_ARGS)?;
-        let (wants, extras) = (conf.wants()?, conf.keys.extras(call.args)?);
-        if wants.is_empty() && extras.is_empty() {
-            return Err(CniError::invalid("ipam.range", "missing: set the network to take addresses from"));
-        }
-        let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
-        ipam::one_per_family(call.config.version, families)?;
-        let routes = ipam::check_routes("ipam.routes", &conf.keys.routes)?;
+        let Asked { wants, extras, routes } = conf.told(call.config, call.args, true)?;
         let mut ips = Vec::new();
         if !wants.is_empty() {
             let at = At::of("", x);

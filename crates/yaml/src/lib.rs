@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! text --documents--> Part --parse--> Node: what a document says, each value with its place
-//!                                      |
+//!                                      |  `written: where each line of a string stands, which has JSON in it
 //! text ----------------json----------> +--> json::Value --json::read--> any `serde::Deserialize` type
 //! ```
 //!
@@ -13,11 +13,13 @@
 
 mod documents;
 mod tree;
+mod written;
 
 use std::io;
 
 pub use documents::{Part, documents};
 pub use tree::{Key, Node, Value, json, parse, with_room};
+pub use written::Written;
 
 /// What is wrong with a document, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

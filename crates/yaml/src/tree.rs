@@ -6,6 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Error, NonFiniteFloatPolicy, Options, Spanned};
 
+use crate::written::Written;
 use crate::{Broken, Problem, shortened};
 
 /// Values in one document at the most: more than a whole file has.
@@ -205,21 +206,15 @@ impl Node {
     }
 
     /// Where in the document a place inside of this string is: `line` and `column` count from 1, the column in bytes.
-    /// `None` if the string is not written as it reads, so that there is no such place.
+    /// `None` if there is no telling, as where long lines were folded.
     pub fn inside(&self, document: &str, line: usize, column: usize) -> Option<(usize, usize)> {
+        self.written(document)?.place(line, column)
+    }
+
+    /// How this string is written in the document; `None` for another value, and for an alias.
+    pub fn written(&self, document: &str) -> Option<Written> {
         let Value::String(text) = &self.value else { return None };
-        let index = line.checked_sub(1)?;
-        let wanted = text.split('\n').nth(index)?;
-        // A block's place is its first line that is not blank.
-        let rows = index.checked_sub(text.chars().take_while(|c| *c == '\n').count())?;
-        let written = document.get(self.offset?..)?.split('\n').nth(rows)?;
-        let at = written.find(wanted)?;
-        let mut end = at + column.saturating_sub(1).min(wanted.len());
-        while !written.is_char_boundary(end) {
-            end -= 1;
-        }
-        let indent = if rows == 0 { self.column } else { 1 };
-        Some((self.line + rows, indent + written.get(..end)?.chars().count()))
+        Some(Written::of(text, document.get(self.offset?..)?, (self.line, self.column)))
     }
 }
 
@@ -349,7 +344,10 @@ mod tests {
             ("a: '{\"b\": }'\n", 1, 7, Some((1, 11))),
             ("a: {b}\n", 1, 1, None),
             ("a: {b\n", 1, 1, None),
-            ("a: \"{\\\"b\\\"}\"\n", 1, 3, None),
+            ("a: \"{\\\"b\\\"}\"\n", 1, 3, Some((1, 8))),
+            ("a: \"{\\n\\u00e9\\t\\\"b\"\n", 2, 5, Some((1, 18))),
+            ("a: \"x\n  y\"\n", 1, 3, None),
+            ("a: 'it''s {'\n", 1, 6, Some((1, 11))),
             ("a: >\n  x\n  y\n", 1, 3, None),
             ("a: |\n  x\n", 9, 1, None),
         ] {

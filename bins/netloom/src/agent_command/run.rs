@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent::Settings;
 use agent::install::{self, Options, Report, Step};
 use anyhow::Context;
-use lab::manifest;
+use lab::manifest::{self, Purpose};
 
 use super::answer::line;
 use super::{preflight, rotate_keys};
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 
 /// Without a cluster. A pod that names no node is on this one.
 fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
-    let mut manifests = manifest::load(files, &mut std::io::stdin())?;
-    for warning in &manifests.warnings {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
+    let mut manifests = manifest::examine(files, &mut std::io::stdin(), Purpose::Host).manifests?;
+    for finding in &manifests.findings {
+        anstream::eprintln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
     }
     if let Some(pool) = manifests.pools.first() {
         let name = &pool.pool.metadata.name;

@@ -143,16 +143,31 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "validate",
+        notes: &[
+            "Reads Pods, pod templates of workloads, Nodes, NetworkAttachmentDefinitions and IPPools, and passes over other kinds. Looks at each \
+             network as its plugins would, and at what pods request of networks and of each other.",
+        ],
+        examples: &[
+            ("netloom validate networks.yaml pods/", "Show every mistake with its place and the next step"),
+            ("kubectl get net-attach-def,pods -A -o yaml | netloom validate -", "Look at what a cluster has"),
+            ("netloom validate -o json networks.yaml", "Print the same for a program"),
+        ],
+        exit: &[("0", "No error was found; there may be warnings"), ("1", "An error was found")],
+        ..NONE
+    },
+    Page {
         path: "lab up",
         examples: &[
             ("sudo netloom lab up examples", "Build a lab from every manifest in examples/"),
-            ("netloom lab up --dry-run networks.yaml pods.yaml", "Show the plan and change nothing"),
+            ("netloom lab up --dry-run networks.yaml pods.yaml", "Show the plan and every mistake, and change nothing"),
+            ("sudo netloom lab up --keep-going examples", "Build what can be built of manifests that have mistakes"),
             ("sudo netloom lab up --name two examples", "Build a second lab beside the first"),
         ],
         exit: &[
             ("0", "Every pod has its networks"),
-            ("1", "The lab was not built; nothing is left"),
-            ("3", "The lab is up, but a pod lacks a network (with --dry-run: would lack one)"),
+            ("1", "The lab was not built, because of a mistake in the manifests for example; nothing is left"),
+            ("3", "The lab is up, but a pod lacks a network (with --dry-run: a mistake was found)"),
         ],
         files: &[LAB_STATE, ("/etc/cni/net.d/", "Configurations of definitions that have none of their own")],
         ..NONE

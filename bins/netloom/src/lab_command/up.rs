@@ -7,30 +7,37 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use between::{Mode, Tunnel};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lab::manifest::{self, Manifests};
+use lab::manifest::{self, Manifests, Purpose};
 use lab::{DefaultNetwork, Event, PlannedPod, Pod, Running, Setup};
 use serde::Serialize;
 
 use super::watch::{self, Files};
 use super::{SOME_FAILED, labs, name, plural, status};
 use crate::cli::{Between, Structured, UpArgs};
-use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
+use crate::diagnostics;
+use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, counted, putln, structured};
 
 /// Each node may have one with each other node.
 const MOST_PROBLEMS: usize = 12;
 
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let name = name(&args.which)?;
-    let watched = if args.watch { Some(Files::of(&name, &args.files)?) } else { None };
-    let manifests = manifest::load(&args.files, &mut std::io::stdin())?;
-    for warning in &manifests.warnings {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
-    }
+    let watched = if args.watch { Some(Files::of(&name, &args.files, args.keep_going)?) } else { None };
+    let examined = manifest::examine(&args.files, &mut std::io::stdin(), Purpose::Lab);
+    let diagnostics = diagnostics::of(&examined);
+    let manifests = examined.manifests?;
+    diagnostics::print_to_stderr(&diagnostics);
+    let errors = diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count();
     let setup = setup(args)?;
+    let plans = lab::dry_run(&labs(), &name, &manifests, &setup)?;
     if args.dry_run {
-        return show_plan(&lab::dry_run(&labs(), &name, &manifests, &setup)?, args.output);
+        let code = show_plan(&plans, args.output)?;
+        return Ok(if errors > 0 { ExitCode::from(SOME_FAILED) } else { code });
     }
     super::must_be_root()?;
+    if !args.keep_going {
+        can_be_built(errors, &plans)?;
+    }
     let start = Instant::now();
     let mut running = build(&name, &manifests, &setup, args.watch)?;
     let outcome = &running.outcome;
@@ -50,6 +57,19 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     }
     let outcome = &running.outcome;
     Ok(if outcome.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
+}
+
+/// Nothing is built of manifests with a mistake in them: a lab that is half there is harder to understand than a message.
+fn can_be_built(errors: usize, plans: &[PlannedPod]) -> anyhow::Result<()> {
+    const NEXT: &str = "nothing was built; mend them, or build what can be built with --keep-going";
+    anyhow::ensure!(errors == 0, "{} in the manifests: {NEXT}", counted(errors, "error"));
+    let refused: Vec<&PlannedPod> = plans.iter().filter(|planned| planned.plan.is_err()).collect();
+    for planned in &refused {
+        let refusals = planned.plan.as_ref().err().into_iter().flatten();
+        refusals.for_each(|refusal| anstream::eprintln!("{BAD}{}{BAD:#}: {refusal}", planned.pod.full_name()));
+    }
+    anyhow::ensure!(refused.is_empty(), "{} of {} cannot be attached: {NEXT}", refused.len(), counted(plans.len(), "pod"));
+    Ok(())
 }
 
 /// A folder may bring what its nodes have on their disks: configurations in `net.d`, plugins in `bin`.

@@ -12,7 +12,7 @@ use linux::Watch;
 
 use super::up::shown;
 use super::{labs, plural};
-use crate::output::{BAD, FAINT, GOOD, ODD, putln};
+use crate::output::{BAD, FAINT, GOOD, ODD, counted, putln};
 
 /// Files are read when nothing has changed for this long: who saves writes more than once.
 const GATHER: Duration = Duration::from_millis(100);
@@ -25,19 +25,21 @@ pub(super) struct Files {
     watch: Watch,
     description: PathBuf,
     files: Vec<PathBuf>,
-    /// Warnings that were printed.
-    warned: BTreeSet<String>,
+    /// Findings that were printed.
+    told: BTreeSet<String>,
+    /// Whether a pod that cannot be attached holds up no other one.
+    keep_going: bool,
 }
 
 impl Files {
     /// Watches from now on; who reads the files after this misses nothing.
-    pub(super) fn of(name: &LabName, files: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(super) fn of(name: &LabName, files: &[PathBuf], keep_going: bool) -> anyhow::Result<Self> {
         let description = labs().blank(name).description();
         // What came by standard input does not change.
         let files: Vec<PathBuf> = files.iter().filter(|file| *file != Path::new("-")).cloned().collect();
         anyhow::ensure!(!files.is_empty(), "--watch needs a file or a folder: standard input does not change");
         let paths: Vec<PathBuf> = files.iter().cloned().chain([description.clone()]).collect();
-        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, warned: BTreeSet::new() })
+        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, told: BTreeSet::new(), keep_going })
     }
 
     /// Follows them for as long as the lab is up.
@@ -71,12 +73,13 @@ impl Files {
     /// Reads the files again, and adds what is new.
     fn grow(&mut self, running: &mut Running) -> anyhow::Result<Growth> {
         let manifests = manifest::load(&self.files, &mut std::io::empty())?;
-        for warning in manifests.warnings.iter().map(ToString::to_string) {
-            if !self.warned.contains(&warning) {
-                anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
-                self.warned.insert(warning);
+        for finding in &manifests.findings {
+            if self.told.insert(finding.to_string()) {
+                anstream::eprintln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
             }
         }
+        let errors = manifests.findings.iter().filter(|finding| finding.is_error()).count();
+        anyhow::ensure!(errors == 0 || self.keep_going, "{} in the manifests: the lab stays as it is", counted(errors, "error"));
         let start = Instant::now();
         let mut tell = |event: Event<'_>| match event {
             Event::Problem(problem) => anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"),

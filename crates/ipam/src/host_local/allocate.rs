@@ -128,7 +128,8 @@ impl From<AllocateError> for CniError {
             // Both pass when somebody else's container goes.
             AllocateError::Taken { .. } | AllocateError::Exhausted { .. } => Code::TRY_AGAIN_LATER,
         };
-        CniError::new(code, e.to_string())
+        let is_request = matches!(e, AllocateError::OutOfRange { .. } | AllocateError::OnePerSet { .. } | AllocateError::Gateway { .. });
+        CniError::new(code, e.to_string()).at(if is_request { "args.cni.ips" } else { "" })
     }
 }
 
@@ -353,6 +354,14 @@ impl Choice<'_> {
 }
 
 /// Which requested address is for which set; equal requests count once.
+/// Whether these addresses can be requested of these sets: each is in a range, none is a gateway, and none the second one of its set.
+///
+/// # Errors
+/// [`AllocateError`] naming the first address that cannot be.
+pub fn can_be_requested(sets: &[RangeSet], requested: &[IpAddr]) -> Result<(), AllocateError> {
+    assign(sets, requested).map(drop)
+}
+
 fn assign<'a>(sets: &'a [RangeSet], requested: &[IpAddr]) -> Result<Vec<Wanted<'a>>, AllocateError> {
     let mut assigned: Vec<Wanted<'a>> = vec![None; sets.len()];
     for address in requested.iter().map(IpAddr::to_canonical) {

@@ -31,7 +31,7 @@ fn check(cases: &[Case<'_>]) {
     for (text, place, field, part) in cases {
         // What concerns one pod, or the pods of one definition, is a warning; all else an error.
         let told: Vec<_> = match read(text) {
-            Ok(manifests) => manifests.warnings.into_iter().map(|w| (w.origin.clone(), w.field.clone(), w.to_string())).collect(),
+            Ok(manifests) => manifests.findings.into_iter().map(|w| (w.origin.clone(), w.field.clone(), w.to_string())).collect(),
             Err(e) => e.errors.iter().map(|e| (e.origin.clone(), e.field.clone(), e.to_string())).collect(),
         };
         let [(origin, at, shown)] = told.as_slice() else { panic!("{text}\n{told:?}") };
@@ -152,12 +152,12 @@ fn bad_selections() {
     };
     check(&[
         (networks("7"), (1, 5, 46), FIELD, "expected a string, found a number (7)"),
-        (networks("'a,,b'"), (1, 5, 46), FIELD, "element 2: there is nothing between two commas"),
+        (networks("'a,,b'"), (1, 5, 49), FIELD, "element 2: there is nothing between two commas"),
         (networks("Net_1"), (1, 5, 46), FIELD, r#""net-1" would do"#),
         (networks("'[{]'"), (1, 5, 49), FIELD, "not valid JSON: key must be a string (line 5, column 49)"),
-        (networks("\"[{\\\"a\\\"]\""), (1, 5, 46), FIELD, "(line 1, column 6)"),
+        (networks("\"[{\\\"a\\\"]\""), (1, 5, 54), FIELD, "(line 5, column 54)"),
         (block("[\n  {\"name\": \"x\",}\n]"), (1, 8, 22), FIELD, "not valid JSON: trailing comma (line 8, column 22)"),
-        (block("[{\"name\": \"x\", \"ip\": \"1.2.3.4\"}]"), (1, 7, 7), FIELD, r#"element 1 (x), ip: unknown key: did you mean "ips"?"#),
+        (block("[{\"name\": \"x\", \"ip\": \"1.2.3.4\"}]"), (1, 7, 22), FIELD, r#"element 1 (x), ip: unknown key: did you mean "ips"?"#),
         (
             pod("metadata: {name: a, annotations: {v1.multus-cni.io/default-network: 'x,y'}}"),
             (1, 3, 69),
@@ -190,7 +190,7 @@ fn a_selection_of_nothing_is_a_warning() {
     ];
     for (text, place, field, part) in cases {
         let manifests = read(text).unwrap();
-        let [warning] = manifests.warnings.as_slice() else { panic!("{text}\n{:?}", manifests.warnings) };
+        let [warning] = manifests.findings.as_slice() else { panic!("{text}\n{:?}", manifests.findings) };
         let origin = &warning.origin;
         assert_eq!((origin.document, origin.line, origin.column), *place, "{text}\n{warning}");
         assert_eq!(warning.field, *field, "{text}\n{warning}");
@@ -218,9 +218,9 @@ fn bad_definitions() {
             "spec.config",
             "expected `,` or `}` (line 8, column 7)",
         ),
-        (config("|\n    {\"type\": \"../x\"}"), (1, 6, 5), "spec.config", "../x"),
-        (config("'{\"type\": \"x\", \"cniVersion\": \"9.9.9\"}'"), (1, 5, 11), "spec.config", "cniVersion"),
-        (config("'[]'"), (1, 5, 11), "spec.config", "expected a JSON object"),
+        (config("|\n    {\"type\": \"../x\"}"), (1, 6, 14), "spec.config", "../x"),
+        (config("'{\"type\": \"x\", \"cniVersion\": \"9.9.9\"}'"), (1, 5, 40), "spec.config", "cniVersion"),
+        (config("'[]'"), (1, 5, 12), "spec.config", "expected a JSON object"),
         (
             format!("{}---\n{}", config("'{\"type\": \"x\"}'"), config("'{\"type\": \"y\"}'")),
             (2, 9, 18),
@@ -302,5 +302,5 @@ fn control_characters_do_not_reach_the_terminal() {
     let e = read(&pod(r#"metadata: {name: "\e[2J", labels: {"\e[31m": 5}}"#)).unwrap_err().to_string();
     assert!(e.contains("metadata.labels.\\u{1b}[31m") && !e.contains('\x1b') && e.lines().count() == 2, "{e}");
     let e = read("kind: \"X\\e\"\nmetadata: {name: \"a\\nb\"}\n").unwrap_err();
-    assert!(e.warnings[0].to_string().contains("ignored: X\\u{1b} a\\nb ("), "{}", e.warnings[0]);
+    assert!(e.findings[0].to_string().contains("ignored: X\\u{1b} a\\nb ("), "{}", e.findings[0]);
 }

@@ -3,10 +3,11 @@
 use npwg::{Definition, DefinitionError};
 
 use super::DefinitionManifest;
-use super::error::{ManifestProblem, WarningKind};
+use super::error::{FindingKind, ManifestProblem};
 use super::fields::{Field, Object};
 use super::object::{Kind, metadata};
 use super::relations::Reading;
+use super::text::Text;
 
 pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     let Some(metadata) = metadata(object, Kind::Definition, reading) else { return };
@@ -22,10 +23,11 @@ pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
         config: text.map(str::to_owned),
         resource_name: metadata.annotations.get(npwg::RESOURCE_NAME).cloned(),
     };
+    reading.configs.push(config.as_ref().map(Text::of));
     let network = match (definition.network(), config) {
         (Ok(network), _) => network,
         (Err(DefinitionError::NoPlugin(_)), Some(field)) => {
-            reading.warn(field.origin(), &field.path, WarningKind::SelectionsWillFail(ManifestProblem::NoPlugin));
+            reading.found(field.origin(), &field.path, FindingKind::SelectionsWillFail(ManifestProblem::NoPlugin));
             None
         }
         (Err(DefinitionError::Config { problem, .. }), Some(field)) => {
@@ -49,18 +51,24 @@ fn text<'a>(field: &Field<'a>, reading: &mut Reading) -> Option<&'a str> {
 
 /// Reports a configuration, at the place inside of the text if there is one.
 fn config_error(field: &Field<'_>, mut problem: cni::ConfigError, reading: &mut Reading) {
-    let mut origin = field.origin();
-    if let cni::ConfigError::Json(e) = &mut problem {
-        origin = json_place(field, e).unwrap_or(origin);
-    }
-    reading.warn(origin, &field.path, WarningKind::SelectionsWillFail(ManifestProblem::Config(problem)));
+    let origin = match &mut problem {
+        cni::ConfigError::Json(e) => json_place(field, e),
+        // In the text of a single plugin there is no list.
+        problem => key_place(field, &problem.key()).or_else(|| key_place(field, problem.key().trim_start_matches("plugins[0]."))),
+    };
+    reading.found(origin.unwrap_or_else(|| field.origin()), &field.path, FindingKind::SelectionsWillFail(ManifestProblem::Config(problem)));
+}
+
+/// The place of a key in the text of a field, if it has it.
+fn key_place(field: &Field<'_>, key: &str) -> Option<super::Origin> {
+    let found = json::locate(field.as_str()?, key).filter(|found| found.is_whole)?;
+    Text::of(field).place(found.value.line, found.value.column)
 }
 
 /// Makes a JSON error's place in the text of a field one in the file; `None` if there is no such place.
 pub(crate) fn json_place(field: &Field<'_>, e: &mut json::ParseError) -> Option<super::Origin> {
     let json::ParseError::Syntax { line, column, .. } = e else { return None };
-    let (in_document, column_there) = field.node.inside(&field.document.text, *line, *column)?;
-    let origin = field.document.origin(in_document, column_there);
+    let origin = Text::of(field).place(*line, *column)?;
     (*line, *column) = (origin.line, origin.column);
     Some(origin)
 }

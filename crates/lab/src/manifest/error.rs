@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use validate::Severity;
+
 use super::Origin;
 
 /// Everything that is wrong with the manifests; `errors` is never empty. Shown as one line for each error.
@@ -10,8 +12,8 @@ use super::Origin;
 pub struct ManifestErrors {
     /// The errors, in the order of the files; those between objects come last.
     pub errors: Vec<ManifestError>,
-    /// The warnings, some of which may explain an error.
-    pub warnings: Vec<Warning>,
+    /// The findings, some of which may explain an error.
+    pub findings: Vec<Finding>,
 }
 
 /// One error.
@@ -243,19 +245,21 @@ pub enum NameProblem {
 
 /// What was left out, or looks like a mistake.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Warning {
+pub struct Finding {
     /// Where it is.
     pub origin: Origin,
     /// The field; empty for an object as a whole.
     pub field: String,
+    /// How many characters it has in its line.
+    pub width: usize,
     /// What it is.
-    pub kind: WarningKind,
+    pub kind: FindingKind,
 }
 
-/// The kinds of warnings.
+/// The kinds of findings.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WarningKind {
+pub enum FindingKind {
     /// An object was left out.
     #[error("ignored: {object} ({reason})")]
     Ignored {
@@ -278,6 +282,12 @@ pub enum WarningKind {
         /// The key that is near.
         meant: &'static str,
     },
+    /// A selection of a definition that is not in the files, which the cluster may have.
+    #[error("{0}; the cluster must have it")]
+    NotHere(ManifestProblem),
+    /// What a plugin would refuse, or what two pods would have at the same time.
+    #[error("{message}", message = .0.message)]
+    Checked(validate::Finding),
 }
 
 fn io_text(kind: io::ErrorKind, errno: Option<i32>) -> String {
@@ -323,11 +333,42 @@ impl fmt::Display for ManifestError {
     }
 }
 
-// === impl Warning ===
+// === impl Finding ===
 
-impl fmt::Display for Warning {
+impl Finding {
+    /// Of something that has no place.
+    pub(crate) fn nowhere() -> Self {
+        let origin = Origin::of_file("manifests".into());
+        let kind = FindingKind::Ignored { object: String::new(), reason: "" };
+        Finding { origin, field: String::new(), width: 1, kind }
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        match &self.kind {
+            FindingKind::Ignored { .. } | FindingKind::NearMiss { .. } | FindingKind::NotHere(_) => Severity::Warning,
+            FindingKind::PodWillFail(_) | FindingKind::SelectionsWillFail(_) => Severity::Error,
+            FindingKind::Checked(finding) => finding.severity,
+        }
+    }
+
+    /// Whether a pod cannot be attached, or does not get what is written.
+    pub fn is_error(&self) -> bool {
+        self.severity() == Severity::Error
+    }
+
+    /// The next step, where the text does not say it.
+    pub fn help(&self) -> &str {
+        if let FindingKind::Checked(finding) = &self.kind { &finding.help } else { "" }
+    }
+}
+
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        placed(f, &self.origin, &self.field, &self.kind)
+        match self.help() {
+            "" => placed(f, &self.origin, &self.field, &self.kind),
+            help => placed(f, &self.origin, &self.field, &format_args!("{}; {help}", self.kind)),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use yaml::{Key, Node, Value};
 
 use super::Origin;
-use super::error::{ManifestProblem, WarningKind};
+use super::error::{FindingKind, ManifestProblem};
 use super::near::nearest;
 use super::relations::Reading;
 use super::source::Document;
@@ -166,10 +166,10 @@ impl<'a> Object<'a> {
         for (key, _) in self.entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str())) {
             let meant = nearest(&key.text, known.iter().copied()).and_then(|near| known.iter().find(|k| **k == near));
             if let Some(meant) = meant {
-                reading.warn(
+                reading.found(
                     self.document.origin(key.line, key.column),
                     &self.path,
-                    WarningKind::NearMiss { key: key.text.clone(), meant },
+                    FindingKind::NearMiss { key: key.text.clone(), meant },
                 );
             }
         }

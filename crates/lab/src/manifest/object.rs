@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use yaml::{Value, parse, shortened};
 
-use super::error::{ManifestProblem, WarningKind};
+use super::error::{FindingKind, ManifestProblem};
 use super::fields::{Field, Object};
 use super::near::nearest;
 use super::relations::Reading;
 use super::source::Document;
-use super::{DEFAULT_NAMESPACE, definition, node, pod, pool};
+use super::{DEFAULT_NAMESPACE, Purpose, definition, node, pod, pool};
 
 /// A kind that a lab reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Definition,
     Pool,
     Pod,
+    /// What makes pods in a cluster.
+    Workload,
 }
 
 /// Every kind that a lab reads, with its name, its `apiVersion` and who reads it.
@@ -81,6 +83,7 @@ fn object(field: &Field<'_>, inherited: Option<&'static KindRow>, reading: &mut 
             kind.report(ManifestProblem::Kind { found: shortened(name), meant: row.1 }, reading);
             reading.lose();
         }
+        None if reading.purpose == Purpose::Cluster && WORKLOADS.contains(&name) => pod::template(&object, reading),
         None => ignore(&object, name, reason(name), reading),
     }
 }
@@ -107,7 +110,7 @@ fn known(row: &KindRow, api_version: &str, object: &Object<'_>, reading: &mut Re
 
 fn wanted(kind: Kind) -> &'static str {
     match kind {
-        Kind::Node | Kind::Pod => "expected v1",
+        Kind::Node | Kind::Pod | Kind::Workload => "expected v1",
         Kind::Definition => "expected k8s.cni.cncf.io/v1",
         Kind::Pool => "expected netloom.io/v1alpha1",
     }
@@ -123,12 +126,15 @@ fn reason(kind: &str) -> &'static str {
 
 /// Warns that an object is left out.
 pub(crate) fn ignore(object: &Object<'_>, kind: &str, reason: &'static str, reading: &mut Reading) {
+    if reading.purpose == Purpose::Cluster {
+        return;
+    }
     // Nothing in such an object is held against it.
     let metadata = object.get("metadata").and_then(|field| field.as_object());
     let text = |key: &str| metadata.as_ref()?.get(key)?.as_str().map(shortened);
     let name = [text("namespace"), text("name")].into_iter().flatten().collect::<Vec<_>>().join("/");
     let object_name = format!("{} {name}", shortened(kind)).trim_end().to_owned();
-    reading.warn(object.origin(), &object.path, WarningKind::Ignored { object: object_name, reason });
+    reading.found(object.origin(), &object.path, FindingKind::Ignored { object: object_name, reason });
 }
 
 /// Reads what every object has, and takes the name for it. `None` if it has none.
@@ -150,7 +156,11 @@ pub(crate) fn metadata<'a>(object: &Object<'a>, kind: Kind, reading: &mut Readin
         reading.lose();
         return None;
     };
-    reading.take(kind, title(kind), namespace, name, &object.origin(), metadata.get("name").map(|f| f.origin()));
+    // Workloads are of many kinds: two of one name are no mistake.
+    if kind != Kind::Workload {
+        let at = metadata.get("name").map(|field| field.origin());
+        reading.take(kind, title(kind), namespace, name, &object.origin(), at);
+    }
     Some(Metadata { namespace, name, uid, labels, annotations, annotated })
 }
 
@@ -186,14 +196,17 @@ fn namespace<'a>(metadata: &Object<'a>, kind: Kind, reading: &mut Reading) -> &'
 
 fn name<'a>(metadata: &Object<'a>, kind: Kind, reading: &mut Reading) -> Option<&'a str> {
     if let (None, Some(field)) = (metadata.get("name"), metadata.get("generateName")) {
-        field.report(ManifestProblem::GenerateName, reading);
+        // A server makes the name.
+        if reading.purpose != Purpose::Cluster {
+            field.report(ManifestProblem::GenerateName, reading);
+        }
         return None;
     }
     let field = metadata.required("name", "every object of a lab needs a name", reading)?;
     let text = field.string(reading)?;
     let problem = match kind {
         Kind::Definition => npwg::NameRule::Definition.check(text).err().map(ManifestProblem::Reference),
-        Kind::Node | Kind::Pool | Kind::Pod => super::names::check(text).err().map(ManifestProblem::Name),
+        Kind::Node | Kind::Pool | Kind::Pod | Kind::Workload => super::names::check(text).err().map(ManifestProblem::Name),
     };
     if let Some(problem) = problem {
         field.report(problem, reading);

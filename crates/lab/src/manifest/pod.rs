@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use npwg::{Protocol, Selection, SelectionErrors};
 
 use super::definition::json_place;
-use super::error::{ManifestProblem, WarningKind};
+use super::error::{FindingKind, ManifestProblem};
 use super::fields::{Field, Object};
 use super::near::nearest;
 use super::object::{Kind, Metadata, address, ignore, metadata};
 use super::relations::Reading;
-use super::{Annotation, ContainerPort, PodManifest, SYSTEM_NAMESPACE};
+use super::text::Text;
+use super::{Annotation, ContainerPort, Origin, PodManifest, SYSTEM_NAMESPACE};
 
 pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     let Some(metadata) = metadata(object, Kind::Pod, reading) else { return };
@@ -18,26 +19,57 @@ pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     if let Some(reason) = without_network(object, spec.as_ref(), reading) {
         return ignore(object, "Pod", reason, reading);
     }
-    let networks = networks(&metadata, reading);
-    let default_network = default_network(&metadata, reading);
-    let mut pod = PodManifest {
+    let mut pod = selecting(&metadata, object, reading);
+    let mut host_ports = Vec::new();
+    if let Some(spec) = spec {
+        spec.warn_of_near_misses(&["nodeName", "hostNetwork", "containers"], reading);
+        pod.node = node(&spec, reading);
+        (pod.ports, host_ports) = ports(&spec, reading);
+    }
+    reading.add_pod(pod, annotation(&metadata.annotated), host_ports);
+}
+
+/// Reads the pods of a workload, of which a cluster makes some and a lab none.
+pub(crate) fn template(object: &Object<'_>, reading: &mut Reading) {
+    fn of<'a>(object: &Object<'a>, key: &str) -> Option<Object<'a>> {
+        object.get(key)?.as_object()
+    }
+    let spec = of(object, "spec");
+    // A CronJob makes Jobs.
+    let spec = spec.as_ref().and_then(|spec| of(&of(spec, "jobTemplate")?, "spec")).or(spec);
+    let Some(template) = spec.and_then(|spec| of(&spec, "template")) else { return };
+    let Some(owner) = metadata(object, Kind::Workload, reading) else { return };
+    let (Some(inner), spec) = (of(&template, "metadata"), of(&template, "spec")) else { return };
+    let (annotations, annotated) = (inner.strings("annotations", reading), of(&inner, "annotations"));
+    let is_on_host = spec.as_ref().and_then(|spec| spec.get("hostNetwork")).and_then(|field| field.boolean(reading)) == Some(true);
+    let metadata = Metadata { annotations, annotated, labels: inner.strings("labels", reading), uid: None, ..owner };
+    if !is_on_host {
+        let pod = selecting(&metadata, object, reading);
+        reading.add_pod(pod, annotation(&metadata.annotated), Vec::new());
+    }
+}
+
+/// A pod with what its annotations select.
+fn selecting(metadata: &Metadata<'_>, object: &Object<'_>, reading: &mut Reading) -> PodManifest {
+    let networks = networks(metadata, reading);
+    let default_network = default_network(metadata, reading);
+    PodManifest {
         namespace: metadata.namespace.to_owned(),
         name: metadata.name.to_owned(),
         uid: metadata.uid.map(str::to_owned),
         node: None,
-        labels: metadata.labels,
-        annotations: metadata.annotations,
+        labels: metadata.labels.clone(),
+        annotations: metadata.annotations.clone(),
         networks,
         default_network,
         ports: Vec::new(),
         origin: object.origin(),
-    };
-    if let Some(spec) = spec {
-        spec.warn_of_near_misses(&["nodeName", "hostNetwork", "containers"], reading);
-        pod.node = node(&spec, reading);
-        pod.ports = ports(&spec, reading);
     }
-    reading.pods.push(pod);
+}
+
+/// Where the selections are written.
+fn annotation(annotated: &Option<Object<'_>>) -> Option<Text> {
+    annotated.as_ref()?.get(npwg::NETWORKS).map(|field| Text::of(&field))
 }
 
 /// Why a pod has no network of its own, if it has none.
@@ -98,15 +130,20 @@ fn default_network(metadata: &Metadata<'_>, reading: &mut Reading) -> Option<Ann
 /// Tells of every violation in an annotation, at the place inside of its text if there is one. As in a cluster, which takes
 /// any text, such a pod fails for itself and holds up no other one.
 fn refuse(field: &Field<'_>, errors: SelectionErrors, reading: &mut Reading) {
+    let (place, text) = (Text::of(field), field.as_str().unwrap_or_default());
     for mut error in errors.errors {
-        let mut origin = field.origin();
-        if let npwg::Problem::NotJson(e) = &mut error.problem {
-            origin = json_place(field, e).unwrap_or(origin);
-        }
-        reading.warn(origin, &field.path, WarningKind::PodWillFail(ManifestProblem::Selection(error)));
+        let is_key = matches!(error.problem, npwg::Problem::UnknownKey { .. });
+        let origin = match (&mut error.problem, &error.place) {
+            (npwg::Problem::NotJson(e), _) => json_place(field, e).unwrap_or_else(|| field.origin()),
+            (_, npwg::Place::Element { number, key, .. }) => {
+                place.find(text, format!("[{}].{key}", number.saturating_sub(1)).trim_end_matches('.'), is_key).0
+            }
+            _ => field.origin(),
+        };
+        reading.found(origin, &field.path, FindingKind::PodWillFail(ManifestProblem::Selection(error)));
     }
     if errors.more > 0 {
-        reading.warn(field.origin(), &field.path, WarningKind::PodWillFail(ManifestProblem::MoreSelections(errors.more)));
+        reading.found(field.origin(), &field.path, FindingKind::PodWillFail(ManifestProblem::MoreSelections(errors.more)));
     }
 }
 
@@ -121,14 +158,14 @@ fn warn_of_near_annotations(metadata: &Metadata<'_>, annotated: &Object<'_>, rea
         let near = nearest(key, KNOWN).or(of_cncf.then_some(npwg::NETWORKS));
         let meant = KNOWN.into_iter().find(|known| near == Some(known));
         if let (Some(meant), Some(field)) = (meant, annotated.get(key)) {
-            reading.warn(field.origin(), &annotated.path, WarningKind::NearMiss { key: key.to_owned(), meant });
+            reading.found(field.origin(), &annotated.path, FindingKind::NearMiss { key: key.to_owned(), meant });
         }
     }
 }
 
-/// The ports of all containers.
-fn ports(spec: &Object<'_>, reading: &mut Reading) -> Vec<ContainerPort> {
-    let mut ports = Vec::new();
+/// The ports of all containers, and where those are that have a host port.
+fn ports(spec: &Object<'_>, reading: &mut Reading) -> (Vec<ContainerPort>, Vec<(Origin, String)>) {
+    let (mut ports, mut places) = (Vec::new(), Vec::new());
     let mut on_host = HashSet::new();
     for container in spec.objects("containers", reading) {
         for object in container.objects("ports", reading) {
@@ -137,10 +174,13 @@ fn ports(spec: &Object<'_>, reading: &mut Reading) -> Vec<ContainerPort> {
             if let Some((host_port, protocol, _)) = host.filter(|host| !on_host.insert(*host)) {
                 reading.error(object.origin(), &object.path, ManifestProblem::HostPortTwice(host_port, protocol));
             }
+            if let Some(field) = object.get("hostPort").filter(|_| port.host_port.is_some()) {
+                places.push((field.origin(), field.path));
+            }
             ports.push(port);
         }
     }
-    ports
+    (ports, places)
 }
 
 fn port(object: &Object<'_>, reading: &mut Reading) -> Option<ContainerPort> {

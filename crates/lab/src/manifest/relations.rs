@@ -6,21 +6,30 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use npwg::DefinitionRef;
 
-use super::error::{ManifestError, ManifestErrors, ManifestProblem, Warning, WarningKind};
+use super::error::{Finding, FindingKind, ManifestError, ManifestErrors, ManifestProblem};
 use super::fields::Field;
 use super::near::{nearest, there_are};
 use super::object::Kind;
-use super::{DefinitionManifest, Manifests, NodeManifest, Origin, PodManifest, PoolManifest};
+use super::text::Text;
+use super::{DefinitionManifest, Manifests, NodeManifest, Origin, PodManifest, PoolManifest, Purpose, check};
 
 /// What was read so far, and what is wrong with it.
 #[derive(Default)]
 pub(crate) struct Reading {
     pub(crate) errors: Vec<ManifestError>,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) findings: Vec<Finding>,
     pub(crate) nodes: Vec<NodeManifest>,
     pub(crate) definitions: Vec<DefinitionManifest>,
     pub(crate) pools: Vec<PoolManifest>,
     pub(crate) pods: Vec<PodManifest>,
+    /// Where each definition's configuration is written.
+    pub(crate) configs: Vec<Option<Text>>,
+    /// Where each pod's selections are written.
+    pub(crate) annotations: Vec<Option<Text>>,
+    /// Where each pod's host ports are, and their fields.
+    pub(crate) host_ports: Vec<Vec<(Origin, String)>>,
+    /// What the manifests are read for.
+    pub(crate) purpose: Purpose,
     /// Every name that is taken, also by an object with errors; namespaces of nodes and pools are empty.
     taken: BTreeMap<Kind, BTreeMap<(String, String), Origin>>,
     links: Vec<Link>,
@@ -58,12 +67,24 @@ impl Place {
 // === impl Reading ===
 
 impl Reading {
+    /// Of manifests that are read for something.
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Reading { purpose, ..Reading::default() }
+    }
+
     pub(crate) fn error(&mut self, origin: Origin, field: &str, problem: ManifestProblem) {
         self.errors.push(ManifestError { origin, field: field.to_owned(), problem });
     }
 
-    pub(crate) fn warn(&mut self, origin: Origin, field: &str, kind: WarningKind) {
-        self.warnings.push(Warning { origin, field: field.to_owned(), kind });
+    pub(crate) fn found(&mut self, origin: Origin, field: &str, kind: FindingKind) {
+        self.findings.push(Finding { origin, field: field.to_owned(), width: 1, kind });
+    }
+
+    /// Takes a pod, with where its selections and its host ports are written.
+    pub(crate) fn add_pod(&mut self, pod: PodManifest, selections: Option<Text>, host_ports: Vec<(Origin, String)>) {
+        self.pods.push(pod);
+        self.annotations.push(selections);
+        self.host_ports.push(host_ports);
     }
 
     /// Reports something of which nothing could be read.
@@ -115,18 +136,25 @@ impl Reading {
     /// Checks what is between objects; `first` is the first file, where that is to be reported which is in none.
     pub(crate) fn finish(mut self, first: Origin) -> Result<Manifests, ManifestErrors> {
         self.check_cidrs();
+        let checked = check::findings(&self);
+        self.findings.extend(checked);
         if !self.incomplete {
             self.check_links();
         }
-        let nothing = self.nodes.is_empty() && self.definitions.is_empty() && self.pools.is_empty() && self.pods.is_empty();
+        // A cluster has other objects.
+        let nothing = self.purpose != Purpose::Cluster
+            && self.nodes.is_empty()
+            && self.definitions.is_empty()
+            && self.pools.is_empty()
+            && self.pods.is_empty();
         if self.errors.is_empty() && nothing {
-            let ignored = self.warnings.iter().filter(|w| matches!(w.kind, WarningKind::Ignored { .. })).count();
+            let ignored = self.findings.iter().filter(|w| matches!(w.kind, FindingKind::Ignored { .. })).count();
             self.error(first, "", ManifestProblem::Nothing(ignored));
         }
-        let Reading { errors, warnings, nodes, definitions, pools, pods, .. } = self;
+        let Reading { errors, findings, nodes, definitions, pools, pods, .. } = self;
         match errors.is_empty() {
-            true => Ok(Manifests { nodes, definitions, pools, pods, warnings }),
-            false => Err(ManifestErrors { errors, warnings }),
+            true => Ok(Manifests { nodes, definitions, pools, pods, findings }),
+            false => Err(ManifestErrors { errors, findings }),
         }
     }
 
@@ -137,11 +165,14 @@ impl Reading {
     fn check_links(&mut self) {
         // Without nodes there is one for all pods, whatever they call it.
         let any_nodes = self.names(Kind::Node).next().is_some();
+        let any_definitions = self.names(Kind::Definition).next().is_some();
         let mut found = Vec::new();
         for Link { place, to } in &self.links {
             let problem = match to {
                 Target::Node(name) if any_nodes => self.no_such_node(name),
                 Target::Node(_) => None,
+                // Whoever has no definition at all in the files has them in the cluster.
+                Target::Definition(_) if self.purpose == Purpose::Cluster && !any_definitions => None,
                 Target::Definition(name) => self.no_such_definition(name),
             };
             found.extend(problem.map(|problem| (place.origin.clone(), place.path.clone(), problem)));
@@ -149,7 +180,10 @@ impl Reading {
         for (origin, path, problem) in found {
             match problem {
                 // As in a cluster, such a pod fails, and holds up no other one.
-                ManifestProblem::NoSuchDefinition { .. } => self.warn(origin, &path, WarningKind::PodWillFail(problem)),
+                ManifestProblem::NoSuchDefinition { .. } if self.purpose != Purpose::Cluster => {
+                    self.found(origin, &path, FindingKind::PodWillFail(problem));
+                }
+                ManifestProblem::NoSuchDefinition { .. } => self.found(origin, &path, FindingKind::NotHere(problem)),
                 problem => self.error(origin, &path, problem),
             }
         }

@@ -23,16 +23,33 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 /// One document of one file.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// The file as it was named.
-    pub(crate) file: Arc<str>,
-    /// Which document of the file; the first is 1.
-    pub(crate) number: usize,
+    /// Where it is.
+    pub(crate) placement: Placement,
     /// Its text, with the marker before it.
     pub(crate) text: String,
+}
+
+/// Where a document is.
+#[derive(Debug, Clone)]
+pub(crate) struct Placement {
+    /// The file as it was named.
+    file: Arc<str>,
+    /// Which document of the file; the first is 1.
+    number: usize,
     /// The lines of the file before it.
     lines_before: usize,
     /// The columns of its first line before it.
     columns_before: usize,
+}
+
+// === impl Placement ===
+
+impl Placement {
+    /// A place in the document, whose first line is 1, as a place in its file.
+    pub(crate) fn origin(&self, line: usize, column: usize) -> Origin {
+        let before = if line == 1 { self.columns_before } else { 0 };
+        Origin { file: self.file.clone(), document: self.number, line: line + self.lines_before, column: column + before }
+    }
 }
 
 // === impl Document ===
@@ -40,18 +57,24 @@ pub(crate) struct Document {
 impl Document {
     /// A place in the document, whose first line is 1, as a place in its file.
     pub(crate) fn origin(&self, line: usize, column: usize) -> Origin {
-        let before = if line == 1 { self.columns_before } else { 0 };
-        Origin { file: self.file.clone(), document: self.number, line: line + self.lines_before, column: column + before }
+        self.placement.origin(line, column)
     }
 
     /// The document as a whole.
     pub(crate) fn whole(&self) -> Origin {
-        Origin { file: self.file.clone(), document: self.number, line: 0, column: 0 }
+        Origin { file: self.placement.file.clone(), document: self.placement.number, line: 0, column: 0 }
     }
 
     /// Its file as a whole.
     pub(crate) fn file_origin(&self) -> Origin {
-        Origin::of_file(self.file.clone())
+        Origin::of_file(self.placement.file.clone())
+    }
+
+    /// The line of the file that a place in it is in.
+    pub(crate) fn line(&self, origin: &Origin) -> Option<&str> {
+        let Placement { file, number, lines_before, columns_before } = &self.placement;
+        let is_here = *file == origin.file && *number == origin.document && *columns_before == 0;
+        self.text.lines().nth(origin.line.checked_sub(lines_before + 1)?).filter(|_| is_here)
     }
 }
 
@@ -141,7 +164,8 @@ fn one(file: Arc<str>, text: Result<String, (usize, ManifestProblem)>, documents
     };
     for (index, part) in yaml::documents(&text).into_iter().flat_map(json_values).enumerate() {
         let Part { text, lines_before, columns_before } = part;
-        let document = Document { file: file.clone(), number: index + 1, text: text.to_owned(), lines_before, columns_before };
+        let placement = Placement { file: file.clone(), number: index + 1, lines_before, columns_before };
+        let document = Document { placement, text: text.to_owned() };
         // One past the last is enough to say so, whatever else follows.
         match documents.len() {
             MAX_DOCUMENTS => return reading.unreadable(document.whole(), ManifestProblem::TooManyDocuments { max: MAX_DOCUMENTS }),

@@ -53,8 +53,8 @@ fn pod(name: &str) -> String {
     format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n")
 }
 
-fn warnings(manifests: &Manifests) -> Vec<String> {
-    manifests.warnings.iter().map(ToString::to_string).collect()
+fn findings(manifests: &Manifests) -> Vec<String> {
+    manifests.findings.iter().map(ToString::to_string).collect()
 }
 
 const SHOP: &str = r#"# A licence stands here in real files.
@@ -169,7 +169,7 @@ fn a_shop_is_read() {
 
     assert_eq!(shop.pods.iter().map(ToString::to_string).collect::<Vec<_>>(), ["shop/web-0", "default/web-1"]);
     assert_eq!(
-        warnings(&shop),
+        findings(&shop),
         [
             "standard input: document 1, line 3, column 1: ignored: Namespace shop (a lab needs none: a namespace exists as soon as an \
                 object names it)",
@@ -235,10 +235,10 @@ fn lists_are_read() {
     let inner = of("List", &[item(full, "c")]);
     let list = good(&of("List", &[item(full, "a"), item(r#""apiVersion": "v1", "kind": "Service","#, "s"), item(full, "b"), inner]));
     assert_eq!(list.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(warnings(&list)[0].contains("items[1]: ignored: Service s (a lab consists of"), "{:?}", warnings(&list));
+    assert!(findings(&list)[0].contains("items[1]: ignored: Service s (a lab consists of"), "{:?}", findings(&list));
     assert_eq!(good(&of("PodList", &[item("", "a"), item(full, "b")])).pods.len(), 2);
     assert_eq!(good(&of("NodeList", &[item("", "n")])).nodes.len(), 1);
-    assert!(warnings(&good(&(of("ServiceList", &[item("", "s")]) + "\n---\n" + &pod("a"))))[0].contains("ignored: ServiceList ("));
+    assert!(findings(&good(&(of("ServiceList", &[item("", "s")]) + "\n---\n" + &pod("a"))))[0].contains("ignored: ServiceList ("));
     let e = read(&of("List", &[item(full, "a"), item(full, "B")])).unwrap_err();
     assert_eq!(e.errors[0].field, "items[1].metadata.name");
 }
@@ -260,7 +260,7 @@ fn the_ways_to_write_it() {
     ] {
         let manifests = good(&text);
         assert_eq!((manifests.pods.len(), manifests.pods[0].name.as_str()), (1, "a"), "{text}");
-        assert_eq!(warnings(&manifests), [""; 0], "{text}");
+        assert_eq!(findings(&manifests), [""; 0], "{text}");
     }
 }
 
@@ -309,7 +309,7 @@ fn what_may_be_in_an_unreadable_file_is_not_called_missing() {
     let e = read(&format!("{pod}---\nkind: [\n")).unwrap_err();
     assert_eq!(e.errors.len(), 1, "{e}");
     let e = read(&format!("{pod}---\napiVersion: v1\nkind: Node\nmetadata: {{name: Nn}}\n")).unwrap_err();
-    assert_eq!((e.errors.len(), e.warnings.len()), (1, 1), "{e}");
+    assert_eq!((e.errors.len(), e.findings.len()), (1, 1), "{e}");
 }
 
 /// Half of the manifests with JSON in them are written so, and Kubernetes reads them.
@@ -341,7 +341,7 @@ fn what_looks_like_a_mistake_is_told() {
         ("metadata: {name: a}\nspec: {containers: [{ports: [{containerPort: 1, hostport: 1}]}]}", "ports[0]: unknown key \"hostport\""),
     ] {
         let manifests = good(&format!("apiVersion: v1\nkind: Pod\n{text}\n"));
-        assert!(manifests.warnings.len() == 1 && warnings(&manifests)[0].contains(expected), "{expected}: {:?}", warnings(&manifests));
+        assert!(manifests.findings.len() == 1 && findings(&manifests)[0].contains(expected), "{expected}: {:?}", findings(&manifests));
     }
 }
 
@@ -349,11 +349,11 @@ fn what_looks_like_a_mistake_is_told() {
 fn pods_that_have_ended_and_other_apis_are_left_out() {
     let ended = good(&format!("{}status: {{phase: Succeeded}}\n---\n{}status: {{phase: Running}}\n", pod("a"), pod("b")));
     assert_eq!(ended.pods.len(), 1);
-    assert!(warnings(&ended)[0].ends_with("ignored: Pod a (its status.phase says that it has finished)"));
+    assert!(findings(&ended)[0].ends_with("ignored: Pod a (its status.phase says that it has finished)"));
     let other = good(&format!("apiVersion: longhorn.io/v1beta2\nkind: Node\nmetadata: {{name: N!}}\n---\n{}", pod("b")));
-    assert!(warnings(&other)[0].ends_with("ignored: Node.longhorn.io/v1beta2 N! (this kind belongs to another API)"));
+    assert!(findings(&other)[0].ends_with("ignored: Node.longhorn.io/v1beta2 N! (this kind belongs to another API)"));
     let odd = good(&format!("kind: Service\nmetadata: 5\n---\n{}", pod("b")));
-    assert!(warnings(&odd)[0].contains("ignored: Service ("));
+    assert!(findings(&odd)[0].contains("ignored: Service ("));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What `bandwidth` is told: bits as people count them, checked, and in the kernel's bytes.
 
-use cni::{CniError, Code, Config};
+use cni::{CniError, Config};
 use ipnet::IpNet;
 use linux::tc::{Bucket, Tbf};
 use serde::Deserialize;
@@ -122,8 +122,9 @@ impl Limit {
     ) -> Result<Option<Self>, CniError> {
         let refuse = |key: &str, msg: String| Err(CniError::invalid(&format!("{place}{key}"), msg));
         // The reference's words come first: scripts look for them.
-        let refuse_as =
-            |words: &str, key: &str, more: String| Err(CniError::new(Code::INVALID_CONFIG, format!("{words}: {place}{key}{more}")));
+        let refuse_as = |words: &str, key: &str, more: String| {
+            Err(CniError::worded(words, format_args!("{place}{key}{more}")).at(format!("{place}{key}")))
+        };
         let (rate, burst) = (rate.unwrap_or(0), burst.unwrap_or(0));
         match (rate, burst) {
             (0, 0) => return Ok(None),

@@ -80,11 +80,12 @@ impl Conf {
             return Err(CniError::worded(
                 "cannot set hairpin mode and promiscuous mode at the same time",
                 "set either hairpinMode or promiscMode",
-            ));
+            )
+            .at("promiscMode"));
         }
         let ipam = config.ipam()?;
         if keys.disable_container_interface && ipam.is_some() {
-            return Err(CniError::worded("cannot use IPAM when DisableContainerInterface flag is set", "remove \"ipam\""));
+            return Err(CniError::worded("cannot use IPAM when DisableContainerInterface flag is set", "remove \"ipam\"").at("ipam"));
         }
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let vlans = vlans(&keys)?;
@@ -120,8 +121,8 @@ const LAST: i64 = 4094;
 
 fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
     let native = u16::try_from(keys.vlan).ok().filter(|_| keys.vlan <= LAST);
-    let native =
-        native.ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan), "vlan"))?;
+    let native = native
+        .ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan), "vlan").at("vlan"))?;
     let mut trunk = BTreeSet::new();
     for (i, item) in keys.vlan_trunk.iter().flatten().enumerate() {
         let bad = |why: String| CniError::invalid(&format!("vlanTrunk[{i}]"), why);
@@ -134,7 +135,7 @@ fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
                 let (min, max) = (id("minID", min)?, id("maxID", max)?);
                 if min > max {
                     let more = format_args!("vlanTrunk[{i}] has {min} and {max}");
-                    return Err(CniError::worded("minID is greater than maxID in trunk parameter", more));
+                    return Err(CniError::worded("minID is greater than maxID in trunk parameter", more).at(format!("vlanTrunk[{i}]")));
                 }
                 trunk.extend(min..=max);
             }

@@ -126,7 +126,9 @@ impl Way {
         } else if !keys.pci_bus_id.is_empty() {
             Way::PciBus(keys.pci_bus_id.clone())
         } else {
-            return Err(CniError::new(Code::INVALID_CONFIG, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""));
+            return Err(
+                CniError::new(Code::INVALID_CONFIG, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"").at("device")
+            );
         })
     }
 }
@@ -231,7 +233,8 @@ fn kernel_path(path: &str) -> Result<PathBuf, CniError> {
         false => Err(CniError::worded(
             format_args!("failed to find host device: kernel device path {path:?} must be absolute and begin with /sys/devices/"),
             "kernelpath",
-        )),
+        )
+        .at("kernelpath")),
     }
 }
 

@@ -190,15 +190,16 @@ impl Backend {
         let external = keys.external_set_mark_chain.as_deref().filter(|chain| !chain.is_empty());
         let marks = match (keys.mark_masq_bit, external) {
             (Some(_), Some(_)) => {
-                return Err(CniError::worded("Cannot specify externalSetMarkChain and markMasqBit", "remove one of them"));
+                return Err(CniError::worded("Cannot specify externalSetMarkChain and markMasqBit", "remove one of them")
+                    .at("externalSetMarkChain"));
             }
             (None, Some(chain)) => Marks::Chain(chain.to_owned()),
             (bit, None) => {
                 let bit = bit.unwrap_or(DEFAULT_BIT);
                 let known = u8::try_from(bit).ok().filter(|bit| *bit < 32);
-                Marks::Bit(
-                    known.ok_or_else(|| CniError::worded("MasqMarkBit must be between 0 and 31", format_args!("markMasqBit is {bit}")))?,
-                )
+                Marks::Bit(known.ok_or_else(|| {
+                    CniError::worded("MasqMarkBit must be between 0 and 31", format_args!("markMasqBit is {bit}")).at("markMasqBit")
+                })?)
             }
         };
         let conditions = [("conditionsV4", &keys.conditions_v4), ("conditionsV6", &keys.conditions_v6)];
@@ -211,7 +212,8 @@ impl Backend {
             // With nftables no mark is needed: one that is wished for is a wish for iptables.
             "" => !for_iptables.is_empty() || keys.mark_masq_bit.is_some() && for_nftables.is_empty(),
             other => {
-                return Err(CniError::worded(format_args!("unrecognized backend {other:?}"), "backend is \"nftables\" or \"iptables\""));
+                return Err(CniError::worded(format_args!("unrecognized backend {other:?}"), "backend is \"nftables\" or \"iptables\"")
+                    .at("backend"));
             }
         };
         let (backend, wrong, keys_of_wrong) =
@@ -219,7 +221,7 @@ impl Backend {
         if !keys_of_wrong.is_empty() {
             let list = keys_of_wrong.join(" ");
             let why = format!("{backend} backend was requested but configuration contains {wrong}-specific options [{list}]");
-            return Err(CniError::worded(why, "change \"backend\", or remove them"));
+            return Err(CniError::worded(why, "change \"backend\", or remove them").at("backend"));
         }
         if iptables {
             let [v4, v6] = conditions;
@@ -379,7 +381,7 @@ impl Mapping {
         let bad = |why: String| CniError::invalid(&place, why);
         let port = |what: &str, n: i64| match u16::try_from(n) {
             Ok(port) if port != 0 => Ok(port),
-            _ => Err(CniError::worded(format_args!("Invalid {what} port number: {n}"), &place)),
+            _ => Err(CniError::worded(format_args!("Invalid {what} port number: {n}"), &place).at(&place)),
         };
         let container_port = port("container", keys.container_port)?;
         let host_port = port("host", keys.host_port)?;

@@ -41,7 +41,8 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
                 return Err(CniError::worded(
                     format_args!("invalid net sysctl key: {key:?}"),
                     "only settings below net belong to the container and can be changed",
-                ));
+                )
+                .at(place));
             }
             let sysctl = Sysctl::new(parts.iter().map(String::as_str)).map_err(|e| CniError::invalid(&place, e))?;
             let path = sysctl.path().to_owned();
@@ -75,7 +76,7 @@ pub(super) fn once(config: &Config, ifname: &str) -> Result<(), CniError> {
             && (other != key || of_args == is_asked)
         {
             let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] and sysctl[{other:?}] are the same setting");
-            return Err(CniError::new(Code::INVALID_CONFIG, msg));
+            return Err(CniError::new(Code::INVALID_CONFIG, msg).at(format!("sysctl[{key:?}]")));
         }
     }
     Ok(())
