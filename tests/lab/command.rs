@@ -418,13 +418,13 @@ fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
         pod("wish", r#"[{"name":"small","ips":["10.9.0.2"]}]"#),
         pod("plain", ""),
     ];
-    let out = lab.run_with(&["up", "-"], &manifests.concat());
+    let out = lab.run_with(&["up", "--keep-going", "-"], &manifests.concat());
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert!(stdout.contains("lab \"lab\": 3 of 5 pods failed"), "{stdout}");
     assert!(stderr.contains("default/second: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
     assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
-    assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
+    assert!(stderr.contains("standard input:27:35: error: "), "the manifest's place is told: {stderr}");
     assert!(
         stderr.contains("default/wish: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): requested address 10.9.0.2 is taken"),
         "{stderr}"
@@ -450,10 +450,14 @@ fn a_bad_annotation_or_configuration_holds_up_no_other_pod() {
         pod("misspelt", r#"[{"name":"future","gatway":["10.0.0.1"]}]"#),
         pod("new", "future"),
     ];
-    let out = lab.run_with(&["up", "-"], &manifests.concat());
+    // Unless somebody says so, nothing is built of them.
+    let (code, refused) = lab.fails(&["up", "-"], &manifests.concat());
+    assert!(code == 1 && refused.contains("2 errors in the manifests: nothing was built"), "{refused}");
+    assert!(lab.host.list("/run/netns").is_empty(), "nothing was built");
+    let out = lab.run_with(&["up", "--keep-going", "-"], &manifests.concat());
     let stderr = text(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{stderr}");
-    for part in ["warning: standard input: document 3, line", "default/misspelt: ", "gatway: unknown key", "default/new: ", "\"9.0.0\""] {
+    for part in ["standard input:20:53: error: ", "default/misspelt: ", "gatway: unknown key", "default/new: ", "\"9.0.0\""] {
         assert!(stderr.contains(part), "{part} is not in\n{stderr}");
     }
     lab.ok(&["status", "good"]);

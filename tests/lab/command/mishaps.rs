@@ -162,7 +162,7 @@ fn a_parent_that_cannot_be_fails_its_own_pods_only() {
         pod("good", ""),
         pod("fine", ""),
     ];
-    let (stdout, stderr) = lab.up(&[], &manifests, 3);
+    let (stdout, stderr) = lab.up(&["--keep-going"], &manifests, 3);
     assert!(stdout.contains("2 of 6 pods failed"), "{stdout}{stderr}");
     assert!(stderr.contains("default/bad: ") && stderr.contains("\"all\""), "{stderr}");
     assert!(stderr.contains("default/percent: "), "{stderr}");
@@ -187,7 +187,7 @@ fn a_bridge_is_not_the_parent() {
         let manifests = [nodes(names), definition("mine", &bridge("eth0")), pod("bad", "mine"), pod("a", ""), pod("b", "")];
         let (_, stderr) = lab.up(&["--dry-run"], &manifests, 3);
         assert!(stderr.contains("default/bad: ") && stderr.contains("\"eth0\""), "{stderr}");
-        let (_, stderr) = lab.up(&[], &manifests, 3);
+        let (_, stderr) = lab.up(&["--keep-going"], &manifests, 3);
         assert!(stderr.contains("default/bad: ") && stderr.contains("choose another bridge name"), "{stderr}");
         assert_eq!((lab.health("a").0, lab.health("b").0), ("Ready".to_owned(), "Ready".to_owned()));
         assert!(lab.ok(&["exec", "node/one", "--", "ip", "-d", "link", "show", "eth0"]).contains("veth"));
@@ -269,10 +269,10 @@ fn without_any_description_the_names_tell() {
 #[test]
 fn when_all_fail_none_is_said_to_be_up() {
     let lab = Lab::new();
-    let (stdout, _) = lab.up(&[], &[pod("a", "nowhere")], 3);
+    let (stdout, _) = lab.up(&["--keep-going"], &[pod("a", "nowhere")], 3);
     assert!(stdout.contains("lab \"lab\": 1 of 1 pod failed") && !stdout.contains("others"), "{stdout}");
     lab.ok(&["down"]);
-    let (stdout, _) = lab.up(&[], &[pod("a", "nowhere"), pod("b", "")], 3);
+    let (stdout, _) = lab.up(&["--keep-going"], &[pod("a", "nowhere"), pod("b", "")], 3);
     assert!(stdout.contains("1 of 2 pods failed; the other one is up"), "{stdout}");
     lab.ok(&["down"]);
 }
@@ -321,7 +321,7 @@ fn after_half_a_down_the_status_says_so() {
 fn plugins_that_are_missing_have_one_advice() {
     let lab = Lab::new();
     let missing = |name| definition(name, &format!(r#"{{"cniVersion":"1.0.0","type":"no{name}"}}"#));
-    lab.up(&[], &[missing("one"), missing("two"), pod("a", "one,two")], 3);
+    lab.up(&["--keep-going"], &[missing("one"), missing("two"), pod("a", "one,two")], 3);
     let (state, why) = lab.health("a");
     assert!(state == "Failed" && why.contains("\"noone\"") && why.contains("\"notwo\""), "{state}: {why}");
     assert_eq!(why.matches("lists the built-in plugins").count(), 1, "{why}");

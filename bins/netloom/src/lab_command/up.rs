@@ -22,7 +22,7 @@ const MOST_PROBLEMS: usize = 12;
 
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let name = name(&args.which)?;
-    let watched = if args.watch { Some(Files::of(&name, &args.files, args.keep_going)?) } else { None };
+    let watched = if args.watch { Some(Files::of(&name, &args.files)?) } else { None };
     let examined = manifest::examine(&args.files, &mut std::io::stdin(), Purpose::Lab);
     let diagnostics = diagnostics::of(&examined);
     let manifests = examined.manifests?;

@@ -12,7 +12,7 @@ use linux::Watch;
 
 use super::up::shown;
 use super::{labs, plural};
-use crate::output::{BAD, FAINT, GOOD, ODD, counted, putln};
+use crate::output::{BAD, FAINT, GOOD, ODD, putln};
 
 /// Files are read when nothing has changed for this long: who saves writes more than once.
 const GATHER: Duration = Duration::from_millis(100);
@@ -27,19 +27,17 @@ pub(super) struct Files {
     files: Vec<PathBuf>,
     /// Findings that were printed.
     told: BTreeSet<String>,
-    /// Whether a pod that cannot be attached holds up no other one.
-    keep_going: bool,
 }
 
 impl Files {
     /// Watches from now on; who reads the files after this misses nothing.
-    pub(super) fn of(name: &LabName, files: &[PathBuf], keep_going: bool) -> anyhow::Result<Self> {
+    pub(super) fn of(name: &LabName, files: &[PathBuf]) -> anyhow::Result<Self> {
         let description = labs().blank(name).description();
         // What came by standard input does not change.
         let files: Vec<PathBuf> = files.iter().filter(|file| *file != Path::new("-")).cloned().collect();
         anyhow::ensure!(!files.is_empty(), "--watch needs a file or a folder: standard input does not change");
         let paths: Vec<PathBuf> = files.iter().cloned().chain([description.clone()]).collect();
-        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, told: BTreeSet::new(), keep_going })
+        Ok(Files { watch: Watch::on(&paths).context("watch the manifests")?, description, files, told: BTreeSet::new() })
     }
 
     /// Follows them for as long as the lab is up.
@@ -70,7 +68,8 @@ impl Files {
         self.watch.wait(timeout).context("watch the manifests")
     }
 
-    /// Reads the files again, and adds what is new.
+    /// Reads the files again, and adds what is new. Files are saved one after the other: a pod that lacks its network has it when the
+    /// next one is there.
     fn grow(&mut self, running: &mut Running) -> anyhow::Result<Growth> {
         let manifests = manifest::load(&self.files, &mut std::io::empty())?;
         for finding in &manifests.findings {
@@ -78,8 +77,6 @@ impl Files {
                 anstream::eprintln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
             }
         }
-        let errors = manifests.findings.iter().filter(|finding| finding.is_error()).count();
-        anyhow::ensure!(errors == 0 || self.keep_going, "{} in the manifests: the lab stays as it is", counted(errors, "error"));
         let start = Instant::now();
         let mut tell = |event: Event<'_>| match event {
             Event::Problem(problem) => anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"),

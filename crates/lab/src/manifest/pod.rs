@@ -102,7 +102,11 @@ fn networks(metadata: &Metadata<'_>, reading: &mut Reading) -> Option<Annotation
     let text = field.as_str()?;
     match npwg::parse(text, metadata.namespace) {
         Ok(selected) => {
-            selected.iter().for_each(|selection| reading.link_definition(&selection.definition, &field));
+            let place = Text::of(&field);
+            for (number, selection) in selected.iter().enumerate() {
+                let (origin, _) = place.find(text, &format!("[{number}].name"), false);
+                reading.link_definition(&selection.definition, origin, &field);
+            }
             Some(Annotation { text: text.to_owned(), selected, origin: field.origin() })
         }
         Err(e) => {
@@ -117,7 +121,7 @@ fn default_network(metadata: &Metadata<'_>, reading: &mut Reading) -> Option<Ann
     let text = field.as_str()?;
     match npwg::default_network(text, SYSTEM_NAMESPACE) {
         Ok(selected) => {
-            reading.link_definition(&selected.definition, &field);
+            reading.link_definition(&selected.definition, field.origin(), &field);
             Some(Annotation { text: text.to_owned(), selected: Some(selected), origin: field.origin() })
         }
         Err(e) => {

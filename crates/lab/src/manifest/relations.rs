@@ -128,9 +128,9 @@ impl Reading {
         self.links.push(Link { place: Place::of(field), to: Target::Node(name.to_owned()) });
     }
 
-    /// A pod selects a definition.
-    pub(crate) fn link_definition(&mut self, definition: &DefinitionRef, field: &Field<'_>) {
-        self.links.push(Link { place: Place::of(field), to: Target::Definition(definition.clone()) });
+    /// A pod selects a definition, at a place in a field.
+    pub(crate) fn link_definition(&mut self, definition: &DefinitionRef, origin: Origin, field: &Field<'_>) {
+        self.links.push(Link { place: Place { origin, path: field.path.clone() }, to: Target::Definition(definition.clone()) });
     }
 
     /// Checks what is between objects; `first` is the first file, where that is to be reported which is in none.
