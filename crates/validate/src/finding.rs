@@ -79,3 +79,9 @@ pub(crate) fn under(prefix: &str, key: &str) -> String {
         _ => format!("{prefix}.{key}"),
     }
 }
+
+/// The path of a key as somebody wrote it, which may have dots and brackets itself: then it is in quotes.
+pub(crate) fn under_any(prefix: &str, key: &str) -> String {
+    let is_plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || "_-".contains(c));
+    if is_plain { under(prefix, key) } else { under(prefix, &format!("[{key:?}]")) }
+}

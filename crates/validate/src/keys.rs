@@ -4,7 +4,7 @@
 use json::{Object, Value};
 use plugin::{About, DNS};
 
-use crate::finding::{Finding, under};
+use crate::finding::{Finding, under, under_any};
 
 /// Keys of a list of plugins (SPEC 1).
 const OF_LIST: &[&str] = &["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"];
@@ -71,7 +71,7 @@ pub(crate) fn capabilities(raw: &Object, about: &About, ipam: Option<&About>, pr
     let wrong = given.filter(|key| !known.contains(key)).filter_map(|key| Some((key, cni::nearest(key, known.iter().copied())?)));
     let finding = |(key, near): (&str, &str)| {
         let message = format!("{} has no capability {key:?}", about.name);
-        Finding::error(format!("{}[{key:?}]", under(prefix, "capabilities")), message).at_key().help(format!("did you mean {near:?}?"))
+        Finding::error(under_any(&under(prefix, "capabilities"), key), message).at_key().help(format!("did you mean {near:?}?"))
     };
     wrong.map(finding).collect()
 }
@@ -89,10 +89,10 @@ fn others(plugin: &str) -> impl Iterator<Item = Known> {
 fn unknown(object: &Object, prefix: &str, reader: &str, known: &[Known], of_ipam: &[Known]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, value) in object.iter() {
-        let path = format!("{prefix}[{key:?}]");
+        let path = under_any(prefix, key);
         match known.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
             Some((_, [])) => {}
-            Some((name, members)) => in_members(value, &under(prefix, key), name, members, &mut found),
+            Some((name, members)) => in_members(value, &under_any(prefix, key), name, members, &mut found),
             None if is_remark(key) => {}
             None => {
                 let of_ipam = of_ipam.iter().any(|(name, _)| name.eq_ignore_ascii_case(key));

@@ -77,16 +77,14 @@ pub(crate) fn is_list(root: &Object) -> bool {
 /// The plugins of a network.
 pub(crate) fn entries(list: &NetworkList, is_list: bool, builtins: Builtins) -> Vec<Entry<'_>> {
     let builtin = |name: &str| builtins.iter().copied().find(|plugin| plugin.about().name == name);
-    let entry = |(at, entry): (usize, &'_ PluginEntry)| (at, builtin(entry.kind.as_str()), ipam_type(entry).and_then(builtin));
-    let all = list.plugins.iter().enumerate().map(|(at, plugin)| (plugin, entry((at, plugin))));
-    all.map(|(entry, (at, plugin, ipam))| Entry {
-        entry,
-        prefix: if is_list { format!("plugins[{at}]") } else { String::new() },
-        plugin,
-        ipam: ipam.filter(|_| plugin.is_none_or(|plugin| plugin.about().keys.iter().any(|key| key.name == "ipam"))),
-        is_first: at == 0,
-    })
-    .collect()
+    let reads_ipam = |plugin: &dyn Plugin| plugin.about().keys.iter().any(|key| key.name == "ipam");
+    let all = list.plugins.iter().enumerate().map(|(at, entry)| {
+        let plugin = builtin(entry.kind.as_str());
+        let ipam = ipam_type(entry).and_then(builtin).filter(|_| plugin.is_none_or(reads_ipam));
+        let prefix = if is_list { format!("plugins[{at}]") } else { String::new() };
+        Entry { entry, prefix, plugin, ipam, is_first: at == 0 }
+    });
+    all.collect()
 }
 
 fn ipam_type(entry: &PluginEntry) -> Option<&str> {
@@ -105,7 +103,7 @@ fn types(entry: &Entry<'_>, resource: Option<&str>, around: &Surroundings<'_>) -
             found
                 .push(Finding::error(at, message).help(format!("name the plugin that makes the interface, and put {kind} below \"ipam\"")));
         }
-        Some(plugin) if around.is_lab && kind == "host-device" => found.extend(stand_in(plugin, entry, &at)),
+        Some(_) if around.is_lab && kind == "host-device" => found.push(stand_in(entry, &at)),
         Some(_) => {}
         None if OF_DEVICES.contains(&kind) => found.push(of_device(kind, &at, entry, resource, around.is_lab)),
         None => found.extend(cni::nearest(kind, names(false).map(|about| about.name)).map(|near| misspelt(kind, near, at))),
@@ -144,13 +142,13 @@ fn of_device(kind: &str, at: &str, entry: &Entry<'_>, resource: Option<&str>, is
 }
 
 /// A lab's nodes have no devices but their parents.
-fn stand_in(_: &dyn Plugin, entry: &Entry<'_>, at: &str) -> Option<Finding> {
+fn stand_in(entry: &Entry<'_>, at: &str) -> Finding {
     let raw = entry.entry.raw();
     let device = ["device", "hwaddr", "kernelpath", "pciBusID"].iter().find_map(|key| raw.str(key)).unwrap_or("a device");
     let message = format!("the nodes of a lab have no device to lend: {device} is one of a real node");
     let name = raw.str("device").unwrap_or("eth1");
     let help = format!("a link on a parent stands in for it: {{\"type\": \"macvlan\", \"master\": {name:?}}} in place of \"host-device\"");
-    Some(Finding::error(at, message).help(help))
+    Finding::error(at, message).help(help)
 }
 
 /// What ADD would refuse of a plugin and of its IPAM plugin, with what a runtime sends.
