@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     match manifest::load(&[PathBuf::from("-")], &mut &*bytes) {
-        Ok(manifests) => manifests.warnings.iter().for_each(|warning| assert!(!warning.to_string().is_empty())),
+        Ok(manifests) => manifests.findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty())),
         Err(e) => assert!(!e.to_string().is_empty()),
     }
 });

@@ -6,3 +6,4 @@ mod command;
 mod default_route;
 mod device;
 mod documents;
+mod validate;

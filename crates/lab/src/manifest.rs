@@ -8,7 +8,8 @@
 //! Read are Pods, Nodes, NetworkAttachmentDefinitions and IPPools, also inside a `List`, as YAML or JSON, as `kubectl apply -f`
 //! takes them. Objects of other kinds are left out with a warning, as real folders of manifests are full of them, and so
 //! are keys that a lab has no use for. A key that it does use must have the type and the value that the API server
-//! would accept. Nothing is made of manifests with an error in them, so all errors are found at once.
+//! would accept. Nothing is made of manifests with an error in them, so all errors are found at once. What the API server accepts, and a plugin
+//! or another pod does not, is a [`Finding`]: who has the manifests decides what becomes of it.
 //!
 //! ```
 //! # use netloom_lab::manifest;

@@ -105,7 +105,7 @@ fn types(entry: &Entry<'_>, resource: Option<&str>, around: &Surroundings<'_>) -
         }
         Some(_) if around.is_lab && kind == "host-device" => found.push(stand_in(entry, &at)),
         Some(_) => {}
-        None if OF_DEVICES.contains(&kind) => found.push(of_device(kind, &at, entry, resource, around.is_lab)),
+        None if OF_DEVICES.contains(&kind) => found.push(of_device(kind, &at, entry, resource)),
         None => found.extend(cni::nearest(kind, names(false).map(|about| about.name)).map(|near| misspelt(kind, near, at))),
     }
     let Some(ipam) = ipam_type(entry.entry) else { return found };
@@ -126,7 +126,7 @@ fn misspelt(kind: &str, near: &str, at: String) -> Finding {
 }
 
 /// What a network of devices needs.
-fn of_device(kind: &str, at: &str, entry: &Entry<'_>, resource: Option<&str>, is_lab: bool) -> Finding {
+fn of_device(kind: &str, at: &str, entry: &Entry<'_>, resource: Option<&str>) -> Finding {
     let needs = "needs its executable on every node, and a device plugin that gives pods their devices";
     let help = format!(
         "in a lab, a link on a parent stands in for the device: {{\"type\": \"macvlan\", \"master\": \"eth1\"}} in place of {kind:?}"
@@ -137,8 +137,7 @@ fn of_device(kind: &str, at: &str, entry: &Entry<'_>, resource: Option<&str>, is
         let help = format!("set the annotation {} to the device plugin's resource, such as intel.com/sriov_netdevice", npwg::RESOURCE_NAME);
         return Finding::error(at, message).help(help);
     }
-    let severity = if is_lab { Severity::Error } else { Severity::Note };
-    Finding::new(severity, at, format!("{kind} is not built in: it {needs}")).help(help)
+    Finding::new(Severity::Note, at, format!("{kind} is not built in: it {needs}")).help(help)
 }
 
 /// A lab's nodes have no devices but their parents.

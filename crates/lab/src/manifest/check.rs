@@ -14,7 +14,7 @@ use validate::{About, Between, Network, Pod, Port, Surroundings};
 use super::error::FindingKind;
 use super::relations::Reading;
 use super::text::Text;
-use super::{Finding, PodManifest, Purpose};
+use super::{Finding, Origin, PodManifest, Purpose};
 use crate::{node, wire};
 
 /// What the kernel gives a veth pair and a bridge where nobody says which, in bytes: a lab's parents are the ends of such pairs.
@@ -33,7 +33,7 @@ pub(crate) fn findings(reading: &Reading) -> Vec<Finding> {
         let resource = reading.definitions.get(*at).and_then(|d| d.definition.resource_name.as_deref());
         let text = texts.get(*at).copied().unwrap_or_default();
         let of_network = validate::network(text, list, resource, &around);
-        found.extend(of_network.into_iter().map(|finding| placed(reading.configs.get(*at).and_then(Option::as_ref), text, finding)));
+        found.extend(of_network.into_iter().filter_map(|finding| placed(reading.configs.get(*at)?.as_ref()?, text, finding)));
     }
     let networks: Vec<Network<'_>> =
         known.iter().filter_map(|(at, list)| Some(Network { reference: references.get(*at)?, list, text: texts.get(*at)? })).collect();
@@ -41,19 +41,18 @@ pub(crate) fn findings(reading: &Reading) -> Vec<Finding> {
     let pods = reading.pods.iter().zip(&names).zip(&nodes).zip(&ports);
     let pods: Vec<Pod<'_>> =
         pods.map(|(((pod, name), node), ports)| Pod { name, node: node.as_deref(), selections: pod.selections(), ports }).collect();
-    for Between { about, finding } in validate::between(&networks, &pods, &around) {
-        found.push(match about {
-            About::Network(at) => {
-                let at = known.get(at).map_or(0, |(at, _)| *at);
-                placed(reading.configs.get(at).and_then(Option::as_ref), texts.get(at).copied().unwrap_or_default(), finding)
-            }
-            About::Selections(at) => {
-                let text = reading.pods.get(at).and_then(|pod| pod.networks.as_ref()).map_or("", |annotation| &annotation.text);
-                placed(reading.annotations.get(at).and_then(Option::as_ref), text, finding)
-            }
-            About::Ports(at) => at_port(reading, at, finding),
-        });
-    }
+    let all = validate::between(&networks, &pods, &around).into_iter();
+    found.extend(all.filter_map(|Between { about, finding }| match about {
+        About::Network(at) => {
+            let (at, _) = known.get(at)?;
+            placed(reading.configs.get(*at)?.as_ref()?, texts.get(*at)?, finding)
+        }
+        About::Selections(at) => {
+            let annotation = reading.pods.get(at)?.networks.as_ref()?;
+            placed(reading.annotations.get(at)?.as_ref()?, &annotation.text, finding)
+        }
+        About::Ports(at) => at_port(reading.host_ports.get(at)?, finding),
+    }));
     found
 }
 
@@ -88,17 +87,15 @@ fn ports(pods: &[PodManifest]) -> Vec<Vec<Port>> {
     pods.iter().map(|pod| pod.ports.iter().filter_map(port).collect()).collect()
 }
 
-fn placed(at: Option<&Text>, text: &str, finding: validate::Finding) -> Finding {
-    let Some(at) = at else { return Finding { kind: FindingKind::Checked(finding), ..Finding::nowhere() } };
+/// A finding in a text.
+fn placed(at: &Text, text: &str, finding: validate::Finding) -> Option<Finding> {
     let (origin, width) = at.find(text, &finding.path, finding.is_key);
-    Finding { origin, field: at.path.clone(), width, kind: FindingKind::Checked(finding) }
+    Some(Finding { origin, field: at.path.clone(), width, kind: FindingKind::Checked(finding) })
 }
 
-/// The port that a path such as `[2]` means, among those that are published.
-fn at_port(reading: &Reading, pod: usize, finding: validate::Finding) -> Finding {
-    let index: Option<usize> = finding.path.trim_matches(['[', ']']).parse().ok();
-    let at = index.and_then(|index| reading.host_ports.get(pod)?.get(index));
-    let place = at.map(|(origin, path)| (origin.clone(), path.clone()));
-    let (origin, field) = place.unwrap_or_else(|| (Finding::nowhere().origin, String::new()));
-    Finding { origin, field, width: 1, kind: FindingKind::Checked(finding) }
+/// A finding at the port that a path such as `[2]` means, among those that are published.
+fn at_port(ports: &[(Origin, String)], finding: validate::Finding) -> Option<Finding> {
+    let index: usize = finding.path.trim_matches(['[', ']']).parse().ok()?;
+    let (origin, field) = ports.get(index)?.clone();
+    Some(Finding { origin, field, width: 1, kind: FindingKind::Checked(finding) })
 }

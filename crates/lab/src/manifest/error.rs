@@ -243,7 +243,7 @@ pub enum NameProblem {
     },
 }
 
-/// What was left out, or looks like a mistake.
+/// What is wrong with manifests that can be read, what may be, and what was left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// Where it is.
@@ -336,13 +336,6 @@ impl fmt::Display for ManifestError {
 // === impl Finding ===
 
 impl Finding {
-    /// Of something that has no place.
-    pub(crate) fn nowhere() -> Self {
-        let origin = Origin::of_file("manifests".into());
-        let kind = FindingKind::Ignored { object: String::new(), reason: "" };
-        Finding { origin, field: String::new(), width: 1, kind }
-    }
-
     /// How bad it is.
     pub fn severity(&self) -> Severity {
         match &self.kind {
