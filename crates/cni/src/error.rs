@@ -58,7 +58,7 @@ pub struct CniError {
     pub details: String,
     /// The key of the configuration that it is about, as `ipam.ranges[0][1].subnet`; empty if it is about none. It is never printed:
     /// the message says it in its own words.
-    pub at: String,
+    pub at: Box<str>,
 }
 
 // === impl CniError ===
@@ -66,7 +66,7 @@ pub struct CniError {
 impl CniError {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
-        CniError { code, msg: msg.into(), details: String::new(), at: String::new() }
+        CniError { code, msg: msg.into(), details: String::new(), at: Box::default() }
     }
 
     /// Code 2 for a key whose value is not supported; the message names both (SPEC 5, code 2).
@@ -87,7 +87,7 @@ impl CniError {
 
     /// With the key of the configuration that it is about; see [`CniError::at`](#structfield.at).
     pub fn at(mut self, key: impl Into<String>) -> Self {
-        self.at = key.into();
+        self.at = key.into().into_boxed_str();
         self
     }
 
@@ -147,7 +147,7 @@ impl CniError {
         };
         let msg = object.str("msg").unwrap_or_default().to_owned();
         let details = object.str("details").unwrap_or_default().to_owned();
-        (code != 0 || !msg.is_empty()).then_some(CniError { code: Code(code), msg, details, at: String::new() })
+        (code != 0 || !msg.is_empty()).then_some(CniError { code: Code(code), msg, details, at: Box::default() })
     }
 }
 

@@ -484,3 +484,14 @@ fn a_workloads_template_is_looked_at() {
         assert!(in_a_lab.pods.is_empty(), "a lab makes none of these pods");
     }
 }
+
+/// Who wrote it may mean no good: what is said has an end, and so has the time that it takes.
+#[test]
+fn a_million_mistakes_are_no_way_to_keep_us_busy() {
+    let keys: String = (0..100_000).map(|n| format!("\"brigde{n}\": 1,\n")).collect();
+    let text = plugin("bridge", &format!("{keys}\"bridge\": \"br1\""));
+    let started = std::time::Instant::now();
+    let found = found(&text, Purpose::Cluster);
+    assert!((1..=100).contains(&found.len()), "{}", found.len());
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}

@@ -10,6 +10,9 @@ use crate::{gateway, keys};
 /// How often a refused key is left out, so that the next mistake is found as well.
 const MOST_MISTAKES: usize = 8;
 
+/// What is told of one network at the most: a person mends some and asks again, and nobody shall keep us busy with a million wrong keys.
+const MOST_FINDINGS: usize = 100;
+
 /// A pod's interface, in plugins that look at its name.
 const ANY_NAME: &str = "net1";
 
@@ -52,6 +55,7 @@ pub fn network(text: &str, list: &NetworkList, resource: Option<&str>, around: &
         found.extend(runtime_config(&root, &entry.prefix));
         found.extend(refusals(list, &entry, &Object::new(), around.links));
         found.extend(gateway::unreachable(&entry));
+        found.truncate(MOST_FINDINGS);
     }
     once(found)
 }

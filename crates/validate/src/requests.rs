@@ -17,6 +17,9 @@ pub(crate) fn refused(pod: &Pod<'_>, networks: &[Network<'_>], around: &Surround
         let lacking = selection.verify(network.list).err().unwrap_or_default();
         found.extend(lacking.into_iter().map(|lacking| Finding::error(format!("[{at}].{}", lacking.key), lacking.to_string())));
         let runtime = selection.runtime_config();
+        if runtime.is_empty() && selection.args(None).is_none() {
+            continue;
+        }
         let mut asked = network.list.clone();
         asked.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
         let before = entries(network.list, true, around.builtins);
