@@ -45,8 +45,8 @@ pub(crate) const HOUSE: &[Floor] = &[
         packages: &["netloom-npwg", "netloom-linux", "netloom-daemon"],
     },
     Floor {
-        about: "the CNI specification as types; the agent's messages; who holds which address of a pool; YAML",
-        packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api", "netloom-yaml"],
+        about: "the CNI specification and OpenStack's VIFs as types; the agent's messages; who holds which address of a pool; YAML",
+        packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api", "netloom-osvif", "netloom-yaml"],
     },
     Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
 ];

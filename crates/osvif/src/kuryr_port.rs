@@ -1,0 +1,155 @@
+//! `KuryrPort`, group `openstack.org`, version `v1`: a pod's VIFs in an object of the pod's name and namespace.
+//!
+//! ```text
+//!   spec          whose it is              the controller's, when it sees the pod
+//!   status.vifs   VIFs by interface        the controller's: at first none, then all, then with `active`
+//! ```
+//!
+//! The object has no status subresource: whoever may write it may write all of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::fields::{self, Fields};
+use crate::object::put;
+use crate::{Problem, Vif};
+
+/// The group and version of [`KuryrPort`].
+pub const KURYR_PORT_VERSION: &str = "openstack.org/v1";
+
+/// What keeps a KuryrPort until its ports are gone.
+pub const PORT_FINALIZER: &str = "kuryr.openstack.org/kuryrport-finalizer";
+
+/// The label with the node's name, by which a node's agent watches its own.
+pub const NODE_LABEL: &str = "kuryr.openstack.org/nodeName";
+
+/// A pod's ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KuryrPort {
+    /// All of it is the API server's.
+    pub metadata: Map<String, Value>,
+    /// Whose it is.
+    pub spec: KuryrPortSpec,
+    /// What was made for it.
+    pub status: KuryrPortStatus,
+    /// `apiVersion`, `kind`, and other keys of the object.
+    pub rest: Map<String, Value>,
+}
+
+/// Whose ports they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KuryrPortSpec {
+    /// The pod's UID.
+    pub pod_uid: String,
+    /// The node's name.
+    pub pod_node_name: String,
+    /// Whether it is a static pod, whose UID in a runtime's call is another one. Kuryr writes it since 2022.
+    pub pod_static: Option<bool>,
+    /// What else it has.
+    pub rest: Map<String, Value>,
+}
+
+/// What was made for a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KuryrPortStatus {
+    /// The VIFs, by the names of their interfaces.
+    pub vifs: BTreeMap<String, PodVif>,
+    /// What else it has.
+    pub rest: Map<String, Value>,
+}
+
+/// A VIF in a KuryrPort.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodVif {
+    /// Whether it is the pod's first interface.
+    pub default: bool,
+    /// The VIF.
+    pub vif: Vif,
+    /// What else it has.
+    pub rest: Map<String, Value>,
+}
+
+// === impl KuryrPort ===
+
+impl KuryrPort {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// [`Problem`]: what is wrong, and where.
+    pub fn read(value: Value) -> Result<Self, Problem> {
+        let mut object = Fields::of(value)?;
+        let metadata = object.optional("metadata", |value| Fields::of(value).map(Fields::rest))?.unwrap_or_default();
+        let spec = object.required("spec", KuryrPortSpec::read)?;
+        let status = object.optional("status", KuryrPortStatus::read)?.unwrap_or_default();
+        Ok(KuryrPort { metadata, spec, status, rest: object.rest() })
+    }
+
+    /// The object as it is written.
+    #[must_use]
+    pub fn write(self) -> Value {
+        let KuryrPort { metadata, spec, status, mut rest } = self;
+        put(&mut rest, "apiVersion", Some(KURYR_PORT_VERSION));
+        put(&mut rest, "kind", Some("KuryrPort"));
+        put(&mut rest, "metadata", Some(metadata));
+        put(&mut rest, "spec", Some(spec.write()));
+        put(&mut rest, "status", Some(status.write()));
+        rest.into()
+    }
+}
+
+// === impl KuryrPortSpec ===
+
+impl KuryrPortSpec {
+    fn read(value: Value) -> Result<Self, Problem> {
+        let mut spec = Fields::of(value)?;
+        Ok(KuryrPortSpec {
+            pod_uid: spec.required("podUid", fields::text)?,
+            pod_node_name: spec.required("podNodeName", fields::text)?,
+            pod_static: spec.optional("podStatic", fields::flag)?,
+            rest: spec.rest(),
+        })
+    }
+
+    fn write(self) -> Map<String, Value> {
+        let mut spec = self.rest;
+        put(&mut spec, "podUid", Some(self.pod_uid));
+        put(&mut spec, "podNodeName", Some(self.pod_node_name));
+        put(&mut spec, "podStatic", self.pod_static);
+        spec
+    }
+}
+
+// === impl KuryrPortStatus ===
+
+impl KuryrPortStatus {
+    fn read(value: Value) -> Result<Self, Problem> {
+        let mut status = Fields::of(value)?;
+        let vifs = status.optional("vifs", |value| Ok(Fields::of(value)?.each(PodVif::read)?.collect()))?;
+        Ok(KuryrPortStatus { vifs: vifs.unwrap_or_default(), rest: status.rest() })
+    }
+
+    fn write(self) -> Map<String, Value> {
+        let mut status = self.rest;
+        let vifs: Map<String, Value> = self.vifs.into_iter().map(|(name, vif)| (name, vif.write())).collect();
+        put(&mut status, "vifs", Some(vifs));
+        status
+    }
+}
+
+// === impl PodVif ===
+
+impl PodVif {
+    fn read(value: Value) -> Result<Self, Problem> {
+        let mut fields = Fields::of(value)?;
+        let (default, vif) = (fields.required("default", fields::flag)?, fields.required("vif", Vif::read)?);
+        Ok(PodVif { default, vif, rest: fields.rest() })
+    }
+
+    fn write(self) -> Value {
+        let mut data = self.rest;
+        put(&mut data, "default", Some(self.default));
+        put(&mut data, "vif", Some(self.vif.write()));
+        data.into()
+    }
+}

@@ -1,0 +1,75 @@
+//! The VIFs of a pod as an annotation of it has them, in the three forms that Kuryr has used.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::object::{Opened, put};
+use crate::problem::shortened;
+use crate::{Problem, Reason, Rest, Vif, fields, python};
+
+/// The annotation with a pod's VIFs: Kuryr of the releases Rocky to Ussuri wrote a [`PodState`] there, an older one a VIF.
+pub const VIF_ANNOTATION: &str = "openstack.org/kuryr-vif";
+
+/// The pod's interface that its first VIF becomes, whatever the runtime calls it.
+pub const DEFAULT_INTERFACE: &str = "eth0";
+
+const POD_STATE: &str = "PodState";
+
+/// All VIFs of a pod (Kuryr's `PodState` 1.0).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodState {
+    /// That of [`DEFAULT_INTERFACE`].
+    pub default_vif: Vif,
+    /// The others, by the names of their interfaces.
+    pub additional_vifs: BTreeMap<String, Vif>,
+    /// What else it has.
+    pub rest: Rest,
+}
+
+// === impl PodState ===
+
+impl PodState {
+    /// Reads an annotation: a PodState, an object of VIFs by interface, or one VIF.
+    ///
+    /// # Errors
+    /// [`Problem`]: what is wrong, and where.
+    pub fn parse(annotation: &str) -> Result<Self, Problem> {
+        let value: Value = serde_json::from_str(annotation).map_err(|e| Problem::of(Reason::Json(shortened(&e.to_string()))))?;
+        let name = value.get("versioned_object.name").and_then(Value::as_str);
+        match name {
+            Some(POD_STATE) => PodState::read(value),
+            Some(_) => Vif::read(value).map(|vif| PodState { default_vif: vif, additional_vifs: BTreeMap::new(), rest: Rest::default() }),
+            None => PodState::from_interfaces(value),
+        }
+    }
+
+    /// The annotation, as Kuryr writes it: always a PodState.
+    #[must_use]
+    pub fn annotation(self) -> String {
+        let PodState { default_vif, additional_vifs, rest } = self;
+        let additional: Map<String, Value> = additional_vifs.into_iter().map(|(name, vif)| (name, vif.write())).collect();
+        python::dumps(&rest.close(POD_STATE, "1.0", |data| {
+            put(data, "default_vif", Some(default_vif.write()));
+            put(data, "additional_vifs", Some(additional));
+        }))
+    }
+
+    fn read(value: Value) -> Result<Self, Problem> {
+        let mut opened = Opened::of(value)?;
+        let default_vif = opened.fields.required("default_vif", Vif::read)?;
+        let additional_vifs = opened.fields.optional("additional_vifs", by_interface)?.unwrap_or_default();
+        Ok(PodState { default_vif, additional_vifs, rest: opened.rest() })
+    }
+
+    /// `{"eth0": VIF, "eth1": VIF}`, written for a few weeks between two releases.
+    fn from_interfaces(value: Value) -> Result<Self, Problem> {
+        let mut vifs = by_interface(value)?;
+        let default_vif = vifs.remove(DEFAULT_INTERFACE).ok_or_else(|| Problem::of(Reason::Missing).within(DEFAULT_INTERFACE))?;
+        Ok(PodState { default_vif, additional_vifs: vifs, rest: Rest::default() })
+    }
+}
+
+fn by_interface(value: Value) -> Result<BTreeMap<String, Vif>, Problem> {
+    Ok(fields::Fields::of(value)?.each(Vif::read)?.collect())
+}
