@@ -41,8 +41,8 @@ pub(crate) const HOUSE: &[Floor] = &[
         packages: &["netloom-journal", "netloom-dbus", "netloom-ledger", "netloom-between"],
     },
     Floor {
-        about: "the multi-network standard; the kernel; what a daemon says of itself",
-        packages: &["netloom-npwg", "netloom-linux", "netloom-daemon"],
+        about: "the multi-network standard; the kernel; what a daemon says of itself; an OpenStack's settings and resources",
+        packages: &["netloom-npwg", "netloom-linux", "netloom-daemon", "netloom-openstack"],
     },
     Floor {
         about: "the CNI specification and OpenStack's VIFs as types; the agent's messages; who holds which address of a pool; YAML",

@@ -1,0 +1,65 @@
+//! Networks and subnets.
+
+use serde::Deserialize;
+
+use super::or_default;
+
+/// A network.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// Its ID.
+    pub id: String,
+    /// Its name.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// In bytes.
+    pub mtu: Option<u32>,
+    /// Whose it is.
+    #[serde(deserialize_with = "or_default")]
+    pub project_id: String,
+    /// Its subnets' IDs.
+    #[serde(deserialize_with = "or_default")]
+    pub subnets: Vec<String>,
+    /// `vlan`, `vxlan`, ...: told to who may know it.
+    #[serde(rename = "provider:network_type")]
+    pub provider_type: Option<String>,
+    /// The VLAN ID or VNI of it.
+    #[serde(rename = "provider:segmentation_id")]
+    pub segment: Option<u32>,
+}
+
+/// A subnet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Subnet {
+    /// Its ID.
+    pub id: String,
+    /// Its network's.
+    pub network_id: String,
+    /// Its name.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// Whose it is.
+    #[serde(deserialize_with = "or_default")]
+    pub project_id: String,
+    /// Its range.
+    pub cidr: String,
+    /// The router for everything else.
+    pub gateway_ip: Option<String>,
+    /// Name servers.
+    #[serde(deserialize_with = "or_default")]
+    pub dns_nameservers: Vec<String>,
+    /// Other routes.
+    #[serde(deserialize_with = "or_default")]
+    pub host_routes: Vec<HostRoute>,
+}
+
+/// A route of a subnet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct HostRoute {
+    /// Where it leads.
+    pub destination: String,
+    /// By way of whom.
+    pub nexthop: String,
+}
