@@ -33,7 +33,7 @@ pub struct KuryrPort {
     pub spec: KuryrPortSpec,
     /// What was made for it.
     pub status: KuryrPortStatus,
-    /// `apiVersion`, `kind`, and other keys of the object.
+    /// Other keys of the object.
     pub rest: Map<String, Value>,
 }
 
@@ -79,6 +79,8 @@ impl KuryrPort {
     /// [`Problem`]: what is wrong, and where.
     pub fn read(value: Value) -> Result<Self, Problem> {
         let mut object = Fields::of(value)?;
+        // They are written again, and say nothing of this object.
+        let (_version, _kind) = (object.optional("apiVersion", fields::text)?, object.optional("kind", fields::text)?);
         let metadata = object.optional("metadata", |value| Fields::of(value).map(Fields::rest))?.unwrap_or_default();
         let spec = object.required("spec", KuryrPortSpec::read)?;
         let status = object.optional("status", KuryrPortStatus::read)?.unwrap_or_default();

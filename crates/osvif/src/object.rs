@@ -12,13 +12,16 @@ const NAMESPACE: &str = "versioned_object.namespace";
 const VERSION: &str = "versioned_object.version";
 const DATA: &str = "versioned_object.data";
 
+/// The version of all lists.
+const LIST_VERSION: &str = "1.0";
+
 /// The namespace of all objects here; Kuryr's own have it too.
 const OS_VIF: &str = "os_vif";
 
 /// What an object has beside the fields that are known here. That of a new object is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rest {
-    /// The version that it was read with; without one, that which this crate writes.
+    /// The version that it was read with, where it is not the one that this crate writes.
     version: Option<String>,
     /// Other fields.
     data: Map<String, Value>,
@@ -79,9 +82,9 @@ impl Opened {
         Ok(Opened { name, fields, rest: Rest { version: Some(version), data: Map::new(), envelope: envelope.rest() } })
     }
 
-    /// What was not taken.
-    pub(crate) fn rest(self) -> Rest {
-        Rest { data: self.fields.rest(), ..self.rest }
+    /// What was not taken, of an object that is written with this version. One that is read is equal to a new one.
+    pub(crate) fn rest(self, written: &str) -> Rest {
+        Rest { data: self.fields.rest(), version: self.rest.version.filter(|version| version != written), ..self.rest }
     }
 }
 
@@ -112,7 +115,7 @@ impl<T> From<Vec<T>> for List<T> {
 pub(crate) fn read<T: Object>(value: Value) -> Result<T, Problem> {
     let mut opened = named(value, T::NAME)?;
     let mut object = T::read(&mut opened.fields)?;
-    *object.rest() = opened.rest();
+    *object.rest() = opened.rest(T::VERSION);
     Ok(object)
 }
 
@@ -125,13 +128,13 @@ pub(crate) fn write<T: Object>(mut object: T) -> Value {
 pub(crate) fn read_list<T: Object>(value: Value) -> Result<List<T>, Problem> {
     let mut opened = named(value, T::LIST)?;
     let objects = opened.fields.required("objects", |value| fields::list(value, read))?;
-    Ok(List { objects, rest: opened.rest() })
+    Ok(List { objects, rest: opened.rest(LIST_VERSION) })
 }
 
 /// As it is written.
 pub(crate) fn write_list<T: Object>(list: List<T>) -> Value {
     let objects: Vec<Value> = list.objects.into_iter().map(write).collect();
-    list.rest.close(T::LIST, "1.0", |data| put(data, "objects", Some(objects)))
+    list.rest.close(T::LIST, LIST_VERSION, |data| put(data, "objects", Some(objects)))
 }
 
 /// Puts a field that is given. Nothing is taken away: what was `null` stays so.

@@ -15,6 +15,7 @@ pub const VIF_ANNOTATION: &str = "openstack.org/kuryr-vif";
 pub const DEFAULT_INTERFACE: &str = "eth0";
 
 const POD_STATE: &str = "PodState";
+const VERSION: &str = "1.0";
 
 /// All VIFs of a pod (Kuryr's `PodState` 1.0).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl PodState {
     pub fn annotation(self) -> String {
         let PodState { default_vif, additional_vifs, rest } = self;
         let additional: Map<String, Value> = additional_vifs.into_iter().map(|(name, vif)| (name, vif.write())).collect();
-        python::dumps(&rest.close(POD_STATE, "1.0", |data| {
+        python::dumps(&rest.close(POD_STATE, VERSION, |data| {
             put(data, "default_vif", Some(default_vif.write()));
             put(data, "additional_vifs", Some(additional));
         }))
@@ -59,7 +60,7 @@ impl PodState {
         let mut opened = Opened::of(value)?;
         let default_vif = opened.fields.required("default_vif", Vif::read)?;
         let additional_vifs = opened.fields.optional("additional_vifs", by_interface)?.unwrap_or_default();
-        Ok(PodState { default_vif, additional_vifs, rest: opened.rest() })
+        Ok(PodState { default_vif, additional_vifs, rest: opened.rest(VERSION) })
     }
 
     /// `{"eth0": VIF, "eth1": VIF}`, written for a few weeks between two releases.

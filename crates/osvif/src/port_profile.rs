@@ -26,6 +26,7 @@ pub enum PortProfile {
 }
 
 const OPEN_VSWITCH: &str = "VIFPortProfileOpenVSwitch";
+const VERSION: &str = "1.4";
 
 // === impl PortProfile ===
 
@@ -33,16 +34,16 @@ impl PortProfile {
     pub(crate) fn read(value: Value) -> Result<Self, Problem> {
         let mut opened = Opened::of(value)?;
         if opened.name != OPEN_VSWITCH {
-            return Ok(PortProfile::Other { name: opened.name.clone(), rest: opened.rest() });
+            return Ok(PortProfile::Other { name: opened.name.clone(), rest: opened.rest("") });
         }
         let interface_id = opened.fields.optional("interface_id", fields::uuid)?;
-        Ok(PortProfile::OpenVSwitch { interface_id, rest: opened.rest() })
+        Ok(PortProfile::OpenVSwitch { interface_id, rest: opened.rest(VERSION) })
     }
 
     pub(crate) fn write(self) -> Value {
         match self {
             PortProfile::OpenVSwitch { interface_id, rest } => {
-                rest.close(OPEN_VSWITCH, "1.4", |data| put(data, "interface_id", interface_id))
+                rest.close(OPEN_VSWITCH, VERSION, |data| put(data, "interface_id", interface_id))
             }
             // It was read, and has its version.
             PortProfile::Other { name, rest } => rest.close(&name, "1.0", |_| {}),

@@ -105,8 +105,8 @@ impl Vif {
             preserve_on_delete: fields.optional("preserve_on_delete", fields::flag)?,
             has_traffic_filtering: fields.optional("has_traffic_filtering", fields::flag)?,
             port_profile: fields.optional("port_profile", PortProfile::read)?,
+            rest: opened.rest(kind.version()),
             kind,
-            rest: opened.rest(),
         })
     }
 
@@ -149,6 +149,8 @@ impl VifKind {
     fn version(&self) -> &'static str {
         match self {
             VifKind::VhostUser { .. } => "1.1",
+            // It was read, and has its version.
+            VifKind::Other { .. } => "",
             _ => "1.0",
         }
     }

@@ -82,6 +82,8 @@ fn a_new_vif_is_what_kuryr_writes() {
         rest: Rest::default(),
     };
     assert_eq!(new.clone().write(), captured("VIFOpenVSwitch"));
+    // A controller compares what is stored with what is to be: it would write for ever.
+    assert_eq!(new, vif("VIFOpenVSwitch"));
     let mut network = new.network.clone().unwrap();
     network.bridge = None;
     let nested = Vif {
