@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-pool demo docs cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-pool demo docs cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -30,6 +30,9 @@ test: setup ## what needs neither Go nor a guest nor Kubernetes, in network name
 
 test-all: setup ## that and the rest: reference plugins, a real Kubernetes, a guest's kernel, podman, simulation, fuzz targets (SUITE=parity)
 	cargo xtask test --all $(SUITE) $(TEST)
+
+test-neutron: ## the part of test-all that needs OpenStack: it installs Debian's Neutron and Keystone, and runs them on loopback (TEST=ports::)
+	cargo xtask test neutron $(TEST)
 
 lint: ## format, clippy, documentation, licences, the floors of the house
 	cargo fmt --all --check

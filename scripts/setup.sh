@@ -2,7 +2,7 @@
 # Installs what the demo, the tests, a cluster, the fuzz targets or a release run besides the Rust toolchain, on Debian or Ubuntu, as root
 # or with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|cluster|coexistence|guest|fuzz|bench|release
+#   scripts/setup.sh demo|test|cluster|coexistence|neutron|guest|fuzz|bench|release
 set -eu
 
 # What answers for a package: the command it brings.
@@ -18,6 +18,9 @@ test="$demo curl:curl strace:strace busybox:busybox-static unshare:util-linux se
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
 # What our rules stand beside on a host: dockerd comes by itself, below.
 coexistence="$test $cluster podman:podman"
+# A Neutron and a Keystone that tests run as they are: Debian's own, on SQLite.
+neutron='neutron-server:neutron-common neutron-server:python3-neutron keystone-wsgi-public:python3-keystone curl:curl unshare:util-linux
+    kill:procps'
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
@@ -30,12 +33,13 @@ case "${1:-test}" in
     test) wanted=$test ;;
     cluster) wanted=$cluster ;;
     coexistence) wanted=$coexistence ;;
+    neutron) wanted=$neutron ;;
     guest) wanted=$guest ;;
     fuzz) wanted=$fuzz ;;
     bench) wanted=$bench ;;
     release) wanted=$release ;;
     *)
-        echo "usage: $0 demo|test|cluster|coexistence|guest|fuzz|bench|release" >&2
+        echo "usage: $0 demo|test|cluster|coexistence|neutron|guest|fuzz|bench|release" >&2
         exit 2
         ;;
 esac

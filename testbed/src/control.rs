@@ -429,7 +429,7 @@ fn node_token(name: &str) -> String {
 
 /// A port of 127.0.0.1 that is free, and that the kernel gives to nobody as his own end of a connection: so it is still
 /// free when the API server comes back a minute later. Every process of a test begins its search elsewhere.
-fn free_port(nth: u32) -> Result<u16> {
+pub(crate) fn free_port(nth: u32) -> Result<u16> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let asked = ASKED.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,11 @@
-//! A real Kubernetes on one machine: control plane, nodes in namespaces, pods. For tests, benchmarks and a person.
+//! A real Kubernetes on one machine: control plane, nodes in namespaces, pods; and a real Neutron with its Keystone. For tests,
+//! benchmarks and a person.
 //!
 //! ```text
 //!   Cluster
 //!    |-- ControlPlane   etcd, API server; controller manager and scheduler where pods are to run
 //!    `-- Node ...       containerd and kubelet; /etc, /run, /var/lib, /var/log and /opt/cni are its own
+//!   openstack::Neutron, openstack::Keystone
 //! ```
 //!
 //! All of it runs in [`Den`]s: it ends with the process that made it, also when that is killed. A control plane alone
@@ -14,6 +16,7 @@ mod control;
 mod den;
 mod images;
 mod node;
+pub mod openstack;
 mod peer;
 mod process;
 mod sweep;

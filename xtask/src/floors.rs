@@ -25,7 +25,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "run one network; what is wrong with networks and pods", packages: &["netloom-chain", "netloom-validate"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
     Floor {
-        about: "the plugin contract, addresses, firewall; the Kubernetes API; packets from node to node",
+        about: "the plugin contract, addresses, firewall; the Kubernetes API, OpenStack; packets from node to node",
         packages: &[
             "netloom-plugin",
             "netloom-ipam",
@@ -34,6 +34,7 @@ pub(crate) const HOUSE: &[Floor] = &[
             "netloom-fabric",
             "netloom-cluster",
             "netloom-objects",
+            "netloom-neutron",
         ],
     },
     Floor {

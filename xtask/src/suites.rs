@@ -187,6 +187,14 @@ pub(crate) const SUITES: &[Suite] = &[
         jobs: &[Tests("coexistence", &[], KUBERNETES)],
     },
     Suite {
+        name: "neutron",
+        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies",
+        takes: "-",
+        place: Place::All,
+        needs: &[Packages("neutron")],
+        jobs: &[Of("netloom-neutron", "real", IGNORED)],
+    },
+    Suite {
         name: "guest",
         proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonds, SCTP, WireGuard",
         takes: "5 min 43 s",
