@@ -1,0 +1,27 @@
+//! Which ports of Neutron the pods of a cluster are to have, and what is to be called next for it. Pure: no clock, no file, no request.
+//!
+//! ```text
+//!   World: pods and their elements, ports with the cluster's tag, subnets, KuryrPorts, what was refused before
+//!     | step
+//!     v
+//!   Step: calls, each good by itself; whoever makes them puts what comes of them into the World, and asks again
+//!
+//!   a pod's life    no port --CreatePorts--> ports --WriteKuryrPort--> plugged on the node --port is ACTIVE--> WriteKuryrPort
+//!                   the pod is gone --DeletePort, each--> none is left --ReleaseKuryrPort--> nothing
+//! ```
+//!
+//! Any call may be lost, or its answer, and the process may be killed between any two of them. What exists is always found again, because
+//! a port is made together with its [`tags`](Owner::tags): cluster, pod and element. Nothing is deleted that does not carry the cluster's
+//! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
+
+mod owner;
+mod refused;
+mod step;
+mod vif;
+mod world;
+
+pub use owner::{ClusterName, ClusterNameError, Owner};
+pub use refused::Refused;
+pub use step::{Call, MAX_BULK, Step, step};
+pub use vif::vif;
+pub use world::{Defaults, Element, Key, ObjectName, Pod, Stored, Tried, World};

@@ -1,0 +1,43 @@
+//! Why a pod does not get its ports now.
+
+/// What is in the way. It is the pod's own: no other one waits for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The subnet does not exist, or nobody may see it.
+    #[error("subnet {0} does not exist in Neutron, or the credentials cannot see it")]
+    NoSubnet(String),
+    /// Neutron refused the port: see its own message, which who called has.
+    #[error("Neutron refuses a port of subnet {0}")]
+    Port(String),
+    /// No mechanism driver serves the node.
+    #[error("Neutron cannot bind port {port} on {host}: no mechanism driver serves this host; check that its agent is alive")]
+    Binding {
+        /// The port.
+        port: String,
+        /// The host that it was to be bound to.
+        host: String,
+    },
+    /// A kind of binding that nobody here can plug.
+    #[error("port {port} has vif_type {vif_type:?}, which is not supported: use an Open vSwitch mechanism driver")]
+    VifType {
+        /// The port.
+        port: String,
+        /// How it is bound.
+        vif_type: String,
+    },
+    /// Neutron does not say into which bridge.
+    #[error("port {0} has no bridge_name, and the setting [neutron_defaults] ovs_bridge is missing")]
+    NoBridge(String),
+    /// Another controller has made it.
+    #[error("KuryrPort {0} was made by another controller: delete it, or stop that controller")]
+    ForeignKuryrPort(String),
+    /// Neutron says something that means nothing.
+    #[error("{what} of Neutron is {text:?}, which cannot be read")]
+    Unreadable {
+        /// Which value.
+        what: &'static str,
+        /// What it is.
+        text: String,
+    },
+}

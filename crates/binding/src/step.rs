@@ -1,0 +1,265 @@
+//! What is to be called next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openstack::resource::{NewPort, Port, Subnet, WantedIp};
+use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif};
+use serde_json::{Map, Value, json};
+
+use crate::world::{Element, Key, ObjectName, Pod, Stored, Tried, World};
+use crate::{Owner, Refused, vif};
+
+/// So many ports are made by one request, at most: Neutron takes a fifth of a second for each, and others wait meanwhile.
+pub const MAX_BULK: usize = 20;
+
+/// What our ports are for, as Neutron shows it; Kuryr's word, so that its users' tools go on.
+const DEVICE_OWNER: &str = "compute:kuryr";
+
+/// The label of KuryrPorts that are ours: the cluster's name. Nobody else's is written or released.
+const CLUSTER_LABEL: &str = "netloom.io/ports-of";
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// List all ports with the cluster's tag. Nothing is made before.
+    ListPorts,
+    /// Read a subnet.
+    ReadSubnet(String),
+    /// Read a network.
+    ReadNetwork(String),
+    /// Make these ports by one request: all or none. Where it is not known what came of it, [`World::ports`] is none until they are listed.
+    CreatePorts(Vec<(Key, NewPort)>),
+    /// Delete a port.
+    DeletePort(String),
+    /// Write a KuryrPort under this `resourceVersion`; without one, create it.
+    WriteKuryrPort {
+        /// Its name.
+        name: ObjectName,
+        /// The version that was read.
+        version: Option<String>,
+        /// The object.
+        object: Box<KuryrPort>,
+    },
+    /// Take our finalizer off a KuryrPort and delete it, under this `resourceVersion`.
+    ReleaseKuryrPort {
+        /// Its name.
+        name: ObjectName,
+        /// The version that was read.
+        version: String,
+    },
+}
+
+/// What follows from a [`World`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The calls. Each stands for itself: any of them may be lost, late or refused.
+    pub calls: Vec<Call>,
+    /// UIDs of pods that have ports and were not seen: somebody must ask for them, and tell by [`World::gone`].
+    pub missing: BTreeSet<String>,
+    /// Pods that do not get all ports now, by UID, and why.
+    pub refused: BTreeMap<String, Vec<Refused>>,
+}
+
+/// Ports by what they are for.
+struct Index<'a> {
+    world: &'a World,
+    owned: BTreeMap<Key, Vec<&'a Port>>,
+    step: Step,
+    new: Vec<(Key, NewPort)>,
+}
+
+/// Decides what is to be called.
+#[must_use]
+pub fn step(world: &World) -> Step {
+    let Some(ports) = &world.ports else {
+        return Step { calls: vec![Call::ListPorts], ..Step::default() };
+    };
+    let mut owned: BTreeMap<Key, Vec<&Port>> = BTreeMap::new();
+    for port in ports.values() {
+        if let Some(Owner { pod, element }) = Owner::of(&port.tags, &world.cluster) {
+            owned.entry((pod, element)).or_default().push(port);
+        }
+    }
+    let mut index = Index { world, owned, step: Step::default(), new: Vec::new() };
+    for (uid, pod) in &world.pods {
+        if index.lives(uid) {
+            index.serve(uid, pod);
+        }
+    }
+    index.free();
+    index.make();
+    index.step
+}
+
+// === impl Index ===
+
+impl Index<'_> {
+    fn lives(&self, uid: &str) -> bool {
+        !self.world.gone.contains(uid) && self.world.pods.get(uid).is_some_and(|pod| !pod.is_over)
+    }
+
+    /// Whether the pod is known to need nothing any more. One that was not seen may only be new.
+    fn is_done(&self, uid: &str) -> bool {
+        self.world.gone.contains(uid) || self.world.pods.get(uid).is_some_and(|pod| pod.is_over)
+    }
+
+    /// The pod's KuryrPort, if there is one.
+    fn stored(&self, pod: &Pod) -> Option<&Stored> {
+        self.world.kuryr_ports.get(&pod.name)
+    }
+
+    /// The port of a key: that which the node knows, else the first. Two of one key are there only if two controllers were at work.
+    fn port(&self, key: &Key) -> Option<&Port> {
+        let all = self.owned.get(key)?;
+        let stored = self.world.pods.get(&key.0).and_then(|pod| self.stored(pod));
+        let known = |port: &&&Port| stored.is_some_and(|stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == port.id));
+        all.iter().find(known).or(all.first()).copied()
+    }
+
+    fn serve(&mut self, uid: &str, pod: &Pod) {
+        let mut vifs = BTreeMap::new();
+        for (number, element) in pod.elements.iter().enumerate() {
+            match self.element(uid, pod, number, element) {
+                Ok(Some(vif)) => drop(vifs.insert(element.interface.clone(), vif)),
+                Ok(None) => {}
+                Err(why) => self.step.refused.entry(uid.to_owned()).or_default().push(why),
+            }
+        }
+        // The node plugs all of them, or none.
+        if !vifs.is_empty() && vifs.len() == pod.elements.len() {
+            self.write(uid, pod, vifs);
+        }
+    }
+
+    /// The VIF of an element; none where something has to be called first.
+    fn element(&mut self, uid: &str, pod: &Pod, number: usize, element: &Element) -> Result<Option<Vif>, Refused> {
+        let world = self.world;
+        let subnet = match world.subnets.get(&element.subnet) {
+            Some(Some(subnet)) => subnet,
+            Some(None) => return Err(Refused::NoSubnet(element.subnet.clone())),
+            None => {
+                self.read(Call::ReadSubnet(element.subnet.clone()));
+                return Ok(None);
+            }
+        };
+        let network = world.networks.get(&subnet.network_id);
+        if network.is_none() {
+            self.read(Call::ReadNetwork(subnet.network_id.clone()));
+        }
+        let key = (uid.to_owned(), number);
+        match (self.port(&key), network) {
+            (Some(port), Some(network)) => vif(port, network, &[subnet], world.defaults.ovs_bridge.as_deref()).map(Some),
+            (Some(_), None) => Ok(None),
+            (None, _) if world.tried.get(&key) == Some(&Tried::Alone) => Err(Refused::Port(element.subnet.clone())),
+            (None, _) => {
+                let port = self.new_port(uid, pod, number, subnet);
+                self.new.push((key, port));
+                Ok(None)
+            }
+        }
+    }
+
+    fn new_port(&self, uid: &str, pod: &Pod, element: usize, subnet: &Subnet) -> NewPort {
+        let defaults = &self.world.defaults;
+        let mut tags = Owner { pod: uid.to_owned(), element }.tags(&self.world.cluster);
+        tags.extend(defaults.tags.iter().cloned());
+        let ObjectName { namespace, name } = &pod.name;
+        NewPort {
+            network_id: subnet.network_id.clone(),
+            project_id: defaults.project.clone(),
+            name: if defaults.port_names { format!("{namespace}/{name}") } else { String::new() },
+            admin_state_up: true,
+            device_owner: DEVICE_OWNER.to_owned(),
+            device_id: uid.to_owned(),
+            fixed_ips: vec![WantedIp { subnet_id: Some(subnet.id.clone()), ip_address: None }],
+            security_groups: Some(defaults.security_groups.clone()).filter(|groups| !groups.is_empty()),
+            host: pod.node.clone(),
+            tags,
+            ..NewPort::default()
+        }
+    }
+
+    /// Several pods need the same one.
+    fn read(&mut self, call: Call) {
+        if !self.step.calls.contains(&call) {
+            self.step.calls.push(call);
+        }
+    }
+
+    fn write(&mut self, uid: &str, pod: &Pod, vifs: BTreeMap<String, Vif>) {
+        let cluster = self.world.cluster.to_string();
+        let (version, mut object) = match self.stored(pod) {
+            None => (None, new_object(uid, pod, &cluster)),
+            Some(stored) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
+                (Some(stored.version.clone()), stored.object.clone())
+            }
+            // That of a pod that had this name goes first; one of another controller stays.
+            Some(stored) if is_of(&stored.object, &cluster) => return,
+            Some(_) => {
+                let foreign = Refused::ForeignKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name));
+                return self.step.refused.entry(uid.to_owned()).or_default().push(foreign);
+            }
+        };
+        for (interface, vif) in vifs {
+            let default = interface == DEFAULT_INTERFACE;
+            object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
+        }
+        if self.stored(pod).is_none_or(|stored| stored.object != object) {
+            self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
+        }
+    }
+
+    /// What pods have left behind, and what is there twice.
+    fn free(&mut self) {
+        let mut left = BTreeSet::new();
+        for (key, ports) in &self.owned {
+            let kept = self.port(key).map(|port| port.id.as_str());
+            let surplus: Vec<&str> = match (self.lives(&key.0), self.is_done(&key.0)) {
+                (true, _) => ports.iter().map(|port| port.id.as_str()).filter(|id| Some(*id) != kept).collect(),
+                (false, true) => ports.iter().map(|port| port.id.as_str()).collect(),
+                (false, false) => {
+                    self.step.missing.insert(key.0.clone());
+                    Vec::new()
+                }
+            };
+            left.insert(key.0.as_str());
+            self.step.calls.extend(surplus.into_iter().map(|id| Call::DeletePort(id.to_owned())));
+        }
+        let cluster = self.world.cluster.to_string();
+        for (name, stored) in self.world.kuryr_ports.iter().filter(|(_, stored)| is_of(&stored.object, &cluster)) {
+            let uid = stored.object.spec.pod_uid.as_str();
+            if self.is_done(uid) && !left.contains(uid) {
+                self.step.calls.push(Call::ReleaseKuryrPort { name: name.clone(), version: stored.version.clone() });
+            } else if !self.is_done(uid) && !self.lives(uid) {
+                self.step.missing.insert(uid.to_owned());
+            }
+        }
+    }
+
+    /// New ports, many at once; those that were refused together, one by one.
+    fn make(&mut self) {
+        let (alone, together): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.new).into_iter().partition(|(key, _)| self.world.tried.contains_key(key));
+        let bulks = together.chunks(MAX_BULK).chain(alone.chunks(1));
+        self.step.calls.extend(bulks.map(|bulk| Call::CreatePorts(bulk.to_vec())));
+    }
+}
+
+/// Whether the controller of this cluster has made it.
+fn is_of(object: &KuryrPort, cluster: &str) -> bool {
+    let label = object.metadata.get("labels").and_then(|labels| labels.get(CLUSTER_LABEL));
+    label.and_then(Value::as_str) == Some(cluster)
+}
+
+fn new_object(uid: &str, pod: &Pod, cluster: &str) -> KuryrPort {
+    let ObjectName { namespace, name } = &pod.name;
+    let metadata = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("namespace".to_owned(), json!(namespace)),
+        ("finalizers".to_owned(), json!([PORT_FINALIZER])),
+        ("labels".to_owned(), json!({NODE_LABEL: pod.node, CLUSTER_LABEL: cluster})),
+        ("ownerReferences".to_owned(), json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])),
+    ]);
+    let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: pod.node.clone(), pod_static: Some(false), rest: Map::new() };
+    KuryrPort { metadata, spec, ..KuryrPort::default() }
+}

@@ -1,0 +1,119 @@
+//! What was read: all that a decision depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openstack::resource::{Network, Port, Subnet};
+use osvif::KuryrPort;
+
+use crate::ClusterName;
+
+/// All that was read.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// Which cluster this is.
+    pub cluster: ClusterName,
+    /// What holds where nobody says something else.
+    pub defaults: Defaults,
+    /// The pods that want ports, by UID. Those of other pods are in it too as long as they have some.
+    pub pods: BTreeMap<String, Pod>,
+    /// UIDs of pods of which the API server has said that they are not there.
+    pub gone: BTreeSet<String>,
+    /// All ports with the cluster's tag, by ID; none where they are to be listed: at the start, and where it is not known whether a call has
+    /// made some.
+    pub ports: Option<BTreeMap<String, Port>>,
+    /// Subnets by ID; none where Neutron has no such subnet.
+    pub subnets: BTreeMap<String, Option<Subnet>>,
+    /// Networks by ID.
+    pub networks: BTreeMap<String, Network>,
+    /// KuryrPorts.
+    pub kuryr_ports: BTreeMap<ObjectName, Stored>,
+    /// Ports whose making was refused.
+    pub tried: BTreeMap<Key, Tried>,
+}
+
+/// What holds where nobody says something else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// The project of ports.
+    pub project: String,
+    /// Their security groups.
+    pub security_groups: Vec<String>,
+    /// Tags that each of them gets besides.
+    pub tags: Vec<String>,
+    /// The bridge where Neutron does not say one.
+    pub ovs_bridge: Option<String>,
+    /// Whether ports have their pods' names.
+    pub port_names: bool,
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its namespace and name.
+    pub name: ObjectName,
+    /// The node that it is on.
+    pub node: String,
+    /// Whether it has ended, and never runs again.
+    pub is_over: bool,
+    /// What it wants, in order.
+    pub elements: Vec<Element>,
+}
+
+/// One of the interfaces that a pod wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// The interface's name in the pod.
+    pub interface: String,
+    /// The subnet of its address.
+    pub subnet: String,
+}
+
+/// Namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// An object as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The object.
+    pub object: KuryrPort,
+    /// Its `resourceVersion`.
+    pub version: String,
+}
+
+/// A port by what it is for: a pod's UID, and the number of its element.
+pub type Key = (String, usize);
+
+/// What came of making a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// Neutron refused it together with others: it is to be made alone, so that the one that is wrong shows.
+    Together,
+    /// Neutron refused it alone: not now.
+    Alone,
+}
+
+// === impl World ===
+
+impl World {
+    /// A cluster of which nothing was read yet.
+    #[must_use]
+    pub fn new(cluster: ClusterName, defaults: Defaults) -> Self {
+        World {
+            cluster,
+            defaults,
+            pods: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            ports: None,
+            subnets: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            kuryr_ports: BTreeMap::new(),
+            tried: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A Neutron and an API server that keep what they were told, and know what must never be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use netloom_binding::{ClusterName, Element, Key, ObjectName, Owner, Pod, Stored};
+use openstack::resource::{FixedIp, Network, NewPort, Port, Subnet, VifDetails};
+use osvif::KuryrPort;
+
+/// A subnet with two addresses.
+pub(crate) const FULL: &str = "subnet-4";
+/// A subnet that does not exist.
+pub(crate) const NOWHERE: &str = "subnet-3";
+
+pub(crate) struct Cloud {
+    pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) kuryr_ports: BTreeMap<ObjectName, Stored>,
+    pub(crate) posts: usize,
+    pub(crate) posts_refused: usize,
+    ports: BTreeMap<String, Port>,
+    last: usize,
+}
+
+/// What a POST of ports comes to.
+pub(crate) enum Made {
+    Ports(Vec<Port>),
+    Refused,
+}
+
+fn mine() -> ClusterName {
+    ClusterName::parse("mine").unwrap()
+}
+
+// === impl Cloud ===
+
+impl Cloud {
+    /// With ports of others: without tags, and of another cluster's pod.
+    pub(crate) fn new() -> Self {
+        let mut cloud =
+            Cloud { pods: BTreeMap::new(), kuryr_ports: BTreeMap::new(), posts: 0, posts_refused: 0, ports: BTreeMap::new(), last: 0 };
+        let owner = Owner { pod: "pod-1".to_owned(), element: 0 };
+        for tags in [Vec::new(), owner.tags(&ClusterName::parse("other").unwrap()), vec![mine().tag()]] {
+            let id = cloud.next_id();
+            cloud.ports.insert(id.clone(), Port { id, tags, ..Port::default() });
+        }
+        cloud
+    }
+
+    fn next_id(&mut self) -> String {
+        self.last += 1;
+        format!("00000000-0000-4000-8000-{:012x}", self.last)
+    }
+
+    pub(crate) fn tagged(&self, cluster: &ClusterName) -> BTreeMap<String, Port> {
+        self.ports.iter().filter(|(_, port)| port.tags.contains(&cluster.tag())).map(|(id, port)| (id.clone(), port.clone())).collect()
+    }
+
+    pub(crate) fn subnet(&self, id: &str) -> Option<Subnet> {
+        let number = id.strip_prefix("subnet-")?;
+        let subnet =
+            || Subnet { id: id.to_owned(), network_id: format!("network-{number}"), cidr: "10.0.0.0/24".to_owned(), ..Subnet::default() };
+        (id != NOWHERE).then(subnet)
+    }
+
+    pub(crate) fn network(&self, id: &str) -> Network {
+        let id = id.replace("network-", "00000000-0000-4000-8000-00000000000");
+        Network { id, name: "n".to_owned(), mtu: Some(1450), ..Network::default() }
+    }
+
+    pub(crate) fn create(&mut self, wanted: &[(Key, NewPort)]) -> Made {
+        self.posts += 1;
+        let full = |port: &NewPort| port.fixed_ips[0].subnet_id.as_deref() == Some(FULL);
+        let used = self.ports.values().filter(|port| port.fixed_ips.iter().any(|ip| ip.subnet_id == FULL)).count();
+        if used + wanted.iter().filter(|(_, port)| full(port)).count() > 2 && wanted.iter().any(|(_, port)| full(port)) {
+            self.posts_refused += 1;
+            return Made::Refused;
+        }
+        let made = wanted.iter().map(|(_, wanted)| self.bound(wanted)).collect::<Vec<_>>();
+        self.ports.extend(made.iter().map(|port| (port.id.clone(), port.clone())));
+        Made::Ports(made)
+    }
+
+    fn bound(&mut self, wanted: &NewPort) -> Port {
+        let id = self.next_id();
+        let subnet_id = wanted.fixed_ips[0].subnet_id.clone().unwrap();
+        Port {
+            id,
+            network_id: wanted.network_id.clone(),
+            mac_address: "fa:16:3e:00:00:01".to_owned(),
+            status: "DOWN".to_owned(),
+            tags: wanted.tags.clone(),
+            host: wanted.host.clone(),
+            vif_type: "ovs".to_owned(),
+            fixed_ips: vec![FixedIp { subnet_id, ip_address: "10.0.0.7".to_owned() }],
+            vif_details: VifDetails { bridge_name: Some("br-int".to_owned()), ..VifDetails::default() },
+            ..Port::default()
+        }
+    }
+
+    /// Only of this cluster, and of a pod that needs it no more.
+    pub(crate) fn delete(&mut self, id: &str) {
+        let Some(port) = self.ports.remove(id) else { return };
+        let owner = Owner::of(&port.tags, &mine()).unwrap_or_else(|| panic!("somebody else's port was deleted: {port:?}"));
+        let lives = self.pods.get(&owner.pod).is_some_and(|pod| !pod.is_over);
+        let is_left = self.ports.values().any(|other| other.tags == port.tags);
+        assert!(!lives || is_left, "the port of a living pod was deleted: {port:?}");
+    }
+
+    pub(crate) fn write(&mut self, name: ObjectName, version: Option<&str>, mut object: KuryrPort) {
+        let stored = self.kuryr_ports.get(&name);
+        if stored.map(|stored| stored.version.as_str()) != version {
+            return;
+        }
+        let before = stored.map(|stored| &stored.object.spec.pod_uid);
+        assert!(before.is_none_or(|uid| *uid == object.spec.pod_uid), "another pod's object was taken: {object:?}");
+        self.last += 1;
+        // As it is read again.
+        object = KuryrPort::read(object.write()).unwrap();
+        self.kuryr_ports.insert(name, Stored { object, version: self.last.to_string() });
+    }
+
+    /// Another controller was at work at the same time: each port is there twice, and the second one is listed first.
+    pub(crate) fn double(&mut self) {
+        let ours: Vec<Port> = self.tagged(&mine()).into_values().filter(|port| Owner::of(&port.tags, &mine()).is_some()).collect();
+        let twins = ours.into_iter().map(|port| Port { id: port.id.replacen("-4000-", "-3000-", 1), ..port });
+        self.ports.extend(twins.map(|port| (port.id.clone(), port)));
+    }
+
+    /// How many ports pods have.
+    pub(crate) fn owned(&self) -> usize {
+        self.ports.values().filter(|port| Owner::of(&port.tags, &mine()).is_some()).count()
+    }
+
+    pub(crate) fn release(&mut self, name: &ObjectName, version: &str) {
+        if let Some(stored) = self.kuryr_ports.get(name).filter(|stored| stored.version == version) {
+            let uid = stored.object.spec.pod_uid.clone();
+            let left = self.ports.values().filter_map(|port| Owner::of(&port.tags, &mine())).any(|owner| owner.pod == uid);
+            assert!(!left, "released before its ports were gone");
+            self.kuryr_ports.remove(name);
+        }
+    }
+
+    /// Names are used again: UIDs are not.
+    pub(crate) fn add_pod(&mut self, subnets: &[u8]) {
+        self.last += 1;
+        let mut names = (0..).map(|n| ObjectName { namespace: "a".to_owned(), name: format!("p{n}") });
+        let free = |name: &ObjectName| self.pods.values().all(|pod| pod.name != *name);
+        let element = |(i, n): (usize, &u8)| Element { interface: format!("eth{i}"), subnet: format!("subnet-{n}") };
+        let elements = subnets.iter().enumerate().map(element).collect();
+        let pod = Pod { name: names.find(free).unwrap(), node: "node-1".to_owned(), is_over: false, elements };
+        self.pods.insert(format!("pod-{:04}", self.last), pod);
+    }
+
+    fn nth_pod(&self, number: u8) -> Option<String> {
+        self.pods.keys().nth(usize::from(number) % self.pods.len().max(1)).cloned()
+    }
+
+    pub(crate) fn delete_pod(&mut self, number: u8) {
+        if let Some(uid) = self.nth_pod(number) {
+            self.pods.remove(&uid);
+        }
+    }
+
+    pub(crate) fn end_pod(&mut self, number: u8) {
+        if let Some(pod) = self.nth_pod(number).and_then(|uid| self.pods.get_mut(&uid)) {
+            pod.is_over = true;
+        }
+    }
+
+    pub(crate) fn plug(&mut self, number: u8) {
+        let ours = self.ports.values_mut().filter(|port| Owner::of(&port.tags, &mine()).is_some());
+        if let Some(port) = ours.collect::<Vec<_>>().into_iter().nth(usize::from(number % 8)) {
+            port.status = "ACTIVE".to_owned();
+        }
+    }
+
+    /// What holds at each moment.
+    pub(crate) fn assert_sound(&self) {
+        let owners: Vec<Owner> = self.ports.values().filter_map(|port| Owner::of(&port.tags, &mine())).collect();
+        let once: BTreeSet<&Owner> = owners.iter().collect();
+        assert_eq!(once.len(), owners.len(), "a port is there twice: {owners:?}");
+        let foreign = self.ports.values().filter(|port| Owner::of(&port.tags, &mine()).is_none()).count();
+        assert_eq!(foreign, 3);
+    }
+
+    /// What holds when all is done: everything for pods that can be served, nothing for those that are over.
+    pub(crate) fn assert_complete(&self, refused: &BTreeSet<String>) {
+        let lives: BTreeMap<&String, &Pod> = self.pods.iter().filter(|(_, pod)| !pod.is_over).collect();
+        for port in self.ports.values() {
+            if let Some(owner) = Owner::of(&port.tags, &mine()) {
+                assert!(lives.contains_key(&owner.pod), "left behind: {port:?}");
+            }
+        }
+        assert!(self.kuryr_ports.values().all(|stored| lives.contains_key(&stored.object.spec.pod_uid)), "left behind");
+        for (uid, pod) in lives.iter().filter(|(uid, _)| !refused.contains(**uid)) {
+            let object = &self.kuryr_ports.get(&pod.name).unwrap_or_else(|| panic!("{uid} has nothing: {pod:?}")).object;
+            assert_eq!((&object.spec.pod_uid, object.status.vifs.len()), (*uid, pod.elements.len()));
+            for vif in object.status.vifs.values().map(|vif| &vif.vif) {
+                let port = &self.ports[&vif.id];
+                assert_eq!(Owner::of(&port.tags, &mine()).unwrap().pod, **uid);
+                assert_eq!(vif.active, Some(port.is_active()));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Pods come and go while calls are lost, answered late or not at all, and the process is killed between any two of them. Against a Neutron and
+//! an API server that keep what they were told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod cloud;
+
+use std::collections::BTreeSet;
+
+use netloom_binding::{Call, ClusterName, Defaults, Step, Tried, World, step};
+use proptest::prelude::*;
+
+use crate::cloud::{Cloud, FULL, Made, NOWHERE};
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Event {
+    /// A pod is made that wants these subnets, by their numbers.
+    Add(Vec<u8>),
+    /// The pod of that number is deleted.
+    Delete(u8),
+    /// It ends.
+    End(u8),
+    /// The controller makes so many calls, each of which ends so.
+    Work(Vec<Fate>),
+    /// It is killed, and another one starts, which has not seen any pod yet.
+    Kill,
+    /// Its watches have told it of all pods and KuryrPorts.
+    Seen,
+    /// What was refused may be tried again.
+    Later,
+    /// An agent has seen the port of that number.
+    Plugged(u8),
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    /// It was not carried out.
+    NotSent,
+    /// It was carried out.
+    Unanswered,
+    /// It was carried out, and the controller was killed.
+    Fatal,
+}
+
+struct Life {
+    cloud: Cloud,
+    world: World,
+    /// Whether its watches have told nothing yet.
+    blind: bool,
+}
+
+// === impl Life ===
+
+impl Life {
+    fn new() -> Self {
+        let mut life =
+            Life { cloud: Cloud::new(), world: World::new(ClusterName::parse("mine").unwrap(), Defaults::default()), blind: false };
+        life.start();
+        life.blind = false;
+        life
+    }
+
+    /// Nothing is remembered: what is known was read.
+    fn start(&mut self) {
+        self.world = World::new(self.world.cluster.clone(), Defaults { project: "p".to_owned(), ..Defaults::default() });
+        self.blind = true;
+    }
+
+    /// Decides with what watches have told; whose pod was not seen is asked for by its UID.
+    fn decide(&mut self) -> Step {
+        if !self.blind {
+            self.world.pods = self.cloud.pods.clone();
+            self.world.kuryr_ports = self.cloud.kuryr_ports.clone();
+        }
+        let mut step = step(&self.world);
+        let known = step.missing.len();
+        self.world.gone.extend(std::mem::take(&mut step.missing).into_iter().filter(|uid| !self.cloud.pods.contains_key(uid)));
+        if known > 0 { netloom_binding::step(&self.world) } else { step }
+    }
+
+    /// Makes a call; whether the controller still lives.
+    fn call(&mut self, call: Call, fate: Fate) -> bool {
+        if fate == Fate::NotSent {
+            return true;
+        }
+        let heard = fate == Fate::Answered;
+        match call {
+            Call::ListPorts if heard => self.world.ports = Some(self.cloud.tagged(&self.world.cluster)),
+            Call::ReadSubnet(id) if heard => drop(self.world.subnets.insert(id.clone(), self.cloud.subnet(&id))),
+            Call::ReadNetwork(id) if heard => drop(self.world.networks.insert(id.clone(), self.cloud.network(&id))),
+            Call::ListPorts | Call::ReadSubnet(_) | Call::ReadNetwork(_) => {}
+            Call::CreatePorts(wanted) => {
+                let made = self.cloud.create(&wanted);
+                let Some(ports) = self.world.ports.as_mut().filter(|_| heard) else {
+                    self.world.ports = None;
+                    return fate != Fate::Fatal;
+                };
+                match made {
+                    Made::Ports(made) => ports.extend(made.into_iter().map(|port| (port.id.clone(), port))),
+                    Made::Refused => {
+                        let tried = if wanted.len() > 1 { Tried::Together } else { Tried::Alone };
+                        self.world.tried.extend(wanted.into_iter().map(|(key, _)| (key, tried)));
+                    }
+                }
+            }
+            Call::DeletePort(id) => {
+                self.cloud.delete(&id);
+                if let Some(ports) = self.world.ports.as_mut().filter(|_| heard) {
+                    ports.remove(&id);
+                }
+            }
+            Call::WriteKuryrPort { name, version, object } => self.cloud.write(name, version.as_deref(), *object),
+            Call::ReleaseKuryrPort { name, version } => self.cloud.release(&name, &version),
+        }
+        if fate == Fate::Fatal {
+            self.start();
+        }
+        fate != Fate::Fatal
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Add(subnets) => self.cloud.add_pod(subnets),
+            Event::Delete(number) => self.cloud.delete_pod(*number),
+            Event::End(number) => self.cloud.end_pod(*number),
+            Event::Kill => self.start(),
+            Event::Seen => self.blind = false,
+            Event::Later => self.world.tried.clear(),
+            Event::Plugged(number) => self.cloud.plug(*number),
+            Event::Work(fates) => {
+                // What is called later was decided with what was known before.
+                for (call, fate) in self.decide().calls.into_iter().zip(fates) {
+                    if !self.call(call, *fate) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.cloud.assert_sound();
+    }
+
+    /// Until nothing is to be called.
+    fn settle(&mut self) -> Step {
+        self.world.tried.clear();
+        (self.world.ports, self.blind) = (None, false);
+        for _ in 0..200 {
+            let step = self.decide();
+            if step.calls.is_empty() {
+                return step;
+            }
+            for call in step.calls {
+                self.call(call, Fate::Answered);
+                self.cloud.assert_sound();
+            }
+        }
+        panic!("it does not come to an end: {:?}", self.decide().calls.first());
+    }
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![6 => Just(Fate::Answered), 1 => Just(Fate::NotSent), 1 => Just(Fate::Unanswered), 1 => Just(Fate::Fatal)]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => prop::collection::vec(0..5_u8, 1..4).prop_map(Event::Add),
+        1 => any::<u8>().prop_map(Event::Delete),
+        1 => any::<u8>().prop_map(Event::End),
+        6 => prop::collection::vec(fate(), 1..8).prop_map(Event::Work),
+        1 => Just(Event::Kill),
+        2 => Just(Event::Seen),
+        1 => Just(Event::Later),
+        2 => any::<u8>().prop_map(Event::Plugged),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_pod_has_its_ports_once_and_no_other_ones_stay(events in prop::collection::vec(event(), 1..60)) {
+        let mut life = Life::new();
+        for event in &events {
+            life.happen(event);
+        }
+        let step = life.settle();
+        life.cloud.assert_complete(&step.refused.keys().cloned().collect());
+        for uid in step.refused.keys() {
+            let wants = |subnet: &str| life.cloud.pods[uid].elements.iter().any(|element| element.subnet == subnet);
+            prop_assert!(wants(FULL) || wants(NOWHERE), "held up by another pod: {:?}", step.refused[uid]);
+        }
+    }
+}
+
+/// One that cannot be served stands first in a bulk: the others of the bulk are made one by one, those of other bulks do not notice.
+#[test]
+fn one_bad_port_of_a_bulk_waits_alone() {
+    let mut life = Life::new();
+    // All subnets are known from here on, and one is full.
+    life.cloud.add_pod(&[4, 4, 0, 1]);
+    life.settle();
+    life.cloud.add_pod(&[4]);
+    for _ in 0..30 {
+        life.cloud.add_pod(&[0, 1]);
+    }
+    life.cloud.posts = 0;
+    let step = life.settle();
+    assert_eq!(step.refused.len(), 1);
+    assert_eq!(life.cloud.posts_refused, 2, "together, then alone");
+    assert_eq!(life.cloud.posts, 4 + 20, "61 ports in four bulks, of which one again, port by port");
+    life.cloud.assert_complete(&step.refused.keys().cloned().collect());
+}
+
+/// Two controllers were at work: the port that the node knows stays, although it is not the first one.
+#[test]
+fn of_two_ports_that_stays_which_the_node_knows() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, 1]);
+    life.settle();
+    let known = life.cloud.kuryr_ports.clone();
+    life.cloud.double();
+    assert_eq!(life.cloud.owned(), 4);
+    life.world.ports = None;
+    for _ in 0..3 {
+        for call in life.decide().calls {
+            assert!(life.call(call, Fate::Answered));
+        }
+    }
+    assert_eq!((life.cloud.owned(), &life.cloud.kuryr_ports), (2, &known));
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+#[test]
+fn nothing_is_made_before_ports_are_listed_and_many_are_made_at_once() {
+    let mut life = Life::new();
+    for _ in 0..25 {
+        life.cloud.add_pod(&[0, 1]);
+    }
+    assert_eq!(life.decide().calls, [Call::ListPorts]);
+    life.settle();
+    assert_eq!(life.cloud.posts, 3, "50 ports");
+    // Another controller starts: it reads, and finds nothing to do.
+    life.start();
+    life.blind = false;
+    let calls: BTreeSet<String> = (0..5)
+        .flat_map(|_| {
+            let step = life.decide();
+            let names: Vec<String> = step.calls.iter().map(|call| format!("{call:?}").chars().take(11).collect()).collect();
+            for call in step.calls {
+                assert!(life.call(call, Fate::Answered));
+            }
+            names
+        })
+        .collect();
+    assert_eq!(calls.into_iter().collect::<Vec<_>>(), ["ListPorts", "ReadNetwork", "ReadSubnet("]);
+}
