@@ -63,7 +63,7 @@ impl Http {
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(limits.in_flight);
-        Http { client: builder.build(https), places: Arc::new(Semaphore::new(limits.in_flight)), limits }
+        Http { client: builder.build(https), places: Arc::new(Semaphore::new(limits.in_flight.max(1))), limits }
     }
 
     /// Sends a request until it is answered, or must not be sent again.

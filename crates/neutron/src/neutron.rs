@@ -24,7 +24,7 @@ const PAGE: usize = 500;
 /// How hard an OpenStack may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// So many requests are on their way at once, at most.
+    /// So many requests are on their way at once, at most; 0 is taken for 1.
     pub in_flight: usize,
     /// A call is sent so many times, at most, the first time included.
     pub attempts: u32,
