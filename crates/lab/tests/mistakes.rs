@@ -1,6 +1,8 @@
 //! Sixty and more wrong manifests: each mistake is found before anything is built, once, at its place. And manifests that are right, in
 //! the ways that people write them: nothing is found.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use lab::manifest::{Examined, Purpose, examine};
