@@ -273,7 +273,8 @@ impl Cluster {
     fn happen(&mut self, event: &Event) {
         match *event {
             Event::Wait(seconds) => self.wait(seconds),
-            Event::Sync(at) => self.nodes[at].agent.is_some().then(|| self.sync(at)).unwrap_or_default(),
+            Event::Sync(at) if self.nodes[at].agent.is_some() => self.sync(at),
+            Event::Sync(_) => {}
             Event::Look(at, dies) => self.look(at, false, dies),
             Event::Announce(at) => self.announce(at),
             Event::Ask(at) => self.look(at, true, None),
