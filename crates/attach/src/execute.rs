@@ -12,7 +12,7 @@ use linux::{Netlink, Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Foreseen, Host, Teardown};
 
 use crate::records::Tombstone;
-use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
+use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device, idle_bridge};
 
 /// A sandbox as its runtime describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -254,6 +254,7 @@ impl Attacher {
             Err(e) => {
                 let mut files = Teardown::new();
                 device::collect(step, &mut files);
+                idle_bridge::collect(step, &mut files);
                 let left = [e.left, files.commit(host).err().unwrap_or_default()].concat();
                 return Err(AddError { network: planned.name(), error: e.error, left });
             }
@@ -353,6 +354,7 @@ impl Attacher {
             let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, teardown, by);
             if failed.is_empty() {
                 device::collect(step, teardown);
+                idle_bridge::collect(step, teardown);
             }
             errors.extend(failed);
             teardown.next_attachment();

@@ -18,6 +18,7 @@ mod admission;
 mod default_route;
 mod device;
 mod execute;
+mod idle_bridge;
 mod plan;
 mod policy;
 mod record;

@@ -19,6 +19,10 @@ use crate::wire::{Attributes, Message, Received, ip, text, u32_at, with_octets};
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
 
+/// The protocol of addresses that go with their link's last user (`ip addr add ... proto 110`): a number that neither the kernel nor
+/// iproute2 uses, as that of our routes.
+pub const TRANSIENT: u8 = 110;
+
 /// An address of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,6 +37,8 @@ pub struct Address {
     pub flags: AddrFlags,
     /// How far it is valid.
     pub scope: Scope,
+    /// Who has given it, as they say themselves; 0: nobody says (before Linux 5.18).
+    pub protocol: u8,
     /// Name of an IPv4 address: the link's, or an alias of it such as `eth0:1`.
     pub label: Option<String>,
 }
@@ -93,13 +99,14 @@ impl Address {
         let (fixed, attributes) = message.payload.split_at_checked(IFADDRMSG)?;
         let [family, prefix, flags, scope, index @ ..] = fixed else { return None };
         let mut flags = AddrFlags(u32::from(*flags));
-        let (mut address, mut local, mut label) = (None, None, None);
+        let (mut address, mut local, mut label, mut protocol) = (None, None, None, 0);
         for (kind, value) in Attributes(attributes) {
             match kind {
                 IFA_ADDRESS => address = ip(value),
                 IFA_LOCAL => local = ip(value),
                 IFA_LABEL => label = Some(text(value)),
                 IFA_FLAGS => flags = AddrFlags(u32_at(value)?),
+                IFA_PROTO => protocol = *value.first()?,
                 _ => {}
             }
         }
@@ -109,21 +116,41 @@ impl Address {
         if (*family == family::INET) != own.is_ipv4() {
             return None;
         }
-        Some(Address { index: u32_at(index)?, net: IpNet::new(own, *prefix).ok()?, peer, flags, scope: Scope::from(*scope), label })
+        Some(Address {
+            index: u32_at(index)?,
+            net: IpNet::new(own, *prefix).ok()?,
+            peer,
+            flags,
+            scope: Scope::from(*scope),
+            protocol,
+            label,
+        })
     }
 }
 
 /// Gives a link an address (`ip addr add NET dev LINK`, with `brd +` for IPv4 networks that have a broadcast address).
 /// Errors: `EEXIST`, the link has it; `ENODEV`, the link is gone; `EACCES`, IPv6 is disabled there.
 pub fn add(index: u32, net: IpNet, flags: AddrFlags) -> Request<'static> {
+    let nodad = if flags.contains(AddrFlags::NODAD) { " nodad" } else { "" };
+    Request::new(format!("ip addr add {net} dev if{index}{nodad}"), addition(index, net, flags))
+}
+
+/// The same with a protocol (`ip addr add NET dev LINK proto NUMBER`), which a kernel before Linux 5.18 forgets.
+pub fn add_of(protocol: u8, index: u32, net: IpNet, flags: AddrFlags) -> Request<'static> {
+    let mut message = addition(index, net, flags);
+    message.put(IFA_PROTO, &[protocol]);
+    let nodad = if flags.contains(AddrFlags::NODAD) { " nodad" } else { "" };
+    Request::new(format!("ip addr add {net} dev if{index}{nodad} proto {protocol}"), message)
+}
+
+fn addition(index: u32, net: IpNet, flags: AddrFlags) -> Message {
     let mut message = message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, index, net, flags);
     if let IpNet::V4(v4) = net
         && v4.prefix_len() < 31
     {
         message.put(IFA_BROADCAST, &v4.broadcast().octets());
     }
-    let nodad = if flags.contains(AddrFlags::NODAD) { " nodad" } else { "" };
-    Request::new(format!("ip addr add {net} dev if{index}{nodad}"), message)
+    message
 }
 
 /// Takes an address from a link (`ip addr del NET dev LINK`). Errors: `EADDRNOTAVAIL`, it does not have it; `ENODEV`.

@@ -253,6 +253,7 @@ pub(crate) mod addr {
     pub(crate) const IFA_LABEL: u16 = 3;
     pub(crate) const IFA_BROADCAST: u16 = 4;
     pub(crate) const IFA_FLAGS: u16 = 8;
+    pub(crate) const IFA_PROTO: u16 = 11;
 }
 
 /// Address families (linux/socket.h), as rtnetlink's one byte.

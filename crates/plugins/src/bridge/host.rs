@@ -100,7 +100,7 @@ pub(super) fn first_address(net: &IpNet) -> Result<IpAddr, CniError> {
     .ok_or_else(too_small)
 }
 
-/// Puts the gateways' addresses on the bridge and lets the host forward.
+/// Puts the gateways' addresses on the bridge and lets the host forward. They are marked as what may go with the bridge's last pod.
 pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult, force: bool) -> Result<(), CniError> {
     for v4 in [true, false] {
         let wanted = gateway_nets(result, |ip| ip.address.addr().is_ipv4() == v4);
@@ -141,7 +141,7 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool
             batch.push(addr::delete(bridge.index, *other).tolerate(Errno::EADDRNOTAVAIL));
         }
         let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
-        batch.push(addr::add(bridge.index, *net, flags).tolerate(Errno::EEXIST));
+        batch.push(addr::add_of(addr::TRANSIENT, bridge.index, *net, flags).tolerate(Errno::EEXIST));
     }
     if batch.is_empty() {
         return Ok(());
