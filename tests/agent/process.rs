@@ -15,3 +15,4 @@ mod own_traffic;
 mod points;
 mod preflight;
 mod restart;
+mod services;

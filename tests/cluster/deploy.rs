@@ -114,6 +114,8 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
         ("get", "ipamclaims.k8s.cni.cncf.io"),
         ("list", "resourceslices.resource.k8s.io"),
         ("watch", "servicecidrs.networking.k8s.io"),
+        ("list", "services"),
+        ("watch", "services"),
         ("create", "events.events.k8s.io"),
         ("patch", "events.events.k8s.io"),
         ("watch", "nodeippools.netloom.io"),

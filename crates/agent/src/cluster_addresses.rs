@@ -1,20 +1,22 @@
-//! Addresses of the whole cluster that no pod gets from a definition: those of Services, and those of the API server.
+//! Addresses of the whole cluster that no pod gets from a definition: those of Services, and those of the API server; and ports of every
+//! node that Services have.
 //!
 //! ```text
-//!   setting serviceCIDRs ------------------.
-//!   ServiceCIDR objects, Kubernetes 1.33 ---+--> ranges  \
-//!   EndpointSlice default/kubernetes -------.             >--> ThisNode: what definitions are held against
-//!   server of the kubeconfig ----------------+--> servers /
-//!   KUBERNETES_SERVICE_HOST -----------------'
+//!   setting serviceCIDRs -----------------.
+//!   ServiceCIDR objects, Kubernetes 1.33 --+--> ranges ---.
+//!   Services: load balancers, external ------> services ---+--> ClusterOwn, of ThisNode: what definitions are held against
+//!   EndpointSlice default/kubernetes ------.              |
+//!   server of the kubeconfig ---------------+--> servers -'
+//!   KUBERNETES_SERVICE_HOST ----------------'
 //! ```
 //!
-//! Until both lists have come, nothing is known of what they hold: an ADD that selects networks waits. A server that does not serve a
+//! Until all lists have come, nothing is known of what they hold: an ADD that selects networks waits. A server that does not serve a
 //! list will not serve it later either: then the agent goes on without, and says what is not protected.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cluster::{ApiEndpoints, Cluster, Listed, ServiceRanges};
+use cluster::{ApiEndpoints, Cluster, Listed, ServiceRanges, Services};
 use cni::{CniError, Code};
 use ipnet::IpNet;
 
@@ -34,7 +36,33 @@ pub(crate) struct ClusterAddresses {
     configured: Vec<IpNet>,
     connected: Vec<IpAddr>,
     /// None where there is no cluster.
-    followed: Option<(ServiceRanges, ApiEndpoints)>,
+    followed: Option<Followed>,
+}
+
+/// The lists that are followed.
+struct Followed {
+    ranges: ServiceRanges,
+    services: Services,
+    endpoints: ApiEndpoints,
+}
+
+/// What is the cluster's own, as far as it is known.
+#[derive(Default)]
+pub(crate) struct ClusterOwn<'a> {
+    /// The ranges of Services.
+    pub(crate) ranges: Vec<IpNet>,
+    /// The addresses of the API server.
+    pub(crate) servers: Vec<IpAddr>,
+    /// Where Services are reached beside their ranges.
+    pub(crate) services: Option<&'a Services>,
+}
+
+/// What came of the lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pub(crate) ranges: Came,
+    pub(crate) services: Came,
+    pub(crate) servers: Came,
 }
 
 /// What came of a list.
@@ -72,41 +100,53 @@ impl ClusterAddresses {
             since: Instant::now(),
             configured: settings.service_ranges.clone(),
             connected: connected(cluster.server_ip()),
-            followed: settings.kubelet.then(|| (cluster.follow_service_ranges(), cluster.follow_api_endpoints())),
+            followed: settings.kubelet.then(|| Followed {
+                ranges: cluster.follow_service_ranges(),
+                services: cluster.follow_services(),
+                endpoints: cluster.follow_api_endpoints(),
+            }),
         }
+    }
+
+    /// What no pod may take.
+    pub(crate) fn own(&self) -> ClusterOwn<'_> {
+        let services = self.followed.as_ref().map(|followed| &followed.services);
+        ClusterOwn { ranges: self.ranges(), servers: self.servers(), services }
     }
 
     /// The ranges of Services.
     pub(crate) fn ranges(&self) -> Vec<IpNet> {
-        let followed = self.followed.as_ref().map(|(services, _)| services.all()).unwrap_or_default();
+        let followed = self.followed.as_ref().map(|followed| followed.ranges.all()).unwrap_or_default();
         self.configured.iter().copied().chain(followed.iter().filter_map(|range| range.parse().ok())).collect()
     }
 
     /// The addresses of the API server.
     pub(crate) fn servers(&self) -> Vec<IpAddr> {
-        let followed = self.followed.as_ref().map(|(_, servers)| servers.all()).unwrap_or_default();
+        let followed = self.followed.as_ref().map(|followed| followed.endpoints.all()).unwrap_or_default();
         self.connected.iter().copied().chain(followed.iter().filter_map(|address| address.parse().ok())).collect()
     }
 
-    fn came(&self) -> Option<(Came, Came)> {
-        let (services, servers) = self.followed.as_ref()?;
+    fn came(&self) -> Option<Lists> {
+        let Followed { ranges, services, endpoints } = self.followed.as_ref()?;
         let since = self.since.elapsed();
-        Some((Came::of(&services.listed(), since), Came::of(&servers.listed(), since)))
+        let of = |listed: &Listed| Came::of(listed, since);
+        Some(Lists { ranges: of(&ranges.listed()), services: of(&services.listed()), servers: of(&endpoints.listed()) })
     }
 
     /// What is not known yet, and why, if it may still come.
     pub(crate) fn pending(&self) -> Option<String> {
-        match self.came()? {
-            (Came::Pending(why), _) => Some(format!("the ranges of Services are not known yet: {why}")),
-            (_, Came::Pending(why)) => Some(format!("the addresses of the API server are not known yet: {why}")),
-            _ => None,
-        }
+        let Lists { ranges, services, servers } = self.came()?;
+        let lists =
+            [("the ranges of Services", ranges), ("the addresses of Services", services), ("the addresses of the API server", servers)];
+        lists.into_iter().find_map(|(what, came)| match came {
+            Came::Pending(why) => Some(format!("{what} are not known yet: {why}")),
+            Came::Listed | Came::Never(_) => None,
+        })
     }
 
     /// What is not protected, why, and what would mend it.
     pub(crate) fn gaps(&self) -> Vec<String> {
-        let Some((services, servers)) = self.came() else { return Vec::new() };
-        gaps(&services, self.ranges().is_empty(), &servers)
+        self.came().map(|lists| gaps(&lists, self.ranges().is_empty())).unwrap_or_default()
     }
 
     /// Waits until nothing is pending.
@@ -129,20 +169,22 @@ pub(crate) fn connected(server: Option<IpAddr>) -> Vec<IpAddr> {
     server.into_iter().chain(of_service).collect()
 }
 
-/// The same in words, of what came of the two lists.
-pub(crate) fn gaps(services: &Came, has_no_range: bool, servers: &Came) -> Vec<String> {
+/// The same in words, of what came of the lists.
+pub(crate) fn gaps(lists: &Lists, has_no_range: bool) -> Vec<String> {
     let next = "list their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
-    let of_services = match services {
+    let of_ranges = match &lists.ranges {
         _ if !has_no_range => None,
         Came::Never(why) => Some(format!("addresses of Services are not protected from definitions: {next}; {why}")),
         Came::Listed => Some(format!("addresses of Services are not protected from definitions: no ServiceCIDR has any; {next}")),
         Came::Pending(_) => None,
     };
-    let of_servers = match servers {
-        Came::Never(why) => Some(format!("addresses of the API server are not protected from definitions: {why}")),
+    let of = |what: &str, came: &Came| match came {
+        Came::Never(why) => Some(format!("{what} are not protected from definitions: {why}")),
         Came::Listed | Came::Pending(_) => None,
     };
-    of_services.into_iter().chain(of_servers).collect()
+    let of_services = of("addresses of load balancers, external addresses and NodePorts of Services", &lists.services);
+    let of_servers = of("addresses of the API server", &lists.servers);
+    [of_ranges, of_services, of_servers].into_iter().flatten().collect()
 }
 
 impl Agent {
@@ -173,10 +215,16 @@ mod tests {
         let never = Came::of(&Listed::default(), PATIENCE * 2);
         assert!(matches!(never, Came::Never(_)), "not for ever: {never:?}");
         assert_eq!(Came::of(&Listed { complete: true, failing: None }, PATIENCE * 2), Came::Listed);
-        let told = gaps(&never, true, &Came::Listed);
+        let gaps = |ranges: &Came, has_no_range, services: &Came, servers: &Came| {
+            gaps(&Lists { ranges: ranges.clone(), services: services.clone(), servers: servers.clone() }, has_no_range)
+        };
+        let here = Came::Listed;
+        let told = gaps(&never, true, &here, &here);
         assert!(told.len() == 1 && told[0].contains("the setting serviceCIDRs"), "{told:?}");
-        assert_eq!(gaps(&never, false, &Came::Listed), [""; 0], "they are in the settings");
-        assert_eq!(gaps(&Came::Listed, true, &never).len(), 2);
-        assert_eq!(gaps(&waits, true, &waits), [""; 0]);
+        assert_eq!(gaps(&never, false, &here, &here), [""; 0], "they are in the settings");
+        assert_eq!(gaps(&here, true, &here, &never).len(), 2);
+        let told = gaps(&here, false, &never, &here);
+        assert!(told.len() == 1 && told[0].contains("addresses of load balancers"), "{told:?}");
+        assert_eq!(gaps(&waits, true, &waits, &waits), [""; 0]);
     }
 }

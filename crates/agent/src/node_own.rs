@@ -12,25 +12,25 @@ use ipnet::IpNet;
 use json::Value;
 use linux::Family;
 use linux::link::Link;
-use linux::route::{RouteFilter, RouteKind};
+use linux::route::RouteFilter;
 use npwg::{DefinitionRef, Protocol};
 use plugin::{Foreseen, Host};
 use plugins::BUILTINS;
 
 use crate::Agent;
-use crate::node_traffic::{is_metadata, nameservers};
+use crate::cluster_addresses::ClusterOwn;
 
+mod addresses;
 mod links;
 mod listeners;
+mod node_ports;
+mod published;
 mod received;
+mod reserved;
 mod virtual_servers;
 
 use links::Need;
 use virtual_servers::VirtualServer;
-
-/// Addresses that nobody has at home (root servers of the DNS): the way to them is that to the rest of the world.
-const ELSEWHERE: [IpAddr; 2] =
-    [IpAddr::V4(std::net::Ipv4Addr::new(198, 41, 0, 4)), IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30))];
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
@@ -48,9 +48,7 @@ pub(crate) struct ThisNode<'a> {
     /// The links that were asked for as those on which pods' interfaces stand, by index.
     parents: RefCell<BTreeSet<u32>>,
     given: Vec<GivenNetwork<'a>>,
-    pub(crate) services: Vec<IpNet>,
-    /// Where the API server is.
-    pub(crate) servers: Vec<IpAddr>,
+    pub(crate) cluster: ClusterOwn<'a>,
 }
 
 /// What a network has on the node that pods get without asking for it: the default network first.
@@ -70,14 +68,14 @@ struct GivenNetwork<'g> {
 
 impl fmt::Debug for ThisNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThisNode").field("given", &self.given).field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("ThisNode").field("given", &self.given).field("services", &self.cluster.ranges).finish_non_exhaustive()
     }
 }
 
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
-    pub(crate) fn this_node<'a>(&self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
-        ThisNode::new(host, given, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
+    pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
+        ThisNode::new(host, given, self.cluster_addresses.own())
     }
 }
 
@@ -135,9 +133,8 @@ impl<'g> GivenNetwork<'g> {
 }
 
 impl<'a> ThisNode<'a> {
-    /// A node whose pods have these networks, the default network first, in a cluster with these ranges of Services, whose API servers
-    /// have these addresses.
-    pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
+    /// A node whose pods have these networks, the default network first, in a cluster of which this is known.
+    pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, cluster: ClusterOwn<'a>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
         ThisNode {
             host: RefCell::new(host),
@@ -152,8 +149,7 @@ impl<'a> ThisNode<'a> {
             virtual_servers: OnceCell::new(),
             parents: RefCell::default(),
             given,
-            services,
-            servers,
+            cluster,
         }
     }
 
@@ -172,7 +168,7 @@ impl<'a> ThisNode<'a> {
             let (links, addresses, routes) = (self.links()?, self.addresses()?, self.routes()?);
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
-            links::needed(netlink, links, addresses, routes, &self.servers).map_err(|e| e.to_string())
+            links::needed(netlink, links, addresses, routes, &self.cluster.servers).map_err(|e| e.to_string())
         };
         self.needed.get_or_init(read).as_ref().map_err(String::as_str)
     }
@@ -205,7 +201,8 @@ impl<'a> ThisNode<'a> {
     fn whose(&self, link: &Link) -> Result<Option<String>, &str> {
         let address = self.addresses()?.iter().find(|one| one.index == link.index && links::is_global(one.net.addr()));
         let has_address = || address.map(|one| Need::Address(one.net.addr()).to_string());
-        Ok(links::belongs_to(link, self.links()?, self.routes()?).or_else(has_address))
+        let belongs = links::belongs_to(link, self.links()?, self.routes()?);
+        Ok(belongs.or_else(|| reserved::is_of_program(link)).or_else(has_address))
     }
 
     /// The same for a link on which a pod's interface is to stand: the end of another pod's pair, or a tunnel.
@@ -226,7 +223,9 @@ impl<'a> ThisNode<'a> {
     fn is_no_parent(&self, link: &Link) -> Result<Option<String>, &str> {
         let (needed, routes) = (self.needed()?, self.routes()?);
         let in_container = links::is_container(self.links()?, needed);
-        let why = links::is_no_parent(link, self.links()?, routes, needed.get(&link.index).copied(), in_container);
+        let need = needed.get(&link.index).copied();
+        let of_program = || reserved::is_of_program(link).filter(|_| need != Some(Need::Uplink));
+        let why = links::is_no_parent(link, self.links()?, routes, need, in_container).or_else(of_program);
         Ok(why.map(|why| format!("{}, {why}", link.name)))
     }
 
@@ -319,59 +318,6 @@ impl<'a> ThisNode<'a> {
         Ok(self.links()?.iter().filter_map(of).collect())
     }
 
-    /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
-    /// the addresses of Services, and takes their connections at the node's own addresses.
-    fn published(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        let ip = ip.map(|ip| ip.to_canonical());
-        if let Some(ip) = ip.filter(|ip| !ip.is_unspecified())
-            && let Some(whose) = self.of_cluster(ip)
-        {
-            return Some(format!("at {ip}, {whose}"));
-        }
-        let of_services = match self.addresses_of_services() {
-            Ok(addresses) => addresses,
-            Err(e) => return Some(format!("which may be a Service's ({e})")),
-        };
-        let also = of_services.iter().find(|(address, _)| match ip {
-            Some(ip) if !ip.is_unspecified() => ip == *address,
-            Some(ip) => ip.is_ipv4() == address.is_ipv4(),
-            None => true,
-        });
-        if let Some((service, link)) = also {
-            let at = if ip == Some(*service) { "at" } else { "also at" };
-            return Some(format!("{at} {service}, a Service's address that the node has on {link} (IPVS): name another one in \"hostIP\""));
-        }
-        match self.virtual_servers.get_or_init(virtual_servers::all) {
-            Ok(servers) => {
-                let server = servers.iter().find(|server| server.is_at(port, protocol, ip))?;
-                Some(format!("at {}, where IPVS takes it for a Service: choose another port", server.address))
-            }
-            Err(e) => Some(format!("which may be a Service's ({e})")),
-        }
-    }
-
-    /// The addresses of the links that have those of Services, with the link's name; of the uplink only Services'. Among them are those that
-    /// are in no range of Services: of load balancers, and external ones.
-    fn addresses_of_services(&self) -> Result<Vec<(IpAddr, &str)>, &str> {
-        let is_service = |address: IpAddr| self.services.iter().any(|range| range.contains(&address));
-        let addresses = self.addresses()?;
-        let has = |link: &Link| {
-            virtual_servers::LINKS.contains(&link.name.as_str())
-                || addresses.iter().any(|one| one.index == link.index && is_service(one.net.addr()))
-        };
-        let links: Vec<&Link> = self.links()?.iter().filter(|link| has(link)).collect();
-        if links.is_empty() {
-            return Ok(Vec::new());
-        }
-        let needed = self.needed()?;
-        let is_shared = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
-        let of = |one: &linux::Address| {
-            let (link, address) = (links.iter().find(|link| link.index == one.index)?, one.net.addr());
-            (is_service(address) || links::is_global(address) && !is_shared(link.index)).then_some((address, link.name.as_str()))
-        };
-        Ok(addresses.iter().filter_map(of).collect())
-    }
-
     /// The link over which a macvlan without a `master` stands.
     fn default_link(&self) -> Result<Option<String>, String> {
         Ok(self.parent(None)?.map(|link| format!("{}, {}", link.name, Need::Uplink)))
@@ -405,35 +351,6 @@ impl<'a> ThisNode<'a> {
         Ok(None)
     }
 
-    /// What the node asks at an address, in words.
-    fn asked(&self, address: IpAddr) -> Result<Option<String>, String> {
-        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
-        if servers.contains(&address) {
-            return Ok(Some("which is the node's DNS server".to_owned()));
-        }
-        Ok(self.next_hops()?.iter().any(|(hop, _)| *hop == address).then(|| "which is the node's router".to_owned()))
-    }
-
-    /// The next hops to the rest of the world, to the API servers and to DNS servers: the kernel is asked for each, as it may have many
-    /// routes.
-    fn next_hops(&self) -> Result<&[(IpAddr, u32)], String> {
-        self.next_hops.get_or_init(|| self.look_for_next_hops()).as_deref().map_err(String::clone)
-    }
-
-    fn look_for_next_hops(&self) -> Result<Vec<(IpAddr, u32)>, String> {
-        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().map_err(|e| e.to_string())?;
-        let mut hops = Vec::new();
-        for to in ELSEWHERE.iter().chain(servers).chain(&self.servers) {
-            let way = links::way_to(netlink, *to).map_err(|e| e.to_string())?;
-            hops.extend(way.iter().flat_map(|route| route.ways()).filter_map(|(gateway, oif)| gateway.zip(oif)));
-        }
-        hops.sort_unstable();
-        hops.dedup();
-        Ok(hops)
-    }
-
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
         let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
@@ -459,21 +376,6 @@ impl<'a> ThisNode<'a> {
             }
         }
         Ok(None)
-    }
-
-    /// The network of the node of which an address means every router (RFC 4291, 2.6.1), in words. One of two addresses has none (RFC 6164).
-    fn of_routers(&self, address: IpAddr) -> Result<Option<String>, String> {
-        let has_routers = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.prefix_len() < 127);
-        let networks = self.addresses()?.iter().map(|one| one.net.trunc()).filter(has_routers);
-        let network = networks.filter(|net| links::is_global(net.addr())).find(|net| net.addr() == address);
-        Ok(network.map(|net| format!("which means the routers of {net}, a network of the node")))
-    }
-
-    fn has_itself(&self, address: IpAddr) -> Result<bool, String> {
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().map_err(|e| e.to_string())?;
-        let way = links::way_to(netlink, address).map_err(|e| e.to_string())?;
-        Ok(way.is_some_and(|route| route.kind == RouteKind::Local))
     }
 }
 
@@ -522,35 +424,25 @@ impl NodeOwn for ThisNode<'_> {
         self.given.iter().any(|given| given.definition == Some(definition))
     }
 
+    fn reserved(&self, link: &str) -> Option<String> {
+        self.whose_name(link).unwrap_or_else(|e| Some(format!("which may be another program's ({e})")))
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.has_itself(address.to_canonical())
+    }
+
+    fn leads_to_pod(&self, address: IpAddr) -> bool {
+        // What cannot be looked up may.
+        self.leads_over_pair(address.to_canonical()).unwrap_or(true)
+    }
+
     fn address(&self, address: IpAddr) -> Option<String> {
-        let address = address.to_canonical();
-        if let Some(whose) = self.of_cluster(address) {
-            return Some(whose);
-        }
-        // Of link-local addresses only those of IPv4 are the node's on every link. Routers are known by those of IPv6.
-        let is_of_a_link = address.is_unspecified() || matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let whose = || {
-            if is_of_a_link {
-                return self.asked(address);
-            }
-            if self.has_itself(address)? {
-                return Ok(Some("which is the node's own".to_owned()));
-            }
-            Ok(self.asked(address)?.or(self.of_routers(address)?))
-        };
-        whose().unwrap_or_else(|e: String| Some(format!("which may be the node's own ({e})")))
+        self.whose_address(address.to_canonical())
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
-        let address = address.to_canonical();
-        if self.servers.iter().any(|server| server.to_canonical() == address) {
-            return Some("which is the API server's".to_owned());
-        }
-        if is_metadata(address) {
-            return Some("which is the cloud's metadata service".to_owned());
-        }
-        let range = self.services.iter().find(|range| range.contains(&address))?;
-        Some(format!("which is in the cluster's Service range {range}"))
+        self.whose_in_cluster(address.to_canonical())
     }
 
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {

@@ -97,10 +97,13 @@ fn is_of_a_link(address: IpAddr) -> bool {
 impl ThisNode<'_> {
     /// Whose traffic a route to these addresses would take, in words.
     pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
-        if let Some(range) = self.services.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
+        if let Some(range) = self.cluster.ranges.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
             return Some(format!("which redirects traffic for the cluster's Services ({range})"));
         }
-        if let Some(server) = self.servers.iter().find(|server| run.contains(server.to_canonical())) {
+        if let Some(address) = self.cluster.services.and_then(|services| services.address(|address| run.contains(address))) {
+            return Some(format!("which redirects traffic for a Service ({address})"));
+        }
+        if let Some(server) = self.cluster.servers.iter().find(|server| run.contains(server.to_canonical())) {
             return Some(format!("which redirects traffic for the API server ({server})"));
         }
         if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
@@ -150,8 +153,11 @@ impl ThisNode<'_> {
         let mut routed = Vec::new();
         for route in routes.iter().filter(|route| route.kind == RouteKind::Unicast) {
             let hops: Vec<IpAddr> = route.ways().filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop)).collect();
-            for hop in &hops {
-                routed.push((IpNet::from(*hop), format!("over {hop}, a next hop of the node's routes")));
+            // A pod may be the router to a network behind it: such a next hop is on a link of pods.
+            let is_own = |oif: Option<u32>| oif.is_none_or(|oif| own_links.iter().any(|(own, _)| *own == oif));
+            let own = route.ways().filter(|(_, oif)| is_own(*oif)).filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop));
+            for hop in own {
+                routed.push((IpNet::from(hop), format!("over {hop}, a next hop of the node's routes")));
             }
             if route.dst.prefix_len() <= 1 || is_of_a_link(route.dst.addr()) {
                 continue;

@@ -11,7 +11,7 @@ use plugin::{Dirs, Host};
 use plugins::BUILTINS;
 
 use crate::Settings;
-use crate::cluster_addresses::connected;
+use crate::cluster_addresses::{ClusterOwn, connected};
 use crate::default_network::DefaultNetwork;
 use crate::node_own::ThisNode;
 use crate::pods::view;
@@ -71,7 +71,7 @@ fn on_disk(dirs: &[PathBuf], name: &str) -> Result<NetworkList, CniError> {
 
 /// Holds what a cluster has against these settings, on the node where this runs: its uplink, addresses and ports are meant.
 pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> {
-    let ClusterNetworks { definitions, too_large, pods, service_ranges, servers, asked_at } = cluster;
+    let ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, asked_at } = cluster;
     let all = All {
         definitions: definitions.into_iter().map(|definition| (definition.reference(), definition)).collect(),
         conf_dirs: settings.more_conf_dirs.iter().chain([&settings.conf_dir]).cloned().collect(),
@@ -81,7 +81,8 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     let default = default_network(settings, &all);
     let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
     let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
-    let own = ThisNode::new(&mut host, default.as_slice(), ranges.collect(), servers.collect());
+    let of_cluster = ClusterOwn { ranges: ranges.collect(), servers: servers.collect(), services: Some(&services) };
+    let own = ThisNode::new(&mut host, default.as_slice(), of_cluster);
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();

@@ -21,6 +21,7 @@ use linux::file;
 use npwg::DefinitionRef;
 
 mod glob;
+mod keys;
 mod own;
 mod parse;
 mod ranges;
@@ -28,13 +29,13 @@ mod routed;
 mod uses;
 
 pub use glob::Glob;
+pub(crate) use keys::folded;
 pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;
 pub use routed::{AddressSource, Parent, handed_out, source_of, taken_by_result};
 use uses::Use;
 pub use uses::Uses;
-pub(crate) use uses::folded;
 
 /// What definitions may use. Without a rule: every plugin, device and sysctl, and no path of the host but the usual ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

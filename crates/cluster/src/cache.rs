@@ -152,6 +152,11 @@ impl<T: Clone + PartialEq> Cache<T> {
         self.items.read().unwrap_or_else(PoisonError::into_inner).values().map(|item| item.value.clone()).collect()
     }
 
+    /// What the first object gives that has it, in any order; none is copied.
+    pub(crate) fn find<R>(&self, of: impl Fn(&T) -> Option<R>) -> Option<R> {
+        self.items.read().unwrap_or_else(PoisonError::into_inner).values().find_map(|item| of(&item.value))
+    }
+
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change<T>> {
         self.changes.subscribe()
     }

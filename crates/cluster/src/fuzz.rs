@@ -8,7 +8,7 @@ use crate::definition::{MAX_CONFIG, SeenDefinition};
 use crate::list::Page;
 use crate::pod::{Pod, SeenPod};
 use crate::watch::Watched;
-use crate::{claim, devices, endpoints, node_pool, nodes, services};
+use crate::{claim, devices, endpoints, node_pool, nodes, reached, services};
 
 /// A pod.
 pub fn pod(bytes: &[u8]) {
@@ -45,11 +45,12 @@ pub fn devices(bytes: &[u8]) {
     devices::fuzz(bytes);
 }
 
-/// A node's pool, a claim, a range of Services, the API server's addresses.
+/// A node's pool, a claim, a range of Services, a Service, the API server's addresses.
 pub fn own(bytes: &[u8]) {
     node_pool::fuzz(bytes);
     claim::fuzz(bytes);
     services::fuzz(bytes);
+    reached::fuzz(bytes);
     endpoints::fuzz(bytes);
 }
 

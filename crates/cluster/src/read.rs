@@ -14,6 +14,7 @@ use crate::call::Caller;
 use crate::cluster::{Definitions, Pods};
 use crate::endpoints::Endpoints;
 use crate::list::Page;
+use crate::reached::{EveryService, Services};
 use crate::services::ServiceCidrs;
 use crate::watch::Watched;
 use crate::{ApiError, Asked, ConnectError, Own, Pod, TooLarge, client};
@@ -71,7 +72,6 @@ pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> R
 }
 
 /// What a cluster has that concerns networks, at one look.
-#[derive(Debug)]
 pub struct ClusterNetworks {
     /// The definitions that can be used.
     pub definitions: Vec<Definition>,
@@ -81,6 +81,8 @@ pub struct ClusterNetworks {
     pub pods: Vec<Pod>,
     /// The ranges of Services, as `10.96.0.0/12`; none where the server does not tell.
     pub service_ranges: Vec<String>,
+    /// Where Services are reached; nowhere where the server does not tell.
+    pub services: Services,
     /// The addresses of the API servers, as far as the server tells.
     pub servers: Vec<String>,
     /// The address at which it was asked, where its URL names no host.
@@ -103,19 +105,25 @@ pub fn read_networks(kubeconfig: Option<&Path>) -> Result<ClusterNetworks, ReadE
             }
         }
         let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(Pod::asks), None).await?;
-        let service_ranges = if_served(list::<ServiceCidrs, _>(&caller, |seen| Some(ServiceCidrs::keep(seen).1), None).await)?;
+        let service_ranges = list::<ServiceCidrs, _>(&caller, |seen| Some(ServiceCidrs::keep(seen).1), None).await;
         let servers = list::<Endpoints, _>(&caller, |seen| Some(Endpoints::keep(seen).1), Some(Endpoints::FIELDS)).await;
-        let servers = if_served(servers)?;
-        Ok(ClusterNetworks { definitions, too_large, pods, service_ranges, servers, asked_at: caller.ip() })
+        let (service_ranges, servers) = (texts(if_told(service_ranges)?), texts(if_told(servers)?));
+        let services = Services::of(if_told(list::<EveryService, _>(&caller, |seen| Some(EveryService::keep(seen)), None).await)?);
+        Ok(ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, asked_at: caller.ip() })
     })
 }
 
-/// All that objects have, or nothing where the server will never tell.
-fn if_served(listed: Result<Vec<Arc<[String]>>, ReadError>) -> Result<Vec<String>, ReadError> {
+/// What is kept of objects, or nothing where the server will never tell.
+fn if_told<T>(listed: Result<Vec<T>, ReadError>) -> Result<Vec<T>, ReadError> {
     match listed {
         Err(ReadError::Api(e)) if e.is_final() => Ok(Vec::new()),
-        other => Ok(other?.iter().flat_map(|texts| texts.iter().cloned()).collect()),
+        other => other,
     }
+}
+
+/// All texts that objects have.
+fn texts(all: Vec<Arc<[String]>>) -> Vec<String> {
+    all.iter().flat_map(|texts| texts.iter().cloned()).collect()
 }
 
 /// What is wanted of a list, so far.

@@ -39,5 +39,5 @@ mod who_has;
 pub use ask::{Daemon, Unanswered};
 pub use daemon::{DaemonError, run};
 pub use flags::{FlagError, Settings, duration};
-pub use wanted::{SOCKET, Wanted, socket};
+pub use wanted::{SOCKET, Wanted, is_identity, socket};
 pub use who_has::who_has;

@@ -81,6 +81,11 @@ pub fn socket(config: &Config) -> Result<PathBuf, CniError> {
     }
 }
 
+/// Whether a server may know another client by this option of `provide`, by name or number: who says another's gets that one's lease.
+pub fn is_identity(option: &Value) -> bool {
+    code(option, "").is_ok_and(|code| option::IDENTITIES.contains(&code))
+}
+
 fn keys(ipam: &Object) -> Result<Keys, CniError> {
     json::read_object(ipam).map_err(|e| e.under_key("ipam").into())
 }
@@ -220,6 +225,17 @@ mod tests {
         assert_eq!(args.to_string(), "NAME=pod", "others are nobody's business");
         assert_eq!(Wanted::of(ipam.clone(), args).unwrap(), wanted);
         assert_eq!(read("{}", "").unwrap().request, option::REQUESTED);
+    }
+
+    #[test]
+    fn options_by_which_a_server_knows_a_client() {
+        let is_identity = |text: &str| is_identity(&json::parse(text.as_bytes()).unwrap());
+        for identity in [r#""61""#, r#""061""#, "61", r#""dhcp-client-identifier""#, r#""97""#, r#""82""#, r#""118""#] {
+            assert!(is_identity(identity), "{identity}");
+        }
+        for other in [r#""12""#, r#""host-name""#, r#""60""#, r#""fqdn""#, "77", r#""nonsense""#, "null"] {
+            assert!(!is_identity(other), "{other}");
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub enum Names {
     },
     /// A directory in which files are written, of each network its own: the default, or one below it.
     Directory,
+    /// Options that a client says to a DHCP server, some of which tell who it is.
+    Options,
     /// Matches of iptables, word for word, which may name users, ports and files of the host.
     Matches,
 }
@@ -109,15 +111,20 @@ impl Key {
         Key { name, kind: "list", default: "none", summary, names: Names::Matches, members: &[] }
     }
 
+    /// A key that has options of DHCP.
+    pub const fn options(name: &'static str, summary: &'static str) -> Self {
+        Key { name, kind: "list", default: "none", summary, names: Names::Options, members: &[] }
+    }
+
     /// Whether a definition may name this path, chain or mark without anybody's leave: nothing, the default, a usual one, and of
     /// directories what is below the default. Only the text is looked at.
     pub fn is_usual(&self, path: &str) -> bool {
         match self.names {
             // There may be a chain of that name.
-            _ if path == "none" => matches!(self.names, Names::Nothing | Names::Matches),
+            _ if path == "none" => matches!(self.names, Names::Nothing | Names::Matches | Names::Options),
             _ if path.is_empty() || path == self.default => true,
-            // Of words of iptables each is looked at by itself.
-            Names::Nothing | Names::Matches => true,
+            // Of words of iptables, and of options, each is looked at by itself.
+            Names::Nothing | Names::Matches | Names::Options => true,
             Names::Firewall => false,
             Names::Path { usual } => usual.contains(&path),
             Names::Directory => {

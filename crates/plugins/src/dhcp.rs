@@ -21,7 +21,7 @@ static ABOUT: About = About {
         Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
         Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: options requested from the server")
             .of(&["option", "skipDefault"]),
-        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: options sent to the server; fromArg is a key of CNI_ARGS")
+        Key::options("ipam.provide", "{option, value or fromArg}: options sent to the server; fromArg is a key of CNI_ARGS")
             .of(&["option", "value", "fromArg"]),
         Key::new("ipam.priority", "metric", "none", "metric of the routes"),
         Key::new("ipam.probe", "ms", "2 to 20", "how long an ADD probes the offered address for another user; 0: no probe"),

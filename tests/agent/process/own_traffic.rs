@@ -4,12 +4,12 @@ use netloom_tests::wired::table;
 use netloom_tests::{Api, Node, Pod, SETTINGS};
 use serde_json::{Value, json};
 
-fn network(plugins: &[Value]) -> String {
+pub(super) fn network(plugins: &[Value]) -> String {
     json!({"cniVersion": "1.0.0", "name": "x", "plugins": plugins}).to_string()
 }
 
 /// An ADD with the plugins of `/run/bin` besides fails with code 7, and the log says why.
-fn is_refused(node: &Node, pod: &Pod<'_>, says: &str) {
+pub(super) fn is_refused(node: &Node, pod: &Pod<'_>, says: &str) {
     let path = format!("/run/bin:{}", node.bin.display());
     let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
     let begins = format!("verb=ADD pod={}/{} ", node.name, pod.name);
@@ -20,7 +20,7 @@ fn is_refused(node: &Node, pod: &Pod<'_>, says: &str) {
 }
 
 /// A node at 192.168.1.20/24, whose API server says that it is at 198.51.100.10.
-fn node(name: &str, extra: &str) -> Node {
+pub(super) fn node(name: &str, extra: &str) -> Node {
     let api = Api::own();
     let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "kubernetes", "namespace": "default"}, "endpoints": [{"addresses": ["198.51.100.10"]}]});
@@ -457,4 +457,125 @@ fn rules_by_the_address_of_another_pod() {
         let of_the_victim = |rules: &[String]| rules.iter().filter(|rule| rule.contains("10.244.0.2 ")).cloned().collect::<Vec<_>>();
         assert_eq!(of_the_victim(&left), of_the_victim(&rules), "{name}");
     }
+}
+
+/// A plugin of others, such as Calico, makes a route of the host for whatever address it is told.
+#[test]
+fn a_route_of_the_host_that_an_external_plugin_makes() {
+    let node = node("external", "");
+    let script = "#!/bin/sh\nip link del ext0 2>/dev/null\n[ $CNI_COMMAND = ADD ] || exit 0\n\
+        address=$(sed 's/.*\"addr\":\"\\([0-9.]*\\)\".*/\\1/')\n\
+        ip link add ext0 type veth peer name $CNI_IFNAME netns $(basename $CNI_NETNS) && ip link set ext0 up && ip route add $address dev ext0 || exit 1\n\
+        echo \"{\\\"cniVersion\\\":\\\"1.0.0\\\",\\\"ips\\\":[{\\\"address\\\":\\\"$address/32\\\"}]}\"\n";
+    node.host.write("/run/bin/theirs", script);
+    node.host.sh("", "chmod 755 /run/bin/theirs");
+    node.host.sh("", "mkdir -p /run/k8s.cni.cncf.io/devinfo/cni");
+    let before = node.before();
+    for (name, address, says) in [
+        (
+            "neighbour",
+            "192.168.1.77",
+            "the host got a route to 192.168.1.77, which redirects traffic for 192.168.1.0/24, the network of up0, the node's uplink",
+        ),
+        ("public", "8.8.8.8", "the host got a route to 8.8.8.8, which redirects traffic for addresses outside of private ranges"),
+    ] {
+        node.define(name, &network(&[json!({"type": "theirs", "addr": address})]));
+        let pod = node.pod(name, name);
+        is_refused(&node, &pod, says);
+        pod.must("DEL");
+        drop(pod);
+        node.expect(&before, name);
+    }
+    node.define("honest", &network(&[json!({"type": "theirs", "addr": "10.9.5.5"})]));
+    let pod = node.pod("honest", "honest");
+    let path = format!("/run/bin:{}", node.bin.display());
+    for verb in ["ADD", "DEL"] {
+        let done = pod.begin_with(verb, &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        assert!(done.status.success(), "{verb}: {done:?}");
+    }
+}
+
+/// A pod on a network of the node had the address of a router of the node's; one on a bridge of pods may be a router itself.
+#[test]
+fn a_next_hop_is_the_nodes_own_unless_it_is_a_pod() {
+    let node = node("hops", "");
+    node.host.sh("", "ip route add 10.244.7.0/24 via 192.168.1.12");
+    let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
+    node.define("takes", &network(&[json!({"type": "macvlan", "master": "up0", "ipam": at("192.168.1.12/24")})]));
+    let pod = node.pod("takes", "takes");
+    let outcome = pod.add();
+    assert!(outcome.error()["code"] == 7 && outcome.message().contains("over which the node reaches 10.244.7.0/24"), "{outcome:?}");
+    pod.must("DEL");
+    node.define("router", &network(&[json!({"type": "bridge", "bridge": "x5", "isGateway": true, "ipam": at("10.50.0.9/24")})]));
+    for turn in 0..2 {
+        let pod = node.pod(&format!("router{turn}"), "router");
+        pod.must("ADD");
+        if turn == 0 {
+            node.host.sh("", "ip route add 10.60.0.0/16 via 10.50.0.9");
+        }
+        pod.must("DEL");
+    }
+}
+
+/// Pods whose router is the host by its own address, as in networks that route each pod.
+#[test]
+fn the_nodes_own_address_is_a_gateway_of_pairs() {
+    let node = node("gateway", "");
+    let pair =
+        |gateway: &str| json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.9.4.4/32", "gateway": gateway}]}});
+    node.define("own", &network(&[pair("192.168.1.20")]));
+    node.define("neighbour", &network(&[pair("192.168.1.21")]));
+    let routes = || node.host.sh("", "ip route show table all type unicast; ip route show table local dev up0");
+    let before = routes();
+    let pod = node.pod("own", "own");
+    pod.must("ADD");
+    pod.must("CHECK");
+    pod.must("DEL");
+    drop(pod);
+    node.until("the pair is gone", || routes() == before);
+    let outcome = node.pod("neighbour", "neighbour").add();
+    assert!(outcome.error()["code"] == 7 && outcome.message().contains("192.168.1.0/24, the network of up0"), "{outcome:?}");
+}
+
+/// A definition left the node any address for good, on a bridge without pods: nobody else could have that one, nor use the bridge.
+#[test]
+fn a_bridges_address_goes_with_its_last_pod() {
+    let node = node("parked", "");
+    let on = |bridge: &str, subnet: &str| json!({"type": "bridge", "bridge": bridge, "isGateway": true, "ipam": {"type": "host-local", "subnet": subnet}});
+    let named = |name: &str, plugins: &[Value]| json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins}).to_string();
+    node.define("first", &named("first", &[on("x6", "10.66.0.0/24")]));
+    node.define("other", &named("other", &[on("x6", "10.67.0.0/24")]));
+    node.define(
+        "fails",
+        &named("fails", &[on("x6", "10.68.0.0/24"), json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.nonsense": "1"}})]),
+    );
+    node.define(
+        "its-address",
+        &named(
+            "its-address",
+            &[json!({"type": "macvlan", "master": "up0",
+        "ipam": {"type": "static", "addresses": [{"address": "10.66.0.1/24"}]}})],
+        ),
+    );
+    let there = || -> Vec<String> {
+        let all = node.host.addresses("", "x6");
+        all.into_iter().filter(|address| !address.starts_with("fe80")).collect()
+    };
+    let (one, two) = (node.pod("one", "first"), node.pod("two", "first"));
+    one.must("ADD");
+    two.must("ADD");
+    one.must("DEL");
+    assert_eq!(there().len(), 1, "another pod is there: {:?}", there());
+    let refused = node.pod("refused", "other").add();
+    assert!(refused.message().contains("already has an IP address different from"), "{refused:?}");
+    two.must("DEL");
+    node.until("the address is gone", || there().is_empty());
+    let failed = node.pod("failed", "fails").add();
+    assert!(!failed.error().is_null() && there().is_empty(), "{failed:?}: {:?}", there());
+    let (other, its_address) = (node.pod("other", "other"), node.pod("its-address", "its-address"));
+    other.must("ADD");
+    its_address.must("ADD");
+    assert_eq!(there().len(), 1, "{:?}", there());
+    its_address.must("DEL");
+    other.must("DEL");
 }

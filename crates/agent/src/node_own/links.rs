@@ -238,7 +238,7 @@ fn is_end(link: &Link) -> bool {
 }
 
 /// Whether it is the host's end of a pod's pair.
-fn leads_to_pod(link: &Link, routes: &[Route]) -> bool {
+pub(super) fn leads_to_pod(link: &Link, routes: &[Route]) -> bool {
     link.is("netkit") || link.is("veth") && (link.link_netnsid.is_some() || is_known_to_lead_to_pod(link, routes))
 }
 

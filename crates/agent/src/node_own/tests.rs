@@ -9,7 +9,7 @@ fn node_with(links: &str, services: &[&str], f: impl FnOnce(&ThisNode<'_>) + Sen
         let done = std::process::Command::new("sh").args(["-ec", links]).output().unwrap();
         assert!(done.status.success(), "{links}: {done:?}");
         let mut host = Host::here(plugin::Dirs::default());
-        f(&ThisNode::new(&mut host, &[], services, Vec::new()));
+        f(&ThisNode::new(&mut host, &[], ClusterOwn { ranges: services, ..ClusterOwn::default() }));
     };
     Netns::unnamed().unwrap().enter(here).unwrap();
 }
@@ -18,7 +18,7 @@ fn node_with(links: &str, services: &[&str], f: impl FnOnce(&ThisNode<'_>) + Sen
 #[test]
 fn what_cannot_be_read_counts_as_the_nodes_own() {
     let mut host = Host::here(plugin::Dirs::default());
-    let mut node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+    let mut node = ThisNode::new(&mut host, &[], ClusterOwn::default());
     node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
     node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
     assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
@@ -30,7 +30,8 @@ fn what_cannot_be_read_counts_as_the_nodes_own() {
 #[test]
 fn whose_an_address_is() {
     let mut host = Host::here(plugin::Dirs::default());
-    let node = ThisNode::new(&mut host, &[], vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
+    let (ranges, servers) = (vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
+    let node = ThisNode::new(&mut host, &[], ClusterOwn { ranges, servers, services: None });
     let whose = |address: &str| node.address(address.parse().unwrap());
     for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
         assert_eq!(whose(service).as_deref(), Some("which is in the cluster's Service range 10.96.0.0/12"), "{service}");
@@ -46,7 +47,7 @@ fn whose_an_address_is() {
 #[test]
 fn ports_that_ipvs_takes_for_services() {
     let mut host = Host::here(plugin::Dirs::default());
-    let node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+    let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
     node.links.set(Ok(Vec::new())).unwrap();
     node.addresses.set(Ok(Vec::new())).unwrap();
     node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
@@ -142,5 +143,106 @@ fn a_device_that_leaves_has_its_hardware_address_for_itself() {
             assert_eq!(whose("02:00:00:00:00:08", &[taken]).as_deref(), Some("which nic1 of the node has"), "{taken}");
         }
         assert_eq!(whose("02:00:00:00:00:07", &[]).as_deref(), Some("which nic0 of the node has"));
+    });
+}
+
+/// Addresses of load balancers are in no range of Services, and in any mode but IPVS of kube-proxy the node has none of them.
+#[test]
+fn addresses_and_ports_of_services_are_nobodys() {
+    let mut host = Host::here(plugin::Dirs::default());
+    let services = cluster::Services::reached(["203.0.113.7", "10.200.0.7"].map(|text| text.parse().unwrap()), [(Protocol::Tcp, 30080)]);
+    let node = ThisNode::new(&mut host, &[], ClusterOwn { services: Some(&services), ..ClusterOwn::default() });
+    for own in ["203.0.113.7", "::ffff:203.0.113.7", "10.200.0.7"] {
+        let address: IpAddr = own.parse().unwrap();
+        assert_eq!(node.address(address).as_deref(), Some("which is an address of a Service"), "{own}");
+        assert!(node.of_cluster(address).is_some(), "{own}");
+    }
+    let range: IpNet = "10.200.0.0/24".parse().unwrap();
+    assert_eq!(node.traffic(AddressRun::of(range), None).as_deref(), Some("which redirects traffic for a Service (10.200.0.7)"));
+    assert_eq!(node.of_cluster("203.0.113.8".parse().unwrap()), None);
+    let says = "which is a Service's NodePort: choose another port";
+    assert_eq!(node.port(30080, Protocol::Tcp, Some("192.0.2.1".parse().unwrap())).as_deref(), Some(says));
+    assert_eq!(node.port(30080, Protocol::Udp, None), None);
+}
+
+/// A pod on the uplink's network that had the address of another node got what is sent to that one's pods.
+#[test]
+fn a_next_hop_of_the_nodes_routes_is_its_own_unless_it_is_a_pod() {
+    let links = "ip tuntap add nic0 mode tap; ip link set nic0 up; ip addr add 192.168.1.20/24 dev nic0; ip -6 addr add 2001:db8:1::20/64 dev nic0 nodad
+        ip route add default via 192.168.1.1 dev nic0; ip route add 10.244.7.0/24 via 192.168.1.12
+        ip route add 10.30.0.0/16 nexthop via 192.168.1.13 dev nic0 nexthop via 192.168.1.14 dev nic0
+        ip -6 route add fd00:7::/64 via 2001:db8:1::12; ip -6 route add fd00:8::/64 via fe80::12 dev nic0
+        ip link add br1 type bridge; ip link set br1 up; ip addr add 10.50.0.1/24 dev br1; ip route add 10.60.0.0/16 via 10.50.0.9";
+    node_with(links, &[], |node| {
+        let whose = |address: &str| node.address(address.parse().unwrap());
+        for (hop, dst) in [
+            ("192.168.1.12", "10.244.7.0/24"),
+            ("192.168.1.13", "10.30.0.0/16"),
+            ("192.168.1.14", "10.30.0.0/16"),
+            ("2001:db8:1::12", "fd00:7::/64"),
+            ("fe80::12", "fd00:8::/64"),
+        ] {
+            assert_eq!(whose(hop), Some(format!("over which the node reaches {dst}")), "{hop}");
+        }
+        assert_eq!(whose("192.168.1.1").as_deref(), Some("which is the node's router"));
+        // A pod that is a router comes back with its address, be it on its bridge or, with the bridge's whole network, by the bridge's own gateway.
+        for nobodys in ["10.50.0.9", "192.168.1.15", "10.60.0.7", "2001:db8:1::13"] {
+            assert_eq!(whose(nobodys), None, "{nobodys}");
+        }
+        let traffic = |text: &str, bridge| node.traffic(AddressRun::of(text.parse().unwrap()), bridge);
+        assert_eq!(traffic("10.50.0.0/24", Some("br1")), None, "its own network");
+        let says = "which redirects traffic to 10.60.0.0/16, which the node reaches over 10.50.0.9";
+        assert_eq!(traffic("10.60.7.0/24", None).as_deref(), Some(says));
+    });
+}
+
+/// A bridge of that name was another program's to make.
+#[test]
+fn names_that_programs_give_their_links() {
+    node_with("ip link add virbr0 type bridge; ip link add docker7 type bridge", &[], |node| {
+        assert_eq!(node.reserved("kube-ipvs0").as_deref(), Some("which is a name for a link of kube-proxy"));
+        for own in ["flannel.1", "flannel.4096", "flannel-v6.1", "vxlan.calico", "cali0123456789a", "cilium_host", "nodelocaldns", "virbr1"]
+        {
+            assert!(node.reserved(own).is_some(), "{own}");
+        }
+        for free in ["virbr0", "cni0", "br0", "kube-ipvs", "flannel", "docker7", "mybridge"] {
+            assert_eq!(node.reserved(free), None, "{free}");
+        }
+    });
+}
+
+/// A port of another program's switch looks like any other interface.
+#[test]
+fn no_interface_stands_on_a_link_of_another_program() {
+    let links = "ip tuntap add antrea-gw0 mode tap; ip tuntap add nic0 mode tap; ip link add cilium_net type veth peer name cilium_host
+        ip link add virbr0 type bridge; ip tuntap add ovn0 mode tap; ip link set ovn0 up; ip route add default dev ovn0";
+    node_with(links, &[], |node| {
+        assert_eq!(node.no_parent("antrea-gw0").as_deref(), Some("antrea-gw0, which is a link of Antrea"));
+        assert_eq!(node.no_parent("cilium_net").as_deref(), Some("cilium_net, which is a link of Cilium"));
+        assert_eq!(node.moved("cilium_host").as_deref(), Some("cilium_host, which is a link of Cilium"));
+        for free in ["nic0", "virbr0", "ovn0"] {
+            assert_eq!(node.no_parent(free), None, "{free}");
+        }
+        assert_eq!(node.moved("virbr0"), None);
+    });
+}
+
+/// What an external plugin has made, only the kernel tells of.
+#[test]
+fn a_route_of_the_host_to_a_pod_is_known_whoever_made_it() {
+    let other = Netns::unnamed().unwrap();
+    let pid = std::process::id();
+    let links = format!("ip tuntap add nic0 mode tap; ip link set nic0 up; ip addr add 192.168.1.20/24 dev nic0
+        ip link add cali1 type veth peer name eth0 netns /proc/{pid}/fd/{}; ip link set cali1 up; ip route add 192.168.1.77 dev cali1; ip route add 10.9.0.0/24 dev cali1
+        ip link add br1 type bridge; ip link set br1 up; ip addr add 10.50.0.1/24 dev br1", std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&other)));
+    node_with(&links, &[], |node| {
+        let leads = |address: &str| node.leads_to_pod(address.parse().unwrap());
+        assert!(leads("192.168.1.77") && leads("10.9.0.7") && leads("::ffff:192.168.1.77"));
+        for elsewhere in ["192.168.1.78", "192.168.1.20", "10.50.0.7", "10.99.0.1"] {
+            assert!(!leads(elsewhere), "{elsewhere}");
+        }
+        let says = "which redirects traffic for 192.168.1.0/24, the network of nic0, which has the node's address 192.168.1.20";
+        assert_eq!(node.traffic(AddressRun::one("192.168.1.77".parse().unwrap()), None).as_deref(), Some(says));
+        assert!(node.has("192.168.1.20".parse().unwrap()) && !node.has("192.168.1.77".parse().unwrap()));
     });
 }

@@ -52,6 +52,15 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether the node's default network is read from this definition, which is its owner's then.
     fn is_default_network(&self, definition: &DefinitionRef) -> bool;
 
+    /// Whose name it is, in words, if a link that would be made now has the name of one that a program of the node makes.
+    fn reserved(&self, link: &str) -> Option<String>;
+
+    /// Whether the node has an address: it loses nothing if it gets the same on another link.
+    fn has(&self, address: IpAddr) -> bool;
+
+    /// Whether the host's own way to an address leads to a pod, whoever made the route.
+    fn leads_to_pod(&self, address: IpAddr) -> bool;
+
     /// Whose an address is, if it is the node's or the cluster's, or that of the node's router or DNS server.
     fn address(&self, address: IpAddr) -> Option<String>;
 
@@ -179,6 +188,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let stands = |link| format!("definition {definition} puts its pods' interfaces on {link} ({})", one.place);
         all.extend(own.no_parent(&one.what).map(stands));
     }
+    for one in &uses.made {
+        let made = |whose| format!("definition {definition} makes the link {one}, {whose}: choose another name");
+        all.extend(own.reserved(&one.what).map(made));
+    }
     for one in &uses.readdressed {
         let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);
         all.extend(link(&one.what).map(replaced));
@@ -228,6 +241,12 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let next = if *has_number { "write the number" } else { "remove it, as numbers are looked up as well" };
         let why = "whose value iptables would look up while other programs wait for it";
         all.push(format!("definition {definition} has the condition {one}, {why}: {next}"));
+    }
+    for one in &uses.shared {
+        all.push(format!("definition {definition} has the condition {one}, which may count or remember for the whole node"));
+    }
+    for one in &uses.identities {
+        all.push(format!("definition {definition} sends the DHCP option {one}, by which a server knows a machine: remove it"));
     }
     for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));

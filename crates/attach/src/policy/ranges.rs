@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use json::{Object, Value};
 
-use super::uses::{Keys, Pairs, Use, address, all, together};
+use super::keys::{Keys, Pairs, all, together};
+use super::uses::{Use, address};
 
 /// Addresses of one family, from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -495,6 +495,18 @@ impl NodeOwn for Node {
         definition.to_string() == "infra/cbr0"
     }
 
+    fn reserved(&self, link: &str) -> Option<String> {
+        (link == "flannel.1").then(|| "which flannel makes".to_owned())
+    }
+
+    fn has(&self, _: std::net::IpAddr) -> bool {
+        false
+    }
+
+    fn leads_to_pod(&self, _: std::net::IpAddr) -> bool {
+        false
+    }
+
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
         let own = address.to_string() == "192.0.2.10";
         own.then(|| "which is the node's own".to_owned()).or_else(|| self.of_cluster(address))
@@ -644,6 +656,24 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
             r#"publishes ports at "10.96.0.1" (plugins[0].runtimeConfig.portMappings.hostIP), which is of Services"#,
         ),
         (
+            r#"{"type":"portmap","conditionsV4":["-m","recent","--name","ssh","--rcheck"]}"#,
+            r#"has the condition "-m recent" (plugins[0].conditionsV4), which may count or remember for the whole node"#,
+        ),
+        (r#"{"type":"portmap","ConditionsV6":["-mhashlimit","--hashlimit-name","x"]}"#, r#"the condition "-m hashlimit""#),
+        (
+            r#"{"type":"macvlan","ipam":{"type":"dhcp","provide":[{"option":"12","value":"a"},{"Option":"061","value":"theirs"}]}}"#,
+            r#"sends the DHCP option "061" (plugins[0].ipam.provide), by which a server knows a machine: remove it"#,
+        ),
+        (
+            r#"{"type":"meta","delegates":[{"type":"bridge","bridge":"b","ipam":{"type":"dhcp","provide":[{"option":"dhcp-client-identifier","fromArg":"X"}]}}]}"#,
+            r#"the DHCP option "dhcp-client-identifier" (plugins[0].delegates[0].ipam.provide)"#,
+        ),
+        (
+            r#"{"type":"bridge","bridge":"flannel.1"}"#,
+            r#"makes the link "flannel.1" (plugins[0].bridge), which flannel makes: choose another name"#,
+        ),
+        (r#"{"type":"bridge","bridge":"flannel","isGateway":true,"vlan":1}"#, r#"makes the link "flannel.1""#),
+        (
             r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldzone":"drop"}"#,
             r#"adds its pods to the node's firewalld zone "drop" (plugins[1].firewalldzone)"#,
         ),
@@ -662,6 +692,11 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
         r#"{"type":"flannel","delegate":{"isGateway":false}}"#,
         r#"{"type":"bridge","bridge":"eth0"}"#,
+        // The link in a VLAN is made for a gateway alone.
+        r#"{"type":"bridge","bridge":"flannel","vlan":1}"#,
+        r#"{"type":"bridge","bridge":"flannel","isGateway":true,"vlan":2}"#,
+        r#"{"type":"macvlan","ipam":{"type":"dhcp","provide":[{"option":"host-name","fromArg":"K8S_POD_NAME"},{"option":"60","value":"a"}]}}"#,
+        r#"{"type":"portmap","conditionsV4":["-m","limit","--limit","5/sec","-m","conntrack","--ctstate","NEW"]}"#,
         r#"{"type":"bridge","bridge":"br1","forceAddress":true,"promiscMode":true,"macspoofchk":true,"mtu":1400}"#,
         r#"{"type":"bridge","mtu":0,"promiscMode":false,"macspoofchk":null}"#,
         r#"{"type":"bridge"},{"type":"firewall","ingressPolicy":"open"}"#,

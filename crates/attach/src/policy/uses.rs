@@ -9,6 +9,7 @@ use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
 use rules::iptables::{Outside, names_outside};
 
+use super::keys::{Keys, Pairs, all, kinds_of, same_key, together};
 use super::routed::{HostSide, Routed};
 
 /// What is used, and where the configuration says so.
@@ -17,16 +18,6 @@ pub(crate) struct Use {
     pub(crate) what: String,
     /// As `plugins[1].ipam.type`.
     pub(crate) place: String,
-}
-
-/// The keys of one object or of several, where they stand in the configuration: to copy what is below them at each level would take a
-/// multiple of the whole.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Keys<'a>(Vec<(&'a str, &'a Value)>);
-
-/// What has keys, in order.
-pub(super) trait Pairs<'a>: Copy {
-    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)>;
 }
 
 /// Everything that a network uses: a policy judges a network by it. It is read once for all rules.
@@ -43,6 +34,12 @@ pub struct Uses {
     pub(crate) firewall: Vec<Use>,
     /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`; and whether the number is not.
     pub(crate) looked_up: Vec<(Use, bool)>,
+    /// Matches of the host's firewall that count or remember for the whole node.
+    pub(crate) shared: Vec<Use>,
+    /// Options of DHCP by which a server may know another machine.
+    pub(crate) identities: Vec<Use>,
+    /// Links that the host gets if it has none of the name.
+    pub(crate) made: Vec<Use>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
     /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
@@ -174,30 +171,6 @@ const USUAL_PATHS: &[&str] = &[
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
-// === impl Keys ===
-
-impl<'a> Keys<'a> {
-    pub(super) fn of(object: &'a Object) -> Self {
-        Keys(object.iter().collect())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<'a> Pairs<'a> for &Keys<'a> {
-    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        self.0.iter().copied()
-    }
-}
-
-impl<'a> Pairs<'a> for &'a Object {
-    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        self.iter()
-    }
-}
-
 // === impl Uses ===
 
 impl Uses {
@@ -298,6 +271,13 @@ impl Uses {
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             "bridge" => {
                 self.bridges.extend(devices.iter().cloned());
+                self.made.extend(devices.iter().cloned());
+                if is("isGateway") || is("isDefaultGateway") {
+                    let vlans = || all(raw, "vlan").filter(|(_, vlan)| matches!(vlan, Value::Number(id) if id.as_u64() != Some(0)));
+                    let way_in =
+                        |device: &Use, vlan: &Value| Use { what: format!("{}.{}", device.what, json::compact(vlan)), ..device.clone() };
+                    self.made.extend(devices.iter().flat_map(|device| vlans().map(move |(_, vlan)| way_in(device, vlan))));
+                }
                 let is_set = |value: &Value| match value {
                     Value::Bool(on) => *on,
                     Value::Number(number) => number.as_u64() != Some(0),
@@ -410,6 +390,7 @@ impl Uses {
         let list = match key.names {
             Names::Nothing => return,
             Names::Matches => return self.matches(key, raw, place),
+            Names::Options => return self.options(key, raw, place),
             Names::Firewall => &mut self.firewall,
             Names::Path { .. } | Names::Directory => &mut self.paths,
         };
@@ -434,12 +415,25 @@ impl Uses {
             let place = || format!("{place}.{key}");
             for outside in names_outside(&words) {
                 match outside {
+                    Outside::Match(what) => self.shared.push(Use { what, place: place() }),
                     Outside::Path(path) => self.paths.push(Use { what: path, place: place() }),
                     Outside::Name { option, value, has_number } => {
                         self.looked_up.push((Use { what: format!("{option} {value}"), place: place() }, has_number));
                     }
                 }
             }
+        }
+    }
+
+    /// The options of DHCP that tell who a client is. Plugins for addresses read them below `ipam`, wherever they stand themselves.
+    fn options(&mut self, key: &Key, raw: &Keys, place: &str) {
+        let name = key.name.strip_prefix("ipam.").unwrap_or(key.name);
+        let below = together(raw, "ipam");
+        for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
+            let listed = all(object, name).flat_map(|(_, value)| value.as_array().into_iter().flatten()).filter_map(Value::as_object);
+            let options = listed.flat_map(|one| all(one, "option")).filter(|(_, option)| dhcp::is_identity(option));
+            let text = |option: &Value| option.as_str().map_or_else(|| json::compact(option), str::to_owned);
+            self.identities.extend(options.map(|(_, option)| Use { what: text(option), place: format!("{place}.{name}") }));
         }
     }
 
@@ -562,19 +556,6 @@ fn sysctl(key: &str) -> String {
     }
 }
 
-/// Every object under a key as one, in which Go merges them.
-pub(super) fn together<'a>(raw: impl Pairs<'a>, key: &str) -> Keys<'a> {
-    Keys(all(raw, key).filter_map(|(_, value)| value.as_object()).flat_map(Object::iter).collect())
-}
-
-/// The types that are given, each once.
-pub(super) fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
-    let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    kinds
-}
-
 /// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
 /// very key that flannel in Go looks for.
 fn kinds_or<'a>(object: &Keys<'a>, default: &'static str) -> Vec<&'a str> {
@@ -593,24 +574,5 @@ fn with_gateway<'a>(delegate: &Keys<'a>) -> Keys<'a> {
     static TRUE: Value = Value::Bool(true);
     let is_told = delegate.pairs().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
     let gateway = (!is_told).then_some(("isGateway", &TRUE));
-    Keys(delegate.pairs().chain(gateway).collect())
-}
-
-/// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
-pub(super) fn all<'a, 'k, P: Pairs<'a>>(object: P, key: &'k str) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a, 'k, P> {
-    object.pairs().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
-}
-
-fn same_key(own: &str, key: &str) -> bool {
-    folded(own).eq(folded(key))
-}
-
-/// A key as Go compares it. Go folds by Unicode, in which two letters beyond ASCII are letters of it; plugins in Go read
-/// `"ma\u{17f}ter"`.
-pub(crate) fn folded(key: &str) -> impl Iterator<Item = char> {
-    key.chars().map(|c| match c {
-        '\u{17f}' => 's',
-        '\u{212a}' => 'k',
-        c => c.to_ascii_lowercase(),
-    })
+    delegate.pairs().chain(gateway).collect()
 }

@@ -28,6 +28,11 @@ pub(crate) const OWN: &[OptionCode] = &[
     OptionCode::End,
 ];
 
+/// By what a server knows a client and its place: the client identifier (RFC 2132, 9.14; RFC 4361), the machine identifier (RFC 4578),
+/// what relay agents alone say (RFC 3046), and the network to give an address of (RFC 3011).
+pub(crate) const IDENTITIES: &[OptionCode] =
+    &[OptionCode::ClientIdentifier, OptionCode::ClientMachineIdentifier, OptionCode::RelayAgentInformation, OptionCode::SubnetSelection];
+
 /// Options that a configuration may call by name, as dhcp-options(5) does.
 pub(crate) const NAMES: &[(&str, OptionCode)] = &[
     ("dhcp-client-identifier", OptionCode::ClientIdentifier),

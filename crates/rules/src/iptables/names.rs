@@ -1,8 +1,10 @@
-//! Names in matches of iptables that it looks up somewhere else: in the node's files, or at the servers of `nsswitch.conf`.
+//! Names in matches of iptables that it looks up somewhere else: in the node's files, or at the servers of `nsswitch.conf`; and matches that
+//! count or remember for the whole node.
 //!
 //! ```text
 //!   -m owner --uid-owner alice     getpwnam      --dport http     getservbyname      -p ospf     getprotobyname
 //!   -m bpf --object-pinned /x      open          --realm cosmos   /etc/iproute2/rt_realms
+//!   -m recent --name x             /proc/net/xt_recent/x, of whichever rule that names it
 //! ```
 //!
 //! All programs of the node that change rules wait meanwhile. Numbers need no look-up where iptables reads them as such: within their range,
@@ -23,6 +25,8 @@ pub enum Outside {
     },
     /// A file, from the root.
     Path(String),
+    /// A match that is not known to keep what it keeps with its own rule alone: `-m recent`.
+    Match(String),
 }
 
 /// What an option's value may be.
@@ -112,6 +116,67 @@ const PROTOCOLS: &[&str] = &["all", "tcp", "udp", "udplite", "sctp", "icmp", "ic
 /// The match whose options for lists of ports go by the names of those for one, cut short.
 const MULTIPORT: &str = "multiport";
 
+/// Matches that keep nothing but what is of their own rule, or of the packet's own connection (iptables-extensions(8)). Others have lists,
+/// counters and sets by name, which any rule of the node may change that names them (`recent`, `hashlimit`, `nfacct`, `set`, `rateest`), or a
+/// table that grows with what passes (`connlimit`), or switch something on for all (`connbytes`: accounting).
+const OF_THEIR_RULE: &[&str] = &[
+    "addrtype",
+    "ah",
+    "bpf",
+    "cgroup",
+    "cluster",
+    "comment",
+    "connlabel",
+    "connmark",
+    "conntrack",
+    "cpu",
+    "dccp",
+    "devgroup",
+    "dscp",
+    "dst",
+    "ecn",
+    "esp",
+    "eui64",
+    "frag",
+    "hbh",
+    "helper",
+    "hl",
+    "icmp",
+    "icmp6",
+    "icmpv6",
+    "ipcomp",
+    "iprange",
+    "ipv6header",
+    "ipvs",
+    "length",
+    "limit",
+    "mac",
+    "mark",
+    "mh",
+    "multiport",
+    "owner",
+    "physdev",
+    "pkttype",
+    "policy",
+    "realm",
+    "rpfilter",
+    "rt",
+    "sctp",
+    "socket",
+    "srh",
+    "state",
+    "statistic",
+    "string",
+    "tcp",
+    "tcpmss",
+    "time",
+    "tos",
+    "ttl",
+    "u32",
+    "udp",
+    "udplite",
+];
+
 /// Where control groups are seen as directories.
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -120,7 +185,25 @@ const GROUPS: &str = "/sys/fs/cgroup";
 pub fn names_outside(words: &[&str]) -> Vec<Outside> {
     let has_lists = words.iter().any(|word| word.ends_with(MULTIPORT));
     let next = words.iter().skip(1).copied().chain([""]);
-    words.iter().zip(next).flat_map(|(word, next)| of_option(word, next, has_lists)).collect()
+    let of_words = |(word, next): (&&str, &str)| match match_of(word, next) {
+        Some(name) => (!OF_THEIR_RULE.contains(&name)).then(|| Outside::Match(format!("-m {name}"))).into_iter().collect(),
+        None => of_option(word, next, has_lists),
+    };
+    words.iter().zip(next).flat_map(|(word, next)| of_words((word, next))).collect()
+}
+
+/// The match that an option loads: `-m`, or `--match`, which may be cut short to two letters (`getopt_long`).
+fn match_of<'w>(word: &'w str, next: &'w str) -> Option<&'w str> {
+    match word.strip_prefix("--") {
+        Some(long) => {
+            let (name, value) = long.split_once('=').unwrap_or((long, next));
+            ("match".starts_with(name) && name.len() > 1).then_some(value)
+        }
+        None => match word.strip_prefix("-m")? {
+            "" => Some(next),
+            name => Some(name),
+        },
+    }
 }
 
 /// What one option names, whose value is in the same word or the next one. `has_lists`: [`MULTIPORT`] is among the words.
@@ -219,6 +302,7 @@ mod tests {
         let told = |one| match one {
             Outside::Name { option, value, .. } => format!("{option} {value}"),
             Outside::Path(path) => path,
+            Outside::Match(name) => name,
         };
         names_outside(&line.split(' ').collect::<Vec<_>>()).into_iter().map(told).collect()
     }
@@ -297,7 +381,16 @@ mod tests {
             ("-m bpf --object-pinned /sys/fs/bpf/x", "/sys/fs/bpf/x"),
             ("-m bpf --obj=/sys/fs/bpf/x", "/sys/fs/bpf/x"),
             ("-m cgroup --path user.slice/x", "/sys/fs/cgroup/user.slice/x"),
-            ("-m another --file /etc/shadow", "/etc/shadow"),
+            ("--file /etc/shadow", "/etc/shadow"),
+            // What is kept for the whole node.
+            ("-m recent --name ssh --rcheck --seconds 60", "-m recent"),
+            ("-mhashlimit --hashlimit-name x --hashlimit-upto 5/sec", "-m hashlimit"),
+            ("--match connlimit --connlimit-above 10", "-m connlimit"),
+            ("-p tcp --match=quota --quota 1000", "-m quota"),
+            ("--mat nfacct --nfacct-name x", "-m nfacct"),
+            ("--ma=set --match-set KUBE-CLUSTER-IP dst", "-m set"),
+            ("! -m condition --condition x", "-m condition"),
+            ("-m", "-m "),
         ] {
             assert_eq!(outside(line), [names], "{line}");
         }

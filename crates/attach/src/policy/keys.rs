@@ -1,0 +1,75 @@
+//! The keys of a configuration, as any plugin could read them: each spelling, and each of several equal ones.
+
+use json::{Object, Value};
+
+/// The keys of one object or of several, where they stand in the configuration: to copy what is below them at each level would take a
+/// multiple of the whole.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keys<'a>(Vec<(&'a str, &'a Value)>);
+
+/// What has keys, in order.
+pub(super) trait Pairs<'a>: Copy {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)>;
+}
+
+// === impl Keys ===
+
+impl<'a> Keys<'a> {
+    pub(super) fn of(object: &'a Object) -> Self {
+        Keys(object.iter().collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a Value)> for Keys<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a Value)>>(pairs: I) -> Self {
+        Keys(pairs.into_iter().collect())
+    }
+}
+
+impl<'a> Pairs<'a> for &Keys<'a> {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.0.iter().copied()
+    }
+}
+
+impl<'a> Pairs<'a> for &'a Object {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.iter()
+    }
+}
+
+/// Every object under a key as one, in which Go merges them.
+pub(super) fn together<'a>(raw: impl Pairs<'a>, key: &str) -> Keys<'a> {
+    Keys(all(raw, key).filter_map(|(_, value)| value.as_object()).flat_map(Object::iter).collect())
+}
+
+/// The types that are given, each once.
+pub(super) fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
+    let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+/// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
+pub(super) fn all<'a, 'k, P: Pairs<'a>>(object: P, key: &'k str) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a, 'k, P> {
+    object.pairs().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
+}
+
+pub(super) fn same_key(own: &str, key: &str) -> bool {
+    folded(own).eq(folded(key))
+}
+
+/// A key as Go compares it. Go folds by Unicode, in which two letters beyond ASCII are letters of it; plugins in Go read
+/// `"ma\u{17f}ter"`.
+pub(crate) fn folded(key: &str) -> impl Iterator<Item = char> {
+    key.chars().map(|c| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    })
+}
