@@ -120,9 +120,9 @@ mod tests {
         let here = |inside: &Inside| {
             let mut netlink = Netlink::open(inside).unwrap();
             sh("ip link add x type bridge; ip addr add 192.0.2.1/24 dev x; ip link add pod type veth peer name eth0; ip link set pod master x
-                ip link add gw type veth peer name x.5; ip link set gw master x; ip tuntap add nic mode tap; ip link add up type bridge");
+                ip link add gw type veth peer name x.5; ip link set gw master x; ip tuntap add nic mode tap; ip link add other0 type bridge");
             let index = |netlink: &mut Netlink, name: &str| netlink.link(name).unwrap().unwrap().index;
-            for (link, net) in [("x", "10.9.0.1/24"), ("x", "fd00:9::1/64"), ("x.5", "10.9.5.1/24"), ("up", "10.8.0.1/24")] {
+            for (link, net) in [("x", "10.9.0.1/24"), ("x", "fd00:9::1/64"), ("x.5", "10.9.5.1/24"), ("other0", "10.8.0.1/24")] {
                 let index = index(&mut netlink, link);
                 netlink.send_one(addr::add_of(addr::TRANSIENT, index, net.parse().unwrap(), linux::AddrFlags::NODAD)).unwrap();
             }
