@@ -73,6 +73,7 @@ pub mod tc;
 pub mod tuntap;
 mod uapi;
 mod watch;
+mod whole;
 mod wire;
 pub mod wireguard;
 pub mod xtables;
@@ -95,6 +96,7 @@ pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
 pub use rule::{Rule, RuleAction};
 pub use sysctl::{Sysctl, SysctlError};
 pub use watch::{Watch, WatchError};
+pub use whole::send_whole;
 
 /// A place where a test may kill this process: between two steps, of which a crash may see the first without the second.
 /// Each has a name of its own. Nothing in a release, unless the feature `crash-points` is on.

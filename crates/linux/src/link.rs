@@ -27,7 +27,7 @@ pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_bridge, set_macvlan_mod
 pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError, Tun};
-pub use port::{PortFlags, set_port};
+pub use port::{PortFlags, PortState, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 pub use vxlan::{Vxlan, set_vxlan};
@@ -102,6 +102,8 @@ pub struct Link {
     pub bridge: Option<Bridge>,
     /// Its flags as a bridge's port.
     pub port: Option<PortFlags>,
+    /// Whether it passes frames on as a bridge's port.
+    pub port_state: Option<PortState>,
     ipv6_conf: Vec<i32>,
 }
 
@@ -248,6 +250,7 @@ impl Link {
             tun: None,
             bridge: None,
             port: None,
+            port_state: None,
             ipv6_conf: Vec::new(),
         };
         for (kind, value) in Attributes(attributes) {
@@ -300,7 +303,10 @@ impl Link {
                     _ => {}
                 },
                 IFLA_INFO_SLAVE_KIND => port_of_bridge = value.starts_with(b"bridge\0"),
-                IFLA_INFO_SLAVE_DATA if port_of_bridge => self.port = Some(PortFlags::parse(value)),
+                IFLA_INFO_SLAVE_DATA if port_of_bridge => {
+                    self.port = Some(PortFlags::parse(value));
+                    self.port_state = PortState::parse(value);
+                }
                 _ => {}
             }
         }

@@ -204,6 +204,7 @@ pub(crate) mod link {
     pub(crate) const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 1 << 3;
     pub(crate) const BRIDGE_VLAN_INFO_RANGE_END: u16 = 1 << 4;
 
+    pub(crate) const IFLA_BRPORT_STATE: u16 = 1;
     pub(crate) const IFLA_BRPORT_MODE: u16 = 4;
     pub(crate) const IFLA_BRPORT_GUARD: u16 = 5;
     pub(crate) const IFLA_BRPORT_PROTECT: u16 = 6;

@@ -31,6 +31,24 @@ pub struct PortFlags {
     pub root_block: Option<bool>,
 }
 
+/// Whether a bridge's port passes frames on (linux/if_bridge.h, `BR_STATE_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortState {
+    /// It does not: the link or the bridge is down, or somebody has said so.
+    Disabled,
+    /// Not yet: the spanning tree is being made.
+    Listening,
+    /// Not yet: it learns addresses.
+    Learning,
+    /// It does.
+    Forwarding,
+    /// It does not: it would close a loop.
+    Blocking,
+    /// A value that this program does not know.
+    Other(u8),
+}
+
 /// Of each flag: its attribute, `bridge link set`'s word, and where it is.
 type Flag = (u16, &'static str, fn(&mut PortFlags) -> &mut Option<bool>);
 
@@ -56,6 +74,22 @@ impl PortFlags {
             }
         }
         flags
+    }
+}
+
+// === impl PortState ===
+
+impl PortState {
+    pub(super) fn parse(data: &[u8]) -> Option<Self> {
+        let (_, value) = Attributes(data).find(|(kind, _)| *kind == IFLA_BRPORT_STATE)?;
+        Some(match value.first()? {
+            0 => PortState::Disabled,
+            1 => PortState::Listening,
+            2 => PortState::Learning,
+            3 => PortState::Forwarding,
+            4 => PortState::Blocking,
+            other => PortState::Other(*other),
+        })
     }
 }
 

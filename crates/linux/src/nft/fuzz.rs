@@ -12,6 +12,7 @@ pub(crate) fn read(bytes: &[u8]) {
         for (_, value) in wire::attributes(frame.body()) {
             let _ = (read_comment(value, 0), wire::text(value));
         }
+        super::listing::fuzz(frame.body());
         let mut boundaries = Vec::new();
         let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
         for (_, element) in wire::attributes(list) {

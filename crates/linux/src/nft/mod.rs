@@ -7,6 +7,7 @@
 //! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
 //! Socket::ranges                                   -> what a set of address ranges has
+//! Socket::ruleset                                  -> everything that is there, whoever made it
 //! Flows                                            -> Socket::forget: connections that are tracked
 //! Watch::next                                      <- somebody has removed something
 //! ```
@@ -25,6 +26,7 @@ mod flow;
 mod foreign;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
+mod listing;
 mod range;
 mod read;
 mod ruleset;
@@ -41,6 +43,9 @@ pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
 pub use foreign::{Commented, ForwardDrop};
+pub use listing::{
+    ListedBase, ListedChain, ListedData, ListedElement, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op,
+};
 pub use range::{Range, SetRange};
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};

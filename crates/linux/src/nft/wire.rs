@@ -44,6 +44,7 @@ pub(super) enum Kind {
     GetRule = 7,
     DelRule = 8,
     NewSet = 9,
+    GetSet = 10,
     NewElement = 12,
     GetElement = 13,
     DelElement = 14,
