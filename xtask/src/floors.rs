@@ -35,6 +35,7 @@ pub(crate) const HOUSE: &[Floor] = &[
             "netloom-cluster",
             "netloom-objects",
             "netloom-neutron",
+            "netloom-probe",
         ],
     },
     Floor {

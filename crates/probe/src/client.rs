@@ -1,0 +1,170 @@
+//! The side that asks.
+
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use linux::{Errno, Family, Inside};
+
+use crate::server::Transport;
+
+/// How long a datagram is waited for before it is sent again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Bytes of a UDP header.
+const UDP: usize = 8;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    /// Where.
+    pub to: SocketAddr,
+    /// By which protocol.
+    pub transport: Transport,
+    /// Of UDP: bytes of the packet with its IP header, which is then sent whole; `None`: it does not matter.
+    pub size: Option<usize>,
+    /// How long an answer is waited for.
+    pub patience: Duration,
+}
+
+/// Who has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Its name.
+    pub name: String,
+    /// The address that it saw.
+    pub seen: IpAddr,
+    /// From the question that it answers to the answer.
+    pub took: Duration,
+}
+
+/// Nobody has answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// Nobody listens on the port.
+    #[error("the port is closed")]
+    Refused,
+    /// Nothing came in time.
+    #[error("no answer in {0:?}")]
+    Silent(Duration),
+    /// The own link takes no packet of this length.
+    #[error("the packet is longer than the link's MTU")]
+    TooLong,
+    /// A router, or the own kernel, says that there is no way.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Something else, such as an answer that is none of this server's.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Asks from the namespace where the caller is.
+///
+/// # Errors
+/// [`AskError`]
+pub fn ask(_: &Inside, question: &Question) -> Result<Answer, AskError> {
+    match question.transport {
+        Transport::Tcp => over_tcp(question),
+        Transport::Udp => over_udp(question),
+    }
+}
+
+fn over_tcp(question: &Question) -> Result<Answer, AskError> {
+    let begun = Instant::now();
+    let failed = |e: std::io::Error| error(&e, question.patience);
+    let mut stream = connected(question, begun).map_err(failed)?;
+    let left = question.patience.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left)).map_err(failed)?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).map_err(failed)?;
+    answer(&said, begun.elapsed())
+}
+
+/// A neighbour that did not answer a moment ago is asked for again, and until then the kernel says at once that there is no way to the host.
+fn connected(question: &Question, begun: Instant) -> std::io::Result<TcpStream> {
+    loop {
+        let left = question.patience.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&question.to, left) {
+            Err(e) if e.kind() == ErrorKind::HostUnreachable && left > AGAIN => {
+                // Sleeps: nothing tells when the neighbour is asked for again.
+                std::thread::sleep(AGAIN);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What is lost is sent again. A question has a number: an answer to an older one may be on its way.
+fn over_udp(question: &Question) -> Result<Answer, AskError> {
+    let failed = |e: std::io::Error| error(&e, question.patience);
+    let (any, family, header): (IpAddr, Family, usize) = match question.to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Family::V4, 20),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), Family::V6, 40),
+    };
+    let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+    socket.connect(question.to).map_err(failed)?;
+    if question.size.is_some() {
+        linux::send_whole(&socket, family).map_err(|e| AskError::Failed(e.to_string()))?;
+    }
+    let length = question.size.map_or(0, |size| size.saturating_sub(header + UDP));
+    let end = Instant::now() + question.patience;
+    let mut last = AskError::Silent(question.patience);
+    for number in 0_u32.. {
+        let begun = Instant::now();
+        let left = end.saturating_duration_since(begun);
+        if left.is_zero() {
+            break;
+        }
+        let mut text = format!("{number} ").into_bytes();
+        text.resize(text.len().max(length), b'.');
+        socket.set_read_timeout(Some(left.min(AGAIN))).map_err(failed)?;
+        match socket.send(&text).and_then(|_| receive(&socket, number, length)) {
+            Ok(said) => return answer(&said, begun.elapsed()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(e) => match error(&e, question.patience) {
+                too_long @ AskError::TooLong => return Err(too_long),
+                // It may be of a moment: a neighbour that is asked for, say.
+                other => {
+                    last = other;
+                    // Sleeps: nothing tells when a way is there again; the next question is due then.
+                    std::thread::sleep(left.min(AGAIN));
+                }
+            },
+        }
+    }
+    Err(last)
+}
+
+/// The answer to a question of this number.
+fn receive(socket: &UdpSocket, number: u32, length: usize) -> std::io::Result<String> {
+    let mut buffer = vec![0; length.max(512)];
+    loop {
+        let got = socket.recv(&mut buffer)?;
+        let said = String::from_utf8_lossy(buffer.get(..got).unwrap_or_default()).into_owned();
+        if let Some(said) = said.strip_prefix(&format!("{number} ")) {
+            return Ok(said.to_owned());
+        }
+    }
+}
+
+fn answer(said: &str, took: Duration) -> Result<Answer, AskError> {
+    let mut words = said.split_whitespace();
+    let (name, seen) = (words.next(), words.next().and_then(|address| address.parse().ok()));
+    match (name, seen) {
+        (Some(name), Some(seen)) => Ok(Answer { name: name.to_owned(), seen, took }),
+        _ => Err(AskError::Failed("another program answered".to_owned())),
+    }
+}
+
+fn error(e: &std::io::Error, patience: Duration) -> AskError {
+    match e.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ECONNREFUSED) => AskError::Refused,
+        Some(Errno::EMSGSIZE) => AskError::TooLong,
+        Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EPERM | Errno::EINVAL) => {
+            AskError::Unreachable(e.to_string())
+        }
+        Some(Errno::EAGAIN | Errno::ETIMEDOUT) => AskError::Silent(patience),
+        None if matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => AskError::Silent(patience),
+        _ => AskError::Failed(e.to_string()),
+    }
+}
