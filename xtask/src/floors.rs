@@ -21,7 +21,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
     Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
     Floor { about: "the node's daemon; the cluster's controller", packages: &["netloom-agent", "netloom-operator"] },
-    Floor { about: "a pod's attachments", packages: &["netloom-attach"] },
+    Floor { about: "a pod's attachments; why packets do not arrive", packages: &["netloom-attach", "netloom-verify"] },
     Floor { about: "run one network; what is wrong with networks and pods", packages: &["netloom-chain", "netloom-validate"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
     Floor {

@@ -1,0 +1,283 @@
+//! What can be wrong on a packet's way: a closed set, each kind with its words. `docs/use/verify.md` has a row for each.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::Place;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The namespace is gone.
+    NamespaceGone,
+    /// No link of the destination has the address.
+    AddressMissing,
+    /// The address waits for duplicate address detection, or has failed it.
+    AddressUnusable,
+    /// IPv6 is switched off on the link.
+    Ipv6Disabled,
+    /// No route leads to the destination.
+    NoRoute,
+    /// A pod has no default route, and no other route leads to the destination.
+    NoDefaultRoute,
+    /// A route or rule refuses packets to the destination.
+    RouteRefuses,
+    /// A route leads to a host that is not on the way to the destination.
+    WrongNextHop,
+    /// An address has a prefix so short that another network's addresses are looked for on the link.
+    WrongPrefixLength,
+    /// Nobody on the link has the gateway's address.
+    GatewayMissing,
+    /// A link is set down.
+    LinkDown,
+    /// A link has no carrier.
+    NoCarrier,
+    /// A bridge's port does not pass frames on.
+    BridgePortDown,
+    /// A link is a port of no bridge, and has no address either.
+    BridgePortMissing,
+    /// Two ports of a bridge are isolated from each other.
+    PortsIsolated,
+    /// The neighbour's hardware address is not the one that it has.
+    WrongNeighbour,
+    /// The neighbour is there, and does not answer.
+    NeighbourSilent,
+    /// Two links on one network have one address.
+    DuplicateAddress,
+    /// Two links on one network have one hardware address.
+    DuplicateMac,
+    /// A bridge has seen the hardware address behind another port.
+    StaleBridgeEntry,
+    /// The tunnel has no entry for the node.
+    TunnelEntryMissing,
+    /// The tunnel sends packets for the node to another endpoint.
+    TunnelEntryStale,
+    /// The other node has no end of the tunnel.
+    TunnelMissing,
+    /// A firewall drops the tunnel's own packets.
+    TunnelBlocked,
+    /// A packet is longer than a link on the way takes.
+    MtuExceeded,
+    /// The node does not forward packets.
+    ForwardingOff,
+    /// The reverse path filter drops packets, as their source is not reached by the link that they came by.
+    ReversePathFilter,
+    /// A rule of Netloom drops the packet.
+    OwnRuleDrops,
+    /// A rule of another program drops packets that the node forwards.
+    ForeignRuleDrops,
+    /// A firewall drops what is for the node or comes from it.
+    NodeFirewall,
+    /// Packets that leave the cluster keep the pod's address.
+    MasqueradeMissing,
+    /// Packets inside the cluster lose the pod's address.
+    MasqueradeTooWide,
+    /// The node has no rule for the published port.
+    HostPortMissing,
+    /// Packets go in a circle.
+    RoutingLoop,
+    /// The destination is reached, and nothing listens on the port.
+    NothingListens,
+    /// Another host answers.
+    WrongHostAnswers,
+    /// Packets pass where they must not.
+    NotIsolated,
+    /// Every hop that was observed passes the packet.
+    Unexplained,
+}
+
+/// Which of the two ways of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The request's.
+    Request,
+    /// The reply's.
+    Reply,
+}
+
+/// The first place where what was observed differs from what the packet needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// In which namespace.
+    pub place: Place,
+    /// On which device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<String>,
+    /// On which way.
+    pub direction: Direction,
+    /// What shows it: what was observed, and what was needed.
+    pub evidence: String,
+    /// What to do.
+    pub next_step: String,
+}
+
+/// What a kind of fault is in words, and what to do: `{device}` and `{place}` stand for themselves.
+struct Words {
+    fault: Fault,
+    title: &'static str,
+    next_step: &'static str,
+}
+
+const fn words(fault: Fault, title: &'static str, next_step: &'static str) -> Words {
+    Words { fault, title, next_step }
+}
+
+const WORDS: &[Words] = &[
+    words(Fault::NamespaceGone, "the network namespace is gone", "recreate the pod"),
+    words(Fault::AddressMissing, "the destination does not have the address", "recreate the pod, or restore the address: ip addr show"),
+    words(Fault::AddressUnusable, "the address is not usable", "find who else has the address: ip -6 addr show dev {device}"),
+    words(Fault::Ipv6Disabled, "IPv6 is disabled on the link", "sysctl -w net.ipv6.conf.{device}.disable_ipv6=0"),
+    words(Fault::NoRoute, "no route to the destination", "look for who removed it, and restore it: ip route show table all"),
+    words(Fault::NoDefaultRoute, "the pod has no default route", "check isDefaultGateway and routes of its network, or recreate the pod"),
+    words(Fault::RouteRefuses, "a route refuses the packet", "delete the route or the rule: ip route show table all; ip rule show"),
+    words(Fault::WrongNextHop, "the route leads to the wrong host", "replace the route: ip route show table all"),
+    words(Fault::WrongPrefixLength, "an address has the wrong prefix length", "correct the prefix length: ip addr show dev {device}"),
+    words(Fault::GatewayMissing, "nobody on the link has the gateway's address", "correct the gateway, or restore its address"),
+    words(Fault::LinkDown, "the link is down", "ip link set {device} up"),
+    words(Fault::NoCarrier, "the link has no carrier", "check the cable or the other end: ip -d link show {device}"),
+    words(Fault::BridgePortDown, "the bridge's port does not pass frames", "bridge link set dev {device} state 3"),
+    words(Fault::BridgePortMissing, "the link is not a port of the bridge", "ip link set {device} master BRIDGE"),
+    words(
+        Fault::PortsIsolated,
+        "the ports are isolated from each other",
+        "bridge link set dev {device} isolated off, if it is not intended",
+    ),
+    words(Fault::WrongNeighbour, "the neighbour's hardware address is wrong", "ip neigh del ADDRESS dev {device}"),
+    words(
+        Fault::NeighbourSilent,
+        "the neighbour does not answer",
+        "watch its ARP or neighbour solicitations: tcpdump -ni {device} arp or icmp6",
+    ),
+    words(Fault::DuplicateAddress, "two hosts have the address", "remove the address from one of them"),
+    words(Fault::DuplicateMac, "two hosts have the hardware address", "give one of them another one: ip link set {device} address MAC"),
+    words(Fault::StaleBridgeEntry, "the bridge looks for the host behind the wrong port", "bridge fdb del MAC dev {device} master"),
+    words(
+        Fault::TunnelEntryMissing,
+        "the tunnel has no entry for the node",
+        "check that the agent runs; it restores entries: netloom status",
+    ),
+    words(
+        Fault::TunnelEntryStale,
+        "the tunnel sends to the wrong endpoint",
+        "check that the agent runs; it restores entries: netloom status",
+    ),
+    words(Fault::TunnelMissing, "the other end of the tunnel is missing", "check that the node's agent runs: netloom status"),
+    words(Fault::TunnelBlocked, "a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
+    words(Fault::MtuExceeded, "the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
+    words(
+        Fault::ForwardingOff,
+        "the node does not forward packets",
+        "sysctl -w net.ipv4.conf.all.forwarding=1 net.ipv6.conf.all.forwarding=1",
+    ),
+    words(
+        Fault::ReversePathFilter,
+        "the reverse path filter drops the packet",
+        "sysctl -w net.ipv4.conf.{device}.rp_filter=2, and the same of all",
+    ),
+    words(Fault::OwnRuleDrops, "a rule of Netloom drops the packet", "look up the rule: netloom rules"),
+    words(Fault::ForeignRuleDrops, "another program's rule drops the packet", "let the rule accept pods' packets"),
+    words(Fault::NodeFirewall, "the node's firewall drops the packet", "let the firewall accept it"),
+    words(Fault::MasqueradeMissing, "the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair"),
+    words(Fault::MasqueradeTooWide, "the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
+    words(Fault::HostPortMissing, "the port is not published on the node", "restore the rules: netloom repair"),
+    words(Fault::RoutingLoop, "the packet goes in a circle", "replace the route that leads back: ip route show table all"),
+    words(Fault::NothingListens, "nothing listens on the port", "start the server, or correct the port"),
+    words(Fault::WrongHostAnswers, "another host answers", "find who has the address: ip neigh show"),
+    words(Fault::NotIsolated, "packets pass that must not", "check the network's isolation, and routes past it"),
+    words(
+        Fault::Unexplained,
+        "every observed hop passes the packet",
+        "watch the packet along the way with tcpdump; traffic control, BPF programs and legacy iptables are not observed",
+    ),
+];
+
+// === impl Fault ===
+
+impl Fault {
+    /// Every kind.
+    pub fn all() -> impl Iterator<Item = Fault> {
+        WORDS.iter().map(|words| words.fault)
+    }
+
+    /// What is wrong, in a few words.
+    pub fn title(self) -> &'static str {
+        self.words().map_or("", |words| words.title)
+    }
+
+    /// What to do about it on a device.
+    pub(crate) fn next_step(self, device: Option<&str>) -> String {
+        self.words().map_or("", |words| words.next_step).replace("{device}", device.unwrap_or("DEVICE"))
+    }
+
+    fn words(self) -> Option<&'static Words> {
+        WORDS.iter().find(|words| words.fault == self)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+// === impl Direction ===
+
+impl Direction {
+    /// The other one.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Direction::Request => Direction::Reply,
+            Direction::Reply => Direction::Request,
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Request => "request",
+            Direction::Reply => "reply",
+        })
+    }
+}
+
+// === impl Finding ===
+
+impl Finding {
+    /// `node/left netloom0`
+    pub fn at(&self) -> String {
+        match &self.device {
+            Some(device) => format!("{} {device}", self.place),
+            None => self.place.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({}): {}", self.at(), self.fault.title(), self.direction, self.evidence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each kind is documented, under the name that the command prints.
+    #[test]
+    fn each_fault_has_its_row_in_the_documents() {
+        let page = include_str!("../../../docs/use/verify.md");
+        for fault in Fault::all() {
+            assert!(
+                page.contains(&format!("| `{fault}` | {}", fault.title())),
+                "docs/use/verify.md lacks a row: | `{fault}` | {}",
+                fault.title()
+            );
+        }
+    }
+}

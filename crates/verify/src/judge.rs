@@ -1,0 +1,64 @@
+//! Whether what was observed is what was expected.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::plan::{Check, Expected, Seen};
+
+/// What came of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// Somebody has answered.
+    Answered {
+        /// Who, by its own name.
+        by: String,
+        /// The address that the question came from, as it saw it.
+        seen: IpAddr,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The destination's host says that nobody listens.
+    Refused,
+    /// Nobody has answered in time.
+    Silent,
+    /// The packet is longer than the first link takes.
+    TooLong,
+    /// A router, or the own kernel, says that there is no way.
+    Unreachable(String),
+    /// The probe itself could not work.
+    Broken(String),
+}
+
+/// What differs from what was expected; `None`: nothing.
+pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
+    let address = check.address;
+    match (&check.expected, observation) {
+        (Expected::Answer(seen), Observation::Answered { by, seen: source, .. }) => {
+            if *by != check.to.to_string() {
+                return Some(format!("{by} answered at {address}, not {}", check.to));
+            }
+            match seen {
+                Seen::As(addresses) if !addresses.contains(source) => {
+                    Some(format!("{} saw the packets come from {source}, not from {}", check.to, list(addresses)))
+                }
+                Seen::NotAs(addresses) if addresses.contains(source) => {
+                    Some(format!("{} saw the pod's own address {source}, which has no meaning there", check.to))
+                }
+                _ => None,
+            }
+        }
+        (Expected::Silence, Observation::Silent | Observation::Unreachable(_)) => None,
+        (Expected::Silence, Observation::Answered { by, .. }) => Some(format!("{by} answered at {address}, and must not be reached")),
+        (Expected::TooLong, Observation::TooLong) => None,
+        (Expected::TooLong, _) => Some("the packet was sent, though it is longer than the MTU".to_owned()),
+        (_, Observation::Refused) => Some(format!("{address} refuses connections to port {}", check.port)),
+        (_, Observation::Silent) => Some(format!("no answer from {address} port {}", check.port)),
+        (_, Observation::TooLong) => Some("the packet is longer than the first link takes".to_owned()),
+        (_, Observation::Unreachable(why)) => Some(format!("{address} is not reachable: {why}")),
+        (_, Observation::Broken(why)) => Some(format!("the probe failed: {why}")),
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}

@@ -1,0 +1,31 @@
+//! Whether a network works, and where it does not.
+//!
+//! ```text
+//!   case ---.
+//!            +-- plan --> checks --(somebody probes)--> observations -- judge --> passed, or failed
+//!   site ---'                                                                         |
+//!                              snapshot --(somebody observes)--> explain --> Finding: the hop, and why
+//! ```
+//!
+//! Pure: no I/O, no clock. A [`case`] is data, and so is a [`Site`], which says who is there. Those who probe and observe stand above: `lab` and
+//! `agent`. A [`Snapshot`] may come from a file as well as from the kernel.
+
+pub mod case;
+mod explain;
+mod fault;
+mod judge;
+mod network;
+mod plan;
+mod site;
+mod snapshot;
+mod walk;
+
+pub use case::{CASES, Case, Protocol};
+pub use explain::explain;
+pub use fault::{Direction, Fault, Finding};
+pub use judge::{Observation, judge};
+pub use plan::{Check, Expected, PORT, Planned, Seen, plan};
+pub use site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
+pub use snapshot::{
+    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, Route, RouteKind, Rule, Snapshot, Tunnel,
+};

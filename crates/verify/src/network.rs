@@ -1,0 +1,206 @@
+//! How the namespaces of a snapshot are joined: by pairs, bridges, and the links that stand on others.
+//!
+//! ```text
+//!   pod a: eth0 == vethA --(bridge netloom0)-- vethB == eth0 :pod b         one segment: who can send each other frames
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+use crate::snapshot::{End, Link, Namespace, Place, Snapshot};
+
+/// A snapshot, joined.
+pub(crate) struct Network<'a> {
+    namespaces: HashMap<&'a Place, &'a Namespace>,
+    all: &'a [Namespace],
+    /// What stands on a link: macvlans, ipvlans and vlans.
+    uppers: HashMap<(&'a Place, u32), Vec<Device<'a>>>,
+}
+
+/// A link, and the namespace that it is in.
+#[derive(Clone, Copy)]
+pub(crate) struct Device<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) link: &'a Link,
+}
+
+/// Every device that frames of one may reach, however its ports, entries and rules are set.
+pub(crate) struct Segment<'a> {
+    /// The start is the first.
+    reached: Vec<Reached<'a>>,
+}
+
+struct Reached<'a> {
+    device: Device<'a>,
+    /// The VLAN that frames have there.
+    tag: Option<u16>,
+    /// By which of those reached before.
+    by: Option<usize>,
+}
+
+// === impl Network ===
+
+impl<'a> Network<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
+        let namespaces = snapshot.namespaces.iter().map(|namespace| (&namespace.place, namespace)).collect();
+        let mut uppers: HashMap<(&Place, u32), Vec<Device<'_>>> = HashMap::new();
+        for namespace in &snapshot.namespaces {
+            for link in namespace.links.iter().filter(|link| stands_on_another(link)) {
+                if let Some(End { place, index }) = &link.other {
+                    uppers.entry((place, *index)).or_default().push(Device { namespace, link });
+                }
+            }
+        }
+        Network { namespaces, all: &snapshot.namespaces, uppers }
+    }
+
+    pub(crate) fn namespace(&self, place: &Place) -> Option<&'a Namespace> {
+        self.namespaces.get(place).copied()
+    }
+
+    /// The node that packets for a place go by: its own, or the one that a pod is on.
+    pub(crate) fn home(&self, place: &Place) -> Option<&'a Namespace> {
+        let namespace = self.namespace(place)?;
+        match &namespace.node {
+            Some(node) => self.namespace(&Place::Node(node.clone())),
+            None => Some(namespace),
+        }
+    }
+
+    /// Whoever has an address, anywhere.
+    pub(crate) fn holders(&self, address: IpAddr) -> impl Iterator<Item = Device<'a>> {
+        self.devices().filter(move |device| device.link.has(address))
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = Device<'a>> {
+        self.all.iter().flat_map(|namespace| namespace.links.iter().map(move |link| Device { namespace, link }))
+    }
+
+    /// The other end of a pair, or what a link stands on.
+    pub(crate) fn other(&self, device: Device<'a>) -> Option<Device<'a>> {
+        let End { place, index } = device.link.other.as_ref()?;
+        let namespace = self.namespace(place)?;
+        Some(Device { namespace, link: namespace.link(*index)? })
+    }
+
+    /// Who can be sent frames from a device.
+    pub(crate) fn segment(&self, start: Device<'a>) -> Segment<'a> {
+        let mut seen = HashSet::from([(start.key(), None)]);
+        let mut reached = vec![Reached { device: start, tag: None, by: None }];
+        let mut at = 0;
+        while let Some(Reached { device, tag, .. }) = reached.get(at) {
+            for (device, tag) in self.beside(*device, *tag, at == 0) {
+                if seen.insert((device.key(), tag)) {
+                    reached.push(Reached { device, tag, by: Some(at) });
+                }
+            }
+            at += 1;
+        }
+        Segment { reached }
+    }
+
+    /// Where frames that are at a device get in one step.
+    fn beside(&self, device: Device<'a>, tag: Option<u16>, is_start: bool) -> Vec<(Device<'a>, Option<u16>)> {
+        let Device { namespace, link } = device;
+        let mut next = Vec::new();
+        if let Some(other) = self.other(device) {
+            match (link.vlan, tag) {
+                (Some(number), None) if link.is("vlan") => next.push((other, Some(number))),
+                (Some(_), _) => {}
+                (None, tag) => next.push((other, tag)),
+            }
+        }
+        let ports = namespace.links.iter().filter(|port| link.is("bridge") && port.master == Some(link.index) && port.tunnel.is_none());
+        next.extend(ports.map(|link| (Device { namespace, link }, tag)));
+        let bridge = link.master.and_then(|master| namespace.link(master)).filter(|master| master.is("bridge"));
+        next.extend(bridge.map(|link| (Device { namespace, link }, tag)));
+        let uppers = self.uppers.get(&device.key()).into_iter().flatten();
+        // A link and the macvlans on it do not reach each other.
+        next.extend(uppers.filter_map(|upper| match (upper.link.vlan, tag) {
+            (Some(number), Some(tag)) if number == tag => Some((*upper, None)),
+            (None, tag) if !is_start => Some((*upper, tag)),
+            _ if is_start && upper.link.vlan.is_none() => None,
+            _ => None,
+        }));
+        next
+    }
+}
+
+/// Whether `other` is a link below, and not the other end of a pair.
+fn stands_on_another(link: &Link) -> bool {
+    matches!(link.kind.as_str(), "macvlan" | "macvtap" | "ipvlan" | "vlan")
+}
+
+// === impl Segment ===
+
+impl<'a> Segment<'a> {
+    /// The devices of others that have an address, each with the way there: from the start to it.
+    pub(crate) fn holders(&self, address: IpAddr) -> Vec<Vec<Device<'a>>> {
+        let holds = |reached: &&Reached<'a>| reached.by.is_some() && reached.tag.is_none() && reached.device.link.has(address);
+        let ways = self.reached.iter().filter(holds).map(|reached| self.way(reached));
+        ways.filter(|way| !ends_below(way)).collect()
+    }
+
+    /// The devices that it has, but for the start.
+    pub(crate) fn others(&self) -> impl Iterator<Item = Device<'a>> {
+        self.reached.iter().skip(1).map(|reached| reached.device)
+    }
+
+    fn way(&self, to: &Reached<'a>) -> Vec<Device<'a>> {
+        let before = |reached: &&Reached<'a>| reached.by.and_then(|at| self.reached.get(at));
+        let mut way: Vec<Device<'a>> = std::iter::successors(Some(to), before).map(|reached| reached.device).collect();
+        way.reverse();
+        way
+    }
+}
+
+/// Whether a way leads from a macvlan to the link that it stands on, which does not take its frames.
+fn ends_below(way: &[Device<'_>]) -> bool {
+    match way {
+        [.., upper, lower] => {
+            let End { place, index } = match &upper.link.other {
+                Some(end) if stands_on_another(upper.link) && upper.link.vlan.is_none() => end,
+                _ => return false,
+            };
+            (place, *index) == lower.key()
+        }
+        _ => false,
+    }
+}
+
+// === impl Device ===
+
+impl<'a> Device<'a> {
+    pub(crate) fn key(&self) -> (&'a Place, u32) {
+        (&self.namespace.place, self.link.index)
+    }
+
+    pub(crate) fn is(&self, other: &Device<'_>) -> bool {
+        self.key() == other.key()
+    }
+
+    /// Whether it is a port of a bridge.
+    pub(crate) fn is_port(&self) -> bool {
+        self.link.port.is_some() && self.link.master.is_some()
+    }
+
+    /// Whether nothing can come of what it receives: a pair's end without an address that is no port.
+    pub(crate) fn leads_nowhere(&self) -> bool {
+        let global = self.link.addresses.iter().any(|address| !is_link_local(address.net.addr()));
+        self.link.is("veth") && self.link.master.is_none() && !global
+    }
+}
+
+impl std::fmt::Display for Device<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.namespace.place, self.link.name)
+    }
+}
+
+/// Whether an address is valid on its link only, so that each link may have it.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

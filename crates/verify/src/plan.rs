@@ -1,0 +1,326 @@
+//! Which probes show whether a case holds at a site. A sample: each pair of nodes, each pod, each published port, each pair of pods' networks is in
+//! it; not each pair of pods.
+
+use std::net::IpAddr;
+
+use crate::case::{CASES, Case, Client, Need, Of, On, Protocol, Quality, Rule, Target};
+use crate::site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
+use crate::snapshot::Place;
+
+/// The port on which probes answer, TCP and UDP. Below the ports that a kernel gives to clients, and below node ports.
+pub const PORT: u16 = 26_767;
+
+/// A case at a site: what is to be done, or why nothing is.
+#[derive(Debug, Clone)]
+pub enum Planned {
+    /// A probe.
+    Check(Check),
+    /// The case cannot be tried here.
+    Skipped {
+        /// Which one.
+        case: &'static Case,
+        /// In which family; `None`: in both.
+        is_ipv4: Option<bool>,
+        /// Why.
+        why: String,
+    },
+}
+
+/// One probe.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// Which case it is of.
+    pub case: &'static Case,
+    /// The network, where it is of one.
+    pub network: Option<String>,
+    /// Who asks.
+    pub from: Place,
+    /// Who is to answer.
+    pub to: Place,
+    /// The address that is asked.
+    pub address: IpAddr,
+    /// By which protocol.
+    pub protocol: Protocol,
+    /// On which port.
+    pub port: u16,
+    /// Bytes of the packet with its IP header; `None`: it does not matter.
+    pub size: Option<u32>,
+    /// What must come of it.
+    pub expected: Expected,
+}
+
+/// What must come of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// An answer.
+    Answer(Seen),
+    /// None.
+    Silence,
+    /// The sender's own link refuses the packet.
+    TooLong,
+}
+
+/// As whom the one who asks must be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// As one of these: no address is translated.
+    As(Vec<IpAddr>),
+    /// As another than these: the address is translated.
+    NotAs(Vec<IpAddr>),
+    /// It does not matter.
+    Anyhow,
+}
+
+impl Planned {
+    /// Which case it is of.
+    pub fn case(&self) -> &'static Case {
+        match self {
+            Planned::Check(Check { case, .. }) | Planned::Skipped { case, .. } => case,
+        }
+    }
+}
+
+struct Planner<'a> {
+    site: &'a Site,
+    case: &'static Case,
+    is_ipv4: bool,
+    checks: Vec<Check>,
+}
+
+/// Who asks whom: place, and the addresses that it may be seen as.
+type Asker = (Place, Vec<IpAddr>);
+
+/// Every case at a site, in order.
+pub fn plan(site: &Site) -> Vec<Planned> {
+    CASES.iter().flat_map(|case| of_case(site, case)).collect()
+}
+
+fn of_case(site: &Site, case: &'static Case) -> Vec<Planned> {
+    let skipped = |is_ipv4, why: &str| Planned::Skipped { case, is_ipv4, why: why.to_owned() };
+    let lacks = |need: &Need| site.lacks.iter().find(|(lacking, _)| lacking == need).map(|(_, why)| *why);
+    if let Some(why) = case.needs().iter().find_map(lacks) {
+        return vec![skipped(None, why)];
+    }
+    let mut planned = Vec::new();
+    for is_ipv4 in site.families() {
+        if let Some(why) = case.impossible(is_ipv4) {
+            planned.push(skipped(Some(is_ipv4), why));
+            continue;
+        }
+        let mut planner = Planner { site, case, is_ipv4, checks: Vec::new() };
+        planner.plan();
+        match planner.checks {
+            checks if checks.is_empty() => planned.push(skipped(Some(is_ipv4), nobody(case))),
+            checks => planned.extend(checks.into_iter().map(Planned::Check)),
+        }
+    }
+    planned
+}
+
+/// Why a case has no probes here.
+fn nobody(case: &Case) -> &'static str {
+    match case.to {
+        Target::HostPort(..) => "no pod publishes a port, or there is nobody to ask it",
+        Target::Network(Quality::Isolation) => "no network keeps its pods apart",
+        Target::Network(_) => "no two pods have such a network in common",
+        Target::Internet => "there is no host outside",
+        _ => "there are too few nodes or pods with addresses of the family",
+    }
+}
+
+// === impl Planner ===
+
+impl<'a> Planner<'a> {
+    fn plan(&mut self) {
+        match (self.case.from, self.case.to) {
+            (Client::Pod, Target::Pod(On::SameNode)) => self.beside(&[Protocol::Tcp, Protocol::Udp]),
+            (Client::Pod, Target::Pod(On::OtherNode)) => self.across(&[Protocol::Tcp, Protocol::Udp], false),
+            (Client::Pod, Target::Node(on)) => self.pods_to_nodes(on, Protocol::Tcp),
+            (Client::Node, Target::Pod(on)) => self.nodes_to_pods(on, Protocol::Tcp),
+            (client, Target::HostPort(on, of)) => self.host_ports(client, on, of),
+            (_, Target::Internet) => self.outside(),
+            (_, Target::Model(Rule::PodsWithPods)) => {
+                self.beside(&[Protocol::Udp]);
+                self.across(&[Protocol::Udp], false);
+            }
+            (_, Target::Model(Rule::NodesWithPods)) => {
+                for on in [On::SameNode, On::OtherNode] {
+                    self.nodes_to_pods(on, Protocol::Udp);
+                    self.pods_to_nodes(on, Protocol::Udp);
+                }
+            }
+            (_, Target::Model(Rule::OneAddress)) => self.across(&[Protocol::Tcp], true),
+            (_, Target::Network(quality)) => self.networks(quality),
+            // What needs more than nodes and pods is planned by whoever has it.
+            _ => {}
+        }
+    }
+
+    fn check(&mut self, (from, sources): Asker, to: Place, address: IpAddr, protocol: Protocol) {
+        let expected = Expected::Answer(Seen::As(sources));
+        let case = self.case;
+        self.checks.push(Check { case, network: None, from, to, address, protocol, port: PORT, size: None, expected });
+    }
+
+    fn pod(&self, pod: &SitePod) -> Asker {
+        (pod.place(), pod.attachments.iter().flat_map(|attachment| attachment.addresses.iter().copied()).collect())
+    }
+
+    /// Each pod asks the next one on its node.
+    fn beside(&mut self, protocols: &[Protocol]) {
+        let site = self.site;
+        for node in &site.nodes {
+            let pods = site.pods_of(&node.name);
+            let nexts = pods.clone().cycle().skip(1);
+            for (pod, next) in pods.zip(nexts).filter(|(pod, next)| pod.name != next.name) {
+                for (protocol, address) in protocols.iter().zip(std::iter::repeat(next.address(self.is_ipv4))) {
+                    let Some(address) = address.filter(|_| pod.address(self.is_ipv4).is_some()) else { continue };
+                    self.check(self.pod(pod), next.place(), address, *protocol);
+                }
+            }
+        }
+    }
+
+    /// A pod of each node asks one of each other node; another one each time. `back`: the other one asks.
+    fn across(&mut self, protocols: &[Protocol], back: bool) {
+        for (from, to) in self.pairs().filter(|(from, to)| !back || from < to) {
+            let (Some(one), Some(other)) = (self.nth_pod(from, to), self.nth_pod(to, from)) else { continue };
+            let (one, other) = if back { (other, one) } else { (one, other) };
+            let Some(address) = other.address(self.is_ipv4).filter(|_| one.address(self.is_ipv4).is_some()) else { continue };
+            protocols.iter().for_each(|protocol| self.check(self.pod(one), other.place(), address, *protocol));
+        }
+    }
+
+    fn pods_to_nodes(&mut self, on: On, protocol: Protocol) {
+        let site = self.site;
+        let pairs: Vec<(&SitePod, &SiteNode)> = match on {
+            On::SameNode => site.pods.iter().filter_map(|pod| Some((pod, site.nodes.iter().find(|node| node.name == pod.node)?))).collect(),
+            On::OtherNode => self.pairs().filter_map(|(from, to)| Some((self.nth_pod(from, to)?, site.nodes.get(to)?))).collect(),
+        };
+        for (pod, node) in pairs {
+            let Some(address) = node.address(self.is_ipv4).filter(|_| pod.address(self.is_ipv4).is_some()) else { continue };
+            let mut asker = self.pod(pod);
+            // What is between the nodes knows no pod: a node behind a tunnel sees the other node's address.
+            if let Some(home) =
+                site.nodes.iter().find(|home| home.name == pod.node && home.tunnels.contains(&(node.name.clone(), self.is_ipv4)))
+            {
+                asker.1.clone_from(&home.sources);
+            }
+            self.check(asker, node.place(), address, protocol);
+        }
+    }
+
+    fn nodes_to_pods(&mut self, on: On, protocol: Protocol) {
+        let site = self.site;
+        let pairs: Vec<(&SiteNode, &SitePod)> = match on {
+            On::SameNode => site.pods.iter().filter_map(|pod| Some((site.nodes.iter().find(|node| node.name == pod.node)?, pod))).collect(),
+            On::OtherNode => self.pairs().filter_map(|(from, to)| Some((site.nodes.get(from)?, self.nth_pod(to, from)?))).collect(),
+        };
+        for (node, pod) in pairs {
+            let Some(address) = pod.address(self.is_ipv4).filter(|_| node.address(self.is_ipv4).is_some()) else { continue };
+            self.check((node.place(), node.sources.clone()), pod.place(), address, protocol);
+        }
+    }
+
+    /// Each published port, asked by who is where the case says.
+    fn host_ports(&mut self, client: Client, on: On, of: Of) {
+        let site = self.site;
+        for (pod, port) in site.pods.iter().flat_map(|pod| pod.ports.iter().map(move |port| (pod, port))) {
+            let Some(node) = site.nodes.iter().find(|node| node.name == pod.node) else { continue };
+            let address = port.at.or(node.address(self.is_ipv4));
+            let is_reached = address.is_some_and(|address| !address.is_loopback() && address.is_ipv4() == self.is_ipv4);
+            let Some(address) = address.filter(|_| is_reached && pod.address(self.is_ipv4).is_some()) else { continue };
+            let is_where = |other: &str| (other == node.name) == (on == On::SameNode);
+            let askers: Vec<Place> = match (client, of) {
+                (Client::Pod, Of::Itself) => vec![pod.place()],
+                (Client::Pod, Of::Another) => {
+                    let of_node = |other: &SiteNode| site.pods_of(&other.name).find(|other| other.name != pod.name).map(SitePod::place);
+                    site.nodes.iter().filter(|other| is_where(&other.name)).filter_map(of_node).collect()
+                }
+                _ => site.nodes.iter().filter(|other| is_where(&other.name)).map(SiteNode::place).collect(),
+            };
+            askers.into_iter().for_each(|from| self.host_port(from, pod, address, port));
+        }
+    }
+
+    fn host_port(&mut self, from: Place, pod: &SitePod, address: IpAddr, port: &Publication) {
+        let (case, to, port, protocol) = (self.case, pod.place(), port.host_port, port.protocol);
+        let expected = Expected::Answer(Seen::Anyhow);
+        self.checks.push(Check { case, network: None, from, to, address, protocol, port, size: None, expected });
+    }
+
+    /// A pod of each node asks the host outside, which must not see the pod's own address.
+    fn outside(&mut self) {
+        let site = self.site;
+        let Some(address) = site.outside.iter().find(|address| address.is_ipv4() == self.is_ipv4).copied() else { return };
+        for pod in site.nodes.iter().filter_map(|node| site.pods_of(&node.name).find(|pod| pod.address(self.is_ipv4).is_some())) {
+            let (from, own) = self.pod(pod);
+            let (case, expected) = (self.case, Expected::Answer(Seen::NotAs(own)));
+            let (to, protocol) = (Place::Underlay, Protocol::Tcp);
+            self.checks.push(Check { case, network: None, from, to, address, protocol, port: PORT, size: None, expected });
+        }
+    }
+
+    /// Pods that have a network in common: each asks the next one of its node, and the first of each node those of the others.
+    fn networks(&mut self, quality: Quality) {
+        let site = self.site;
+        let mut names: Vec<&str> =
+            site.pods.iter().flat_map(|pod| &pod.attachments).map(|attachment| attachment.network.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let on = |pod: &'_ SitePod| {
+                pod.attachments.iter().position(|attachment| attachment.network == name && attachment.address(self.is_ipv4).is_some())
+            };
+            let members: Vec<(&SitePod, &Attachment)> =
+                site.pods.iter().filter_map(|pod| Some((pod, pod.attachments.get(on(pod)?)?))).collect();
+            let of_node = |node: &SiteNode| members.iter().copied().filter(|(pod, _)| pod.node == node.name).collect::<Vec<_>>();
+            let by_node: Vec<Vec<(&SitePod, &Attachment)>> = site.nodes.iter().map(of_node).collect();
+            let beside = by_node.iter().flat_map(|members| members.iter().copied().zip(members.iter().copied().skip(1)));
+            let across = self.pairs().filter_map(|(from, to)| {
+                let nth =
+                    |node: usize, other: usize| by_node.get(node).and_then(|members| members.get(other % members.len().max(1))).copied();
+                Some((nth(from, to)?, nth(to, from)?))
+            });
+            let pairs = beside.map(|pair| (On::SameNode, pair)).chain(across.map(|pair| (On::OtherNode, pair))).collect::<Vec<_>>();
+            for (on, (from, to)) in pairs {
+                self.member(quality, on, from, to);
+            }
+        }
+    }
+
+    fn member(&mut self, quality: Quality, on: On, from: (&SitePod, &Attachment), to: (&SitePod, &Attachment)) {
+        let reaches = |attachment: &Attachment| match attachment.reach {
+            Reach::Everywhere => Some(true),
+            Reach::SameNode => (on == On::SameNode).then_some(true),
+            // What is between nodes knows nothing of it.
+            Reach::Nobody => (on == On::SameNode).then_some(false),
+            Reach::Unknown => None,
+        };
+        let is_reached = reaches(from.1);
+        let (protocol, size, expected) = match quality {
+            Quality::Reach(where_) if where_ == on && is_reached == Some(true) && !from.1.is_default => {
+                (Protocol::Tcp, None, Expected::Answer(Seen::As(from.1.addresses.clone())))
+            }
+            Quality::FitsMtu if is_reached == Some(true) => (Protocol::Udp, Some(from.1.mtu), Expected::Answer(Seen::Anyhow)),
+            Quality::ExceedsMtu if is_reached == Some(true) => (Protocol::Udp, Some(from.1.mtu + 1), Expected::TooLong),
+            Quality::Isolation if is_reached == Some(false) => (Protocol::Tcp, None, Expected::Silence),
+            _ => return,
+        };
+        let Some(address) = to.1.address(self.is_ipv4) else { return };
+        let (case, network) = (self.case, Some(from.1.network.clone()));
+        self.checks.push(Check { case, network, from: from.0.place(), to: to.0.place(), address, protocol, port: PORT, size, expected });
+    }
+
+    /// Each pair of two nodes, by their places in the list.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let count = self.site.nodes.len();
+        (0..count).flat_map(move |from| (0..count).map(move |to| (from, to))).filter(|(from, to)| from != to)
+    }
+
+    /// Another pod of a node for each other node.
+    fn nth_pod(&self, node: usize, other: usize) -> Option<&'a SitePod> {
+        let pods: Vec<&SitePod> = self.site.pods_of(&self.site.nodes.get(node)?.name).collect();
+        pods.get(other % pods.len().max(1)).copied()
+    }
+}

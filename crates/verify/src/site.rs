@@ -1,0 +1,145 @@
+//! Who is there: nodes, pods, and their networks. What a plan is made from.
+
+use std::net::IpAddr;
+
+use crate::case::Need;
+use crate::case::Protocol;
+use crate::snapshot::Place;
+
+/// A lab, or a cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    /// Its nodes.
+    pub nodes: Vec<SiteNode>,
+    /// Its pods that are attached.
+    pub pods: Vec<SitePod>,
+    /// Addresses of a host outside, which answers; none: there is no such host.
+    pub outside: Vec<IpAddr>,
+    /// What it lacks, and why.
+    pub lacks: Vec<(Need, &'static str)>,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct SiteNode {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, as its Node object has them.
+    pub addresses: Vec<IpAddr>,
+    /// Every address that its own packets may have.
+    pub sources: Vec<IpAddr>,
+    /// The nodes whose pods of a family (`true`: IPv4) it reaches through a tunnel. They see its own address where one of its pods asks them.
+    pub tunnels: Vec<(String, bool)>,
+}
+
+/// A pod.
+#[derive(Debug, Clone)]
+pub struct SitePod {
+    /// `NAMESPACE/NAME`
+    pub name: String,
+    /// Its node's name.
+    pub node: String,
+    /// Its networks, the default one first.
+    pub attachments: Vec<Attachment>,
+    /// What it publishes.
+    pub ports: Vec<Publication>,
+}
+
+/// One interface of a pod on one network.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// The network's name.
+    pub network: String,
+    /// Whether it is the pod's default network.
+    pub is_default: bool,
+    /// The addresses on it.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes in a packet.
+    pub mtu: u32,
+    /// Whom it reaches.
+    pub reach: Reach,
+}
+
+/// Which other pods of a network a pod reaches on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All.
+    Everywhere,
+    /// Those on its node.
+    SameNode,
+    /// Nobody on its node: the network keeps pods apart.
+    Nobody,
+    /// That is not known.
+    Unknown,
+}
+
+/// A port of a pod that is published on its node.
+#[derive(Debug, Clone, Copy)]
+pub struct Publication {
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// The node's address; `None`: all.
+    pub at: Option<IpAddr>,
+    /// The node's port.
+    pub host_port: u16,
+    /// The pod's port.
+    pub pod_port: u16,
+}
+
+// === impl Site ===
+
+impl Site {
+    /// The pods of a node.
+    pub fn pods_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SitePod> + Clone {
+        self.pods.iter().filter(move |pod| pod.node == node)
+    }
+
+    /// The families that anybody has.
+    pub fn families(&self) -> impl Iterator<Item = bool> + '_ {
+        [true, false].into_iter().filter(|is_ipv4| {
+            let of_pods = self.pods.iter().flat_map(|pod| &pod.attachments).flat_map(|attachment| &attachment.addresses);
+            of_pods.chain(self.nodes.iter().flat_map(|node| &node.addresses)).any(|address| address.is_ipv4() == *is_ipv4)
+        })
+    }
+}
+
+// === impl SiteNode ===
+
+impl SiteNode {
+    /// Its place.
+    pub fn place(&self) -> Place {
+        Place::Node(self.name.clone())
+    }
+
+    /// Its address of a family.
+    pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        of_family(&self.addresses, is_ipv4)
+    }
+}
+
+// === impl SitePod ===
+
+impl SitePod {
+    /// Its place.
+    pub fn place(&self) -> Place {
+        Place::Pod(self.name.clone())
+    }
+
+    /// Its address of a family on the default network.
+    pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        self.attachments.iter().find(|attachment| attachment.is_default).and_then(|attachment| attachment.address(is_ipv4))
+    }
+}
+
+// === impl Attachment ===
+
+impl Attachment {
+    /// Its address of a family.
+    pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        of_family(&self.addresses, is_ipv4)
+    }
+}
+
+fn of_family(addresses: &[IpAddr], is_ipv4: bool) -> Option<IpAddr> {
+    addresses.iter().find(|address| address.is_ipv4() == is_ipv4).copied()
+}

@@ -1,0 +1,337 @@
+//! What was observed of a network: its namespaces at one moment, as plain data.
+//!
+//! Whoever observes writes it (`agent::observe`), the walk reads it, and a file of it is explained as a running network is. A key that an older
+//! file lacks has its default.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use cni::Mac;
+use ipnet::IpNet;
+use linux::nft::ListedTable;
+use serde::{Deserialize, Serialize};
+
+/// A network at one moment: every namespace that packets may pass.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Nodes, pods, and what stands for the physical network.
+    pub namespaces: Vec<Namespace>,
+}
+
+/// Where something is. Written `node/NAME`, `pod/NAMESPACE/NAME`, `underlay`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Place {
+    /// A node's own namespace.
+    Node(String),
+    /// A pod's namespace, `NAMESPACE/NAME`.
+    Pod(String),
+    /// What is between nodes: a lab's wires, and the router between its zones.
+    Underlay,
+}
+
+/// A text that names no place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoPlace(pub String);
+
+/// What one network namespace had.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Whose it is.
+    pub place: Place,
+    /// Of a pod: the node that it is on.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Its links.
+    pub links: Vec<Link>,
+    /// Its routes, of every table.
+    pub routes: Vec<Route>,
+    /// Its rules of policy routing, in the order in which they are asked.
+    pub rules: Vec<Rule>,
+    /// Whether it forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
+    pub forwards_ipv6: bool,
+    /// Its nftables.
+    pub tables: Vec<ListedTable>,
+    /// What could not be read, and why.
+    #[serde(default)]
+    pub unread: Vec<String>,
+}
+
+/// A link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What made it: `veth`, `bridge`, `vxlan`, ...; empty for hardware and `lo`.
+    #[serde(default)]
+    pub kind: String,
+    /// Its hardware address.
+    pub mac: Option<Mac>,
+    /// Bytes in a packet.
+    pub mtu: u32,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Whether it has a carrier.
+    pub carrier: bool,
+    /// The bridge, bond or VRF that it belongs to.
+    #[serde(default)]
+    pub master: Option<u32>,
+    /// A veth's other end, or the link that a macvlan, ipvlan or vlan stands on, where it was found.
+    #[serde(default)]
+    pub other: Option<End>,
+    /// Its addresses.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+    /// The number of a vlan.
+    #[serde(default)]
+    pub vlan: Option<u16>,
+    /// Macvlans in this mode do not reach each other.
+    #[serde(default)]
+    pub private: bool,
+    /// What a vxlan is made with.
+    #[serde(default)]
+    pub tunnel: Option<Tunnel>,
+    /// What it is as a bridge's port.
+    #[serde(default)]
+    pub port: Option<BridgePort>,
+    /// Who is behind which hardware address, as far as it is known.
+    #[serde(default)]
+    pub neighbours: Vec<Neighbour>,
+    /// Of a bridge: behind which port an address was seen. Of a vxlan: behind which endpoint it is.
+    #[serde(default)]
+    pub fdb: Vec<FdbEntry>,
+    /// Whether IPv4 packets that come by it are forwarded (`net.ipv4.conf.LINK.forwarding`).
+    #[serde(default)]
+    pub forwards_ipv4: bool,
+    /// The reverse path filter that applies to it: 0 off, 1 strict, 2 loose.
+    #[serde(default)]
+    pub rp_filter: u8,
+    /// Whether IPv6 is switched off on it.
+    #[serde(default)]
+    pub ipv6_disabled: bool,
+    /// Of a bridge: IPv4 packets that it passes from port to port meet the router's rules as well (br_netfilter).
+    #[serde(default)]
+    pub filters_ipv4: bool,
+    /// The same of IPv6.
+    #[serde(default)]
+    pub filters_ipv6: bool,
+}
+
+/// A link of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The namespace.
+    pub place: Place,
+    /// The link's number there.
+    pub index: u32,
+}
+
+/// An address of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address, and the length of its network's prefix.
+    pub net: IpNet,
+    /// Whether it can be used: duplicate address detection has not failed and is done.
+    pub usable: bool,
+}
+
+/// A vxlan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The network's number.
+    pub vni: u32,
+    /// The UDP port.
+    pub port: u16,
+    /// The address that its packets come from.
+    pub local: Option<IpAddr>,
+    /// Where frames go for which there is no entry.
+    pub remote: Option<IpAddr>,
+}
+
+/// A link as a bridge's port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgePort {
+    /// `forwarding`, `disabled`, `blocking`, ...
+    pub state: String,
+    /// It talks only to ports that are not isolated.
+    pub isolated: bool,
+}
+
+/// A neighbour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its hardware address; `None`: it did not answer.
+    pub mac: Option<Mac>,
+    /// A program has written it, and it is never asked for.
+    pub permanent: bool,
+}
+
+/// An entry of a forwarding database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbEntry {
+    /// For whom frames are; all zeros: for everybody else.
+    pub mac: Mac,
+    /// Of a bridge: the port's number.
+    #[serde(default)]
+    pub port: Option<u32>,
+    /// Of a vxlan: the endpoint.
+    #[serde(default)]
+    pub endpoint: Option<IpAddr>,
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where it leads.
+    pub to: IpNet,
+    /// Its ways: gateway and link. Packets of one connection take one of them.
+    pub ways: Vec<(Option<IpAddr>, Option<u32>)>,
+    /// Its table.
+    pub table: u32,
+    /// The lowest wins.
+    pub metric: u32,
+    /// What happens to packets.
+    pub kind: RouteKind,
+    /// The source of packets that have none yet.
+    #[serde(default)]
+    pub source: Option<IpAddr>,
+    /// Bytes in a packet.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+}
+
+/// What happens to packets for which a route is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteKind {
+    /// They are sent on.
+    Unicast,
+    /// They are for this namespace.
+    Local,
+    /// They are for everybody on the link.
+    Broadcast,
+    /// They vanish.
+    Blackhole,
+    /// The sender is told that there is no way.
+    Unreachable,
+    /// The sender is told that it is forbidden.
+    Prohibit,
+    /// Something else.
+    Other,
+}
+
+/// A rule of policy routing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The lowest is asked first.
+    pub priority: u32,
+    /// Of packets of IPv4.
+    pub is_ipv4: bool,
+    /// Their source.
+    #[serde(default)]
+    pub from: Option<IpNet>,
+    /// Their destination.
+    #[serde(default)]
+    pub to: Option<IpNet>,
+    /// The link that they came by; `lo`: the namespace's own.
+    #[serde(default)]
+    pub iif: Option<String>,
+    /// The link that their socket is bound to.
+    #[serde(default)]
+    pub oif: Option<String>,
+    /// The table that is asked; `None`: they are refused.
+    pub table: Option<u32>,
+    /// It has conditions that were not understood: it is passed over.
+    #[serde(default)]
+    pub has_more: bool,
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Node(name) => write!(f, "node/{name}"),
+            Place::Pod(name) => write!(f, "pod/{name}"),
+            Place::Underlay => f.write_str("underlay"),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        match text.split_once('/') {
+            Some(("node", name)) => Ok(Place::Node(name.to_owned())),
+            Some(("pod", name)) => Ok(Place::Pod(name.to_owned())),
+            None if text == "underlay" => Ok(Place::Underlay),
+            _ => Err(NoPlace(text.to_owned())),
+        }
+    }
+}
+
+impl From<Place> for String {
+    fn from(place: Place) -> Self {
+        place.to_string()
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = NoPlace;
+
+    fn try_from(text: String) -> Result<Self, NoPlace> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a place: expected node/NAME, pod/NAMESPACE/NAME or underlay", self.0)
+    }
+}
+
+impl std::error::Error for NoPlace {}
+
+// === impl Link ===
+
+impl Link {
+    /// Whether it has this address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.net.addr() == address)
+    }
+
+    /// What is known of a neighbour.
+    pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
+        self.neighbours.iter().find(|neighbour| neighbour.address == address)
+    }
+
+    /// Whether it is one end of a pair.
+    pub fn is(&self, kind: &str) -> bool {
+        self.kind == kind
+    }
+}
+
+// === impl Namespace ===
+
+impl Namespace {
+    /// The link of this number.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The link that has this address.
+    pub fn holder(&self, address: IpAddr) -> Option<&Link> {
+        self.links.iter().find(|link| link.has(address))
+    }
+
+    /// Whether packets for this address stay here.
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.holder(address).is_some_and(|link| link.up)
+    }
+}

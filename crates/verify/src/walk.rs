@@ -1,0 +1,374 @@
+//! Follows one packet from namespace to namespace over a snapshot, as the kernels on the way would, until it is there or something stops it.
+//!
+//! ```text
+//!   set out -> route -> output ---.                                       .-> input -> there
+//!                                  +-> postrouting -> frames -> arrive --+
+//!              route <- forward <-'   (or a tunnel:   prerouting, rp_filter
+//!                                      a walk of its own)                 `-> route -> forward -> ...
+//! ```
+//!
+//! The first thing that stops it is the [`Finding`]. What may have stopped it, and is known to be a consequence of other faults as often as a
+//! fault, is a suspicion: it counts where neither way has a finding.
+
+mod filter;
+mod frame;
+mod packet;
+mod route;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+use std::net::IpAddr;
+
+use crate::fault::{Direction, Fault, Finding};
+use crate::network::{Device, Network};
+use crate::snapshot::{Namespace, Place};
+use filter::{At, Culprit, Hook, Passage};
+pub(crate) use packet::Packet;
+use route::{Key, Routed, Way};
+
+/// Hosts that a packet may pass: more than there are on any way, fewer than its hop limit.
+const MOST_HOSTS: usize = 12;
+
+/// What was rewritten in a namespace on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Translation {
+    pub(crate) place: Place,
+    pub(crate) of_source: bool,
+    pub(crate) before: IpAddr,
+    pub(crate) now: IpAddr,
+    /// The rule.
+    pub(crate) by: String,
+}
+
+/// A packet's way.
+pub(crate) struct Walk<'a> {
+    network: &'a Network<'a>,
+    /// Where it is to arrive.
+    to: &'a Place,
+    direction: Direction,
+    /// What the request's way has rewritten: the reply's way takes it back.
+    earlier: &'a [Translation],
+    /// It is a tunnel's.
+    in_tunnel: bool,
+    /// Where it has been.
+    passed: Vec<&'a Namespace>,
+    /// The same for a person.
+    pub(crate) hops: Vec<String>,
+    pub(crate) translations: Vec<Translation>,
+    pub(crate) suspicions: Vec<Finding>,
+}
+
+/// How far a packet has got.
+enum Step<'a> {
+    /// It is there.
+    There,
+    /// It is at another host's device.
+    At(Device<'a>),
+}
+
+impl<'a> Walk<'a> {
+    /// A walk to a place. `earlier`: what the request's way has rewritten.
+    pub(crate) fn new(network: &'a Network<'a>, to: &'a Place, direction: Direction, earlier: &'a [Translation]) -> Self {
+        Walk {
+            network,
+            to,
+            direction,
+            earlier,
+            in_tunnel: false,
+            passed: Vec::new(),
+            hops: Vec::new(),
+            translations: Vec::new(),
+            suspicions: Vec::new(),
+        }
+    }
+
+    /// Follows a packet that a namespace sends; without a source it gets the one that the kernel would choose.
+    ///
+    /// # Errors
+    /// What stops it.
+    pub(crate) fn follow(&mut self, from: &Place, packet: &mut Packet) -> Result<(), Finding> {
+        let gone = |place: &Place| Finding {
+            fault: Fault::NamespaceGone,
+            place: place.clone(),
+            device: None,
+            direction: self.direction,
+            evidence: "it was not found".to_owned(),
+            next_step: Fault::NamespaceGone.next_step(None),
+        };
+        let mut namespace = self.network.namespace(from).ok_or_else(|| gone(from))?;
+        self.network.namespace(self.to).ok_or_else(|| gone(self.to))?;
+        let mut came_by: Option<Device<'a>> = None;
+        for _ in 0..MOST_HOSTS {
+            match self.pass(namespace, came_by, packet)? {
+                Step::There => return Ok(()),
+                Step::At(device) => {
+                    self.arrive(device, packet)?;
+                    (namespace, came_by) = (device.namespace, Some(device));
+                }
+            }
+        }
+        let evidence = format!("it came here again and again: {}", self.hops.join("; "));
+        Err(self.finding(Fault::RoutingLoop, namespace, came_by.map(|device| device.link.name.as_str()), evidence))
+    }
+
+    /// One namespace: takes the packet, or sends it on.
+    fn pass(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
+        self.passed.push(namespace);
+        let way = match self.route(namespace, came_by, packet)? {
+            Some(way) => way,
+            None => {
+                let Some(device) = came_by else { return self.loop_back(namespace, packet) };
+                self.reverse_path(device, None, packet)?;
+                return self.take(namespace, came_by, packet);
+            }
+        };
+        if packet.source.is_unspecified()
+            && let Some(source) = route::source(namespace, &way, packet.destination)
+        {
+            packet.source = source;
+        }
+        let way = match came_by {
+            None => self.own(namespace, way, packet)?,
+            Some(device) => {
+                self.reverse_path(device, Some(Device { namespace, link: way.link }), packet)?;
+                self.forwards(device, packet)?;
+                let at = At { namespace, hook: Hook::Forward, in_bridge: false, iif: Some(device.link), oif: Some(way.link) };
+                self.filter(&at, packet)?;
+                Some(way)
+            }
+        };
+        // What the namespace itself sent to a port of its own may have become another's.
+        let Some(way) = way else { return self.loop_back(namespace, packet) };
+        self.hops.push(format!("{} routes it by {way}", namespace.place));
+        let at = At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: came_by.map(|device| device.link), oif: Some(way.link) };
+        let passage = self.filter(&at, packet)?;
+        self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
+        self.send(Device { namespace, link: way.link }, &way, packet).map(Step::At)
+    }
+
+    /// The output hook of a namespace's own packet. Where its destination is rewritten, it is routed again: `None` where it stays.
+    fn own(&mut self, namespace: &'a Namespace, way: Way<'a>, packet: &mut Packet) -> Result<Option<Way<'a>>, Finding> {
+        let at = At { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: Some(way.link) };
+        let passage = self.filter(&at, packet)?;
+        match passage.destination {
+            None => Ok(Some(way)),
+            Some(to) => {
+                self.rewrite_destination(namespace, to, packet);
+                self.route(namespace, None, packet)
+            }
+        }
+    }
+
+    /// What a namespace sends to itself: over `lo`.
+    fn loop_back(&mut self, namespace: &'a Namespace, packet: &mut Packet) -> Result<Step<'a>, Finding> {
+        if packet.source.is_unspecified() {
+            packet.source = packet.destination;
+        }
+        let lo = namespace.links.iter().find(|link| link.name == "lo");
+        let before = packet.destination;
+        let passage = self.filter(&At { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: lo }, packet)?;
+        if let Some(to) = passage.destination {
+            self.rewrite_destination(namespace, to, packet);
+        }
+        if packet.destination == before || namespace.is_local(packet.destination) {
+            return self.take(namespace, None, packet);
+        }
+        let Some(way) = self.route(namespace, None, packet)? else { return self.take(namespace, None, packet) };
+        let passage = self.filter(&At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: None, oif: Some(way.link) }, packet)?;
+        self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
+        self.send(Device { namespace, link: way.link }, &way, packet).map(Step::At)
+    }
+
+    /// Where a namespace routes the packet; `None`: it keeps it.
+    fn route(&self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &Packet) -> Result<Option<Way<'a>>, Finding> {
+        let from = Some(packet.source).filter(|source| !source.is_unspecified());
+        let key = Key { to: packet.destination, from, came_by: came_by.map(|device| device.link) };
+        let to = packet.destination;
+        Err(match route::route(namespace, key) {
+            Routed::Here => return Ok(None),
+            Routed::On(way) => return Ok(Some(way)),
+            Routed::Refused(Some(route)) => {
+                let evidence = format!("the route {:?} {} of table {} is for packets to {to}", route.kind, route.to, route.table);
+                self.finding(Fault::RouteRefuses, namespace, None, evidence.to_lowercase())
+            }
+            Routed::Refused(None) => {
+                let evidence = format!("a rule of policy routing refuses packets to {to}");
+                self.finding(Fault::RouteRefuses, namespace, None, evidence)
+            }
+            Routed::Nowhere => self.no_route(namespace, to),
+        })
+    }
+
+    fn no_route(&self, namespace: &Namespace, to: IpAddr) -> Finding {
+        let is_default = |route: &&crate::snapshot::Route| route.to.prefix_len() == 0 && route.to.addr().is_ipv4() == to.is_ipv4();
+        let own: Vec<String> = namespace
+            .routes
+            .iter()
+            .filter(|route| route.table == 254 && route.to.addr().is_ipv4() == to.is_ipv4())
+            .map(|route| route.to.to_string())
+            .collect();
+        let there = if own.is_empty() { "it has no route".to_owned() } else { format!("it has routes to {}", own.join(", ")) };
+        let is_pod = matches!(namespace.place, Place::Pod(_));
+        match (&namespace.place, self.passed.as_slice(), self.network.home(self.to)) {
+            // Who answers from outside knows no pod: the request should not have left the cluster with a pod's address.
+            (Place::Underlay, [_], Some(home)) => {
+                let evidence = format!(
+                    "packets for outside of the cluster left {} with the source {to}, and nobody outside has a route to it",
+                    home.place
+                );
+                return self.finding(Fault::MasqueradeMissing, home, None, evidence);
+            }
+            // Nor does it know pods in between: the node should have had a route of its own.
+            (Place::Underlay, [.., node, _], _) => {
+                let evidence = format!("no route of its own leads to {to}; another one led to the router outside, which has none either");
+                return self.finding(Fault::NoRoute, node, None, evidence);
+            }
+            _ => {}
+        }
+        let fault = if is_pod && !namespace.routes.iter().any(|route| is_default(&route)) { Fault::NoDefaultRoute } else { Fault::NoRoute };
+        self.finding(fault, namespace, None, format!("no route leads to {to}; {there}"))
+    }
+
+    /// Whether packets that came by a device are forwarded.
+    fn forwards(&self, device: Device<'a>, packet: &Packet) -> Result<(), Finding> {
+        let (forwards, setting) = match packet.destination {
+            IpAddr::V4(_) => (device.link.forwards_ipv4, format!("net.ipv4.conf.{}.forwarding", device.link.name)),
+            IpAddr::V6(_) => (device.namespace.forwards_ipv6, "net.ipv6.conf.all.forwarding".to_owned()),
+        };
+        if forwards {
+            return Ok(());
+        }
+        let evidence = format!("{setting} is 0, and the packet is for {}", packet.destination);
+        Err(self.finding(Fault::ForwardingOff, device.namespace, Some(&device.link.name), evidence))
+    }
+
+    /// A packet comes in by a device.
+    fn arrive(&mut self, device: Device<'a>, packet: &mut Packet) -> Result<(), Finding> {
+        let Device { namespace, link } = device;
+        if packet.destination.is_ipv6() && link.ipv6_disabled {
+            let evidence = format!("net.ipv6.conf.{}.disable_ipv6 is 1", link.name);
+            return Err(self.finding(Fault::Ipv6Disabled, namespace, Some(&link.name), evidence));
+        }
+        let back =
+            self.earlier.iter().find(|earlier| earlier.place == namespace.place && earlier.of_source && earlier.now == packet.destination);
+        if let Some(back) = back {
+            packet.destination = back.before;
+        }
+        packet.frame = None;
+        let passage = self.filter(&At { namespace, hook: Hook::Prerouting, in_bridge: false, iif: Some(link), oif: None }, packet)?;
+        packet.rewritten = passage.destination.is_some();
+        if let Some(to) = passage.destination {
+            self.rewrite_destination(namespace, to, packet);
+        }
+        Ok(())
+    }
+
+    /// The reverse path filter of IPv4 (RFC 3704). What has no way back has that fault, whatever drops it first.
+    /// The way back is looked up as for a packet that comes by the link that this one leaves by (`__fib_validate_source` in net/ipv4).
+    fn reverse_path(&self, device: Device<'a>, leaves_by: Option<Device<'a>>, packet: &Packet) -> Result<(), Finding> {
+        let Device { namespace, link } = device;
+        if packet.source.is_ipv6() || link.rp_filter == 0 {
+            return Ok(());
+        }
+        let back = packet.reply(packet.destination, packet.source);
+        let way = self.route(namespace, leaves_by, &back).map_err(|finding| {
+            let evidence = format!("{}; for that, the reverse path filter of {} drops the packet already", finding.evidence, link.name);
+            Finding { evidence, direction: self.direction.other(), ..finding }
+        })?;
+        let leads = match way {
+            Some(way) if link.rp_filter != 1 || way.link.index == link.index => return Ok(()),
+            Some(way) => format!("the route to its source is {way}"),
+            None => "its source is this host's own address".to_owned(),
+        };
+        let mode = if link.rp_filter == 1 { "strict" } else { "loose" };
+        let evidence = format!("the filter of {} is {mode}; the packet is from {}, and {leads}", link.name, packet.source);
+        Err(self.finding(Fault::ReversePathFilter, namespace, Some(&link.name), evidence))
+    }
+
+    /// A packet is for the namespace where it is.
+    fn take(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &Packet) -> Result<Step<'a>, Finding> {
+        let lo = namespace.links.iter().find(|link| link.name == "lo");
+        let iif = came_by.map(|device| device.link).or(lo);
+        self.filter(&At { namespace, hook: Hook::Input, in_bridge: false, iif, oif: None }, packet)?;
+        if namespace.place == *self.to {
+            self.hops.push(format!("{} takes it", namespace.place));
+            return Ok(Step::There);
+        }
+        let device = namespace.holder(packet.destination).map(|link| link.name.as_str());
+        let is_home = self.network.home(self.to).is_some_and(|home| home.place == namespace.place);
+        if is_home && matches!(namespace.place, Place::Node(_)) {
+            let evidence = format!("no rule leads port {} of {} to {}", packet.port, packet.destination, self.to);
+            return Err(self.finding(Fault::HostPortMissing, namespace, device, evidence));
+        }
+        let evidence = format!("it has {}, which is that of {}", packet.destination, self.to);
+        Err(self.finding(Fault::DuplicateAddress, namespace, device, evidence))
+    }
+
+    /// Asks nftables; what it drops is an error.
+    fn filter(&mut self, at: &At<'a>, packet: &Packet) -> Result<Passage, Finding> {
+        let mut passage = filter::ask(at, packet);
+        let unsure: Vec<Finding> = passage
+            .unsure
+            .drain(..)
+            .map(|culprit| self.dropped(at, packet, &culprit, "has conditions that are not understood, and may drop"))
+            .collect();
+        self.suspicions.extend(unsure);
+        match passage.dropped.take() {
+            Some(culprit) => Err(self.dropped(at, packet, &culprit, "drops")),
+            None => Ok(passage),
+        }
+    }
+
+    fn dropped(&self, at: &At<'_>, packet: &Packet, culprit: &Culprit, verb: &str) -> Finding {
+        let device = at.iif.or(at.oif).map(|link| link.name.as_str());
+        let is_host = matches!(at.namespace.place, Place::Node(_)) && matches!(at.hook, Hook::Input | Hook::Output) && !at.in_bridge;
+        let fault = match () {
+            () if self.in_tunnel => Fault::TunnelBlocked,
+            () if culprit.is_own => Fault::OwnRuleDrops,
+            () if is_host => Fault::NodeFirewall,
+            () => Fault::ForeignRuleDrops,
+        };
+        let Packet { source, destination, port, protocol, .. } = packet;
+        let evidence = format!("{} {verb} {protocol} from {source} to {destination} port {port}", culprit.text);
+        let next_step = format!("{}: {}", fault.next_step(device), culprit.show);
+        Finding { next_step, ..self.finding(fault, at.namespace, device, evidence) }
+    }
+
+    fn rewrite_source(&mut self, namespace: &Namespace, own: Option<IpAddr>, passage: Passage, packet: &mut Packet) {
+        let before = packet.source;
+        if let Some((to, by)) = passage.source {
+            let Some(now) = to.or(own) else { return };
+            packet.source = now;
+            self.translations.push(Translation { place: namespace.place.clone(), of_source: true, before, now, by: by.text });
+        }
+        let back = self.earlier.iter().find(|earlier| earlier.place == namespace.place && !earlier.of_source && earlier.now == before);
+        if let Some(back) = back {
+            packet.source = back.before;
+        }
+    }
+
+    fn rewrite_destination(&mut self, namespace: &Namespace, (now, port): (IpAddr, Option<u16>), packet: &mut Packet) {
+        let before = packet.destination;
+        packet.destination = now;
+        packet.port = port.unwrap_or(packet.port);
+        packet.rewritten = true;
+        let by = "a rule for a published port".to_owned();
+        self.translations.push(Translation { place: namespace.place.clone(), of_source: false, before, now, by });
+    }
+
+    fn finding(&self, fault: Fault, namespace: &Namespace, device: Option<&str>, evidence: String) -> Finding {
+        Finding {
+            fault,
+            place: namespace.place.clone(),
+            device: device.map(str::to_owned),
+            direction: self.direction,
+            evidence,
+            next_step: fault.next_step(device),
+        }
+    }
+
+    fn at(&self, fault: Fault, device: Device<'_>, evidence: String) -> Finding {
+        self.finding(fault, device.namespace, Some(&device.link.name), evidence)
+    }
+}

@@ -1,0 +1,405 @@
+//! What nftables does with a packet: the kernel's machine, over as much of the packet as is known.
+//!
+//! A comparison with a byte that is not known may hold or not. A rule that may hold is passed over, and remembered if it would have dropped
+//! the packet: so a rule that is named as the one that drops it does drop it.
+
+use std::net::IpAddr;
+
+use linux::nft::{ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
+
+use super::packet::{Bytes, Packet};
+use crate::snapshot::{Link, Namespace};
+
+/// Bytes of the register file.
+const REGISTERS: usize = 64;
+/// Jumps into jumps, as the kernel limits them (`NFT_JUMP_STACK_SIZE`).
+const DEEPEST: usize = 16;
+
+/// Where the kernel asks (`NF_INET_*`, and the same numbers of a bridge).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hook {
+    Prerouting = 0,
+    Input = 1,
+    Forward = 2,
+    Output = 3,
+    Postrouting = 4,
+}
+
+/// A packet at a hook.
+pub(super) struct At<'a> {
+    pub(super) namespace: &'a Namespace,
+    pub(super) hook: Hook,
+    /// Whether a bridge asks, and not the router.
+    pub(super) in_bridge: bool,
+    pub(super) iif: Option<&'a Link>,
+    pub(super) oif: Option<&'a Link>,
+}
+
+/// What came of a hook.
+#[derive(Debug, Default)]
+pub(super) struct Passage {
+    /// Who dropped it.
+    pub(super) dropped: Option<Culprit>,
+    /// Who may have dropped it.
+    pub(super) unsure: Vec<Culprit>,
+    /// The source is to be that of the outgoing link (`None`), or this one.
+    pub(super) source: Option<(Option<IpAddr>, Culprit)>,
+    /// The destination is to be this one.
+    pub(super) destination: Option<(IpAddr, Option<u16>)>,
+    pub(super) mark: u32,
+}
+
+/// A rule, or the policy of a chain.
+#[derive(Debug, Clone)]
+pub(super) struct Culprit {
+    pub(super) is_own: bool,
+    pub(super) text: String,
+    pub(super) show: String,
+}
+
+/// Whether a step's condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Yes,
+    No,
+    Maybe,
+}
+
+/// How a chain ended.
+enum End {
+    Accept,
+    Drop(Culprit),
+    /// No rule has decided.
+    Through,
+}
+
+struct Machine<'a> {
+    at: &'a At<'a>,
+    packet: &'a Packet,
+    table: &'a ListedTable,
+    registers: [Option<u8>; REGISTERS],
+    passage: &'a mut Passage,
+}
+
+/// Asks every chain at a hook, in order of priority, until one drops the packet.
+pub(super) fn ask(at: &At<'_>, packet: &Packet) -> Passage {
+    let mut passage = Passage { mark: packet.mark, ..Passage::default() };
+    let family = if packet.destination.is_ipv4() { "ip" } else { "ip6" };
+    let sees =
+        |table: &&ListedTable| if at.in_bridge { table.family == "bridge" } else { table.family == "inet" || table.family == family };
+    let chains = at.namespace.tables.iter().filter(sees).flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
+    let mut based: Vec<_> = chains.filter_map(|(table, chain)| Some((table, chain, chain.base.as_ref()?))).collect();
+    based.retain(|(_, _, base)| base.hook == at.hook as u32);
+    based.sort_by_key(|(_, _, base)| base.priority);
+    for (table, chain, base) in based {
+        // Where a connection goes is decided with its first packet, and by the first chain that decides.
+        if base.kind == "nat" && (packet.established || passage.source.is_some() || passage.destination.is_some()) {
+            continue;
+        }
+        let mut machine = Machine { at, packet, table, registers: [None; REGISTERS], passage: &mut passage };
+        let end = machine.chain(chain, 0);
+        let dropped = match end {
+            End::Drop(culprit) => Some(culprit),
+            End::Through if base.drops => Some(Culprit::policy(table, chain)),
+            End::Through | End::Accept => None,
+        };
+        if dropped.is_some() {
+            passage.dropped = dropped;
+            break;
+        }
+    }
+    passage
+}
+
+// === impl Machine ===
+
+impl<'a> Machine<'a> {
+    fn chain(&mut self, chain: &'a ListedChain, depth: usize) -> End {
+        for rule in &chain.rules {
+            match self.rule(chain, rule) {
+                None | Some(ListedVerdict::Continue) => {}
+                Some(ListedVerdict::Return) => return End::Through,
+                Some(ListedVerdict::Accept) => return End::Accept,
+                Some(ListedVerdict::Drop) => return End::Drop(Culprit::rule(self.table, chain, rule)),
+                Some(ListedVerdict::Jump(name)) => match self.call(&name, depth) {
+                    End::Through => {}
+                    end => return end,
+                },
+                Some(ListedVerdict::Goto(name)) => return self.call(&name, depth),
+                // What another program decides.
+                Some(ListedVerdict::Other(_)) => {
+                    self.passage.unsure.push(Culprit::rule(self.table, chain, rule));
+                    return End::Accept;
+                }
+            }
+        }
+        End::Through
+    }
+
+    fn call(&mut self, name: &str, depth: usize) -> End {
+        let table = self.table;
+        match table.chains.iter().find(|chain| chain.name == name) {
+            Some(chain) if depth < DEEPEST => self.chain(chain, depth + 1),
+            _ => End::Through,
+        }
+    }
+
+    /// The verdict of a rule; `None`: it has none, or does not hold for certain.
+    fn rule(&mut self, chain: &ListedChain, rule: &ListedRule) -> Option<ListedVerdict> {
+        let mut is_sure = true;
+        for op in &rule.ops {
+            let mut decided = None;
+            match self.step(op, &mut decided) {
+                Holds::No => return None,
+                Holds::Maybe => is_sure = false,
+                Holds::Yes => {}
+            }
+            if let Some(verdict) = decided {
+                if is_sure {
+                    return Some(verdict);
+                }
+                if verdict == ListedVerdict::Drop {
+                    self.passage.unsure.push(Culprit::rule(self.table, chain, rule));
+                }
+                return None;
+            }
+            if is_sure {
+                self.rewrite(chain, rule, op);
+            }
+        }
+        let has_rewritten = is_sure && rule.ops.iter().any(|op| matches!(op, Op::Masquerade | Op::Snat { .. } | Op::Dnat { .. }));
+        has_rewritten.then_some(ListedVerdict::Accept)
+    }
+
+    fn rewrite(&mut self, chain: &ListedChain, rule: &ListedRule, op: &Op) {
+        let culprit = || Culprit::rule(self.table, chain, rule);
+        let length = if self.packet.destination.is_ipv4() { 4 } else { 16 };
+        let address = |register: &Option<u8>| address_of(&self.read(usize::from((*register)?), length));
+        match op {
+            Op::Masquerade => self.passage.source = Some((None, culprit())),
+            Op::Snat { address: register } => self.passage.source = address(register).map(|address| (Some(address), culprit())),
+            Op::Dnat { address: register, port } => {
+                let port = port.and_then(|register| match self.read(usize::from(register), 2).as_slice() {
+                    [Some(high), Some(low)] => Some(u16::from_be_bytes([*high, *low])),
+                    _ => None,
+                });
+                self.passage.destination = address(register).map(|address| (address, port));
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, op: &Op, decided: &mut Option<ListedVerdict>) -> Holds {
+        match op {
+            Op::Meta { key, into } => self.write(*into, &self.meta(*key)),
+            Op::SetMark { from } => {
+                let bytes: Option<Vec<u8>> = self.read(usize::from(*from), 4).into_iter().collect();
+                self.passage.mark = bytes.and_then(|bytes| bytes.first_chunk().copied()).map_or(0, u32::from_ne_bytes);
+                Holds::Yes
+            }
+            Op::Payload { header, offset, len, into } => self.write(*into, &self.payload(*header, *offset, *len)),
+            Op::Mask { from, into, mask, xor } => {
+                let read = self.read(usize::from(*from), mask.len());
+                let bits = read.iter().zip(mask.iter().zip(xor)).map(|(byte, (mask, xor))| match (byte, mask) {
+                    (_, 0) => Some(*xor),
+                    (byte, mask) => byte.map(|byte| (byte & mask) ^ xor),
+                });
+                self.write(*into, &bits.collect::<Bytes>())
+            }
+            Op::Compare { at, how, value } => compare(&self.read(usize::from(*at), value.len()), *how, value),
+            Op::Range { at, negated, from, to } => {
+                let read = self.read(usize::from(*at), from.len());
+                let inside = both(compare(&read, 5, from), compare(&read, 3, to));
+                if *negated { not(inside) } else { inside }
+            }
+            Op::Lookup { at, set, negated, into } => self.look_up((*at, *negated, *into), set, decided),
+            Op::Load { into, value } => self.write(*into, &value.iter().copied().map(Some).collect::<Bytes>()),
+            Op::Ct { key, into } => self.write(*into, &self.connection(*key)),
+            Op::AddressType { of_destination, into } => {
+                let address = if *of_destination { self.packet.destination } else { self.packet.source };
+                // RTN_LOCAL, RTN_UNICAST
+                let kind: u32 = if self.at.namespace.is_local(address) { 2 } else { 1 };
+                self.write(*into, &kind.to_ne_bytes().map(Some))
+            }
+            Op::Verdict(verdict) => {
+                *decided = Some(verdict.clone());
+                Holds::Yes
+            }
+            Op::Reject => {
+                *decided = Some(ListedVerdict::Drop);
+                Holds::Yes
+            }
+            Op::Dnat { .. } | Op::Snat { .. } | Op::Masquerade | Op::Nothing => Holds::Yes,
+            Op::Other(_) => Holds::Maybe,
+        }
+    }
+
+    fn look_up(&mut self, (at, negated, into): (u8, bool, Option<u8>), set: &str, decided: &mut Option<ListedVerdict>) -> Holds {
+        let Some(set) = self.table.sets.iter().find(|own| own.name == set) else { return Holds::Maybe };
+        let key: Option<Vec<u8>> = self.read(usize::from(at), usize::try_from(set.key_len).unwrap_or(0)).into_iter().collect();
+        let Some(key) = key else { return Holds::Maybe };
+        let found = find(set, &key);
+        match (found, negated) {
+            (Some(_), true) | (None, false) => Holds::No,
+            (None, true) => Holds::Yes,
+            (Some(data), false) => {
+                match (data, into) {
+                    (Some(ListedData::Verdict(verdict)), _) => *decided = Some(verdict.clone()),
+                    (Some(ListedData::Value(value)), Some(into)) => {
+                        self.write(into, &value.iter().copied().map(Some).collect::<Bytes>());
+                    }
+                    _ => {}
+                }
+                Holds::Yes
+            }
+        }
+    }
+
+    /// `NFT_META_*`, as far as it is known.
+    fn meta(&self, key: u32) -> Bytes {
+        let name = |link: Option<&Link>| -> Bytes {
+            let mut bytes: Bytes = link.map_or("", |link| &link.name).bytes().map(Some).collect();
+            bytes.resize(16, Some(0));
+            bytes
+        };
+        let index = |link: Option<&Link>| link.map_or(0, |link| link.index).to_ne_bytes().map(Some).to_vec();
+        let is_ipv4 = self.packet.destination.is_ipv4();
+        match key {
+            0 => self.packet.size.to_ne_bytes().map(Some).to_vec(),
+            1 => if is_ipv4 { [0x08, 0x00] } else { [0x86, 0xdd] }.map(Some).to_vec(),
+            3 => self.passage.mark.to_ne_bytes().map(Some).to_vec(),
+            4 => index(self.at.iif),
+            5 => index(self.at.oif),
+            6 => name(self.at.iif),
+            7 => name(self.at.oif),
+            15 => vec![Some(if is_ipv4 { 2 } else { 10 })],
+            16 => vec![Some(self.packet.protocol.number())],
+            _ => vec![None; 16],
+        }
+    }
+
+    fn payload(&self, header: ListedHeader, offset: u32, len: u32) -> Bytes {
+        let bytes = match header {
+            ListedHeader::Link => self.packet.link_header(),
+            ListedHeader::Network => self.packet.network_header(),
+            ListedHeader::Transport => self.packet.transport_header(),
+            ListedHeader::Other(_) => Vec::new(),
+        };
+        let (from, len) = (usize::try_from(offset).unwrap_or(usize::MAX), usize::try_from(len).unwrap_or(0).min(REGISTERS));
+        (from..from.saturating_add(len)).map(|at| bytes.get(at).copied().flatten()).collect()
+    }
+
+    /// `NFT_CT_STATE`, `NFT_CT_DIRECTION` and `NFT_CT_STATUS`.
+    fn connection(&self, key: u32) -> Bytes {
+        let (established, new, dnat): (u32, u32, u32) = (2, 8, 0x20);
+        match key {
+            0 => if self.packet.established { established } else { new }.to_ne_bytes().map(Some).to_vec(),
+            1 => vec![Some(u8::from(self.packet.established))],
+            2 if !self.packet.established => if self.packet.rewritten { dnat } else { 0 }.to_ne_bytes().map(Some).to_vec(),
+            _ => vec![None; 16],
+        }
+    }
+
+    fn read(&self, at: usize, len: usize) -> Bytes {
+        (at..at.saturating_add(len)).map(|at| self.registers.get(at).copied().flatten()).collect()
+    }
+
+    /// The rest of the last four bytes is zero, as the kernel has it.
+    fn write(&mut self, at: u8, bytes: &[Option<u8>]) -> Holds {
+        let padded = bytes.iter().copied().chain(std::iter::repeat(Some(0))).take(bytes.len().next_multiple_of(4));
+        self.registers.iter_mut().skip(usize::from(at)).zip(padded).for_each(|(register, byte)| *register = byte);
+        Holds::Yes
+    }
+}
+
+fn address_of(bytes: &[Option<u8>]) -> Option<IpAddr> {
+    let known: Vec<u8> = bytes.iter().copied().collect::<Option<_>>()?;
+    match known.len() {
+        4 => known.first_chunk::<4>().map(|octets| IpAddr::from(*octets)),
+        16 => known.first_chunk::<16>().map(|octets| IpAddr::from(*octets)),
+        _ => None,
+    }
+}
+
+/// `NFT_CMP_*`
+fn compare(read: &[Option<u8>], how: u32, value: &[u8]) -> Holds {
+    let differs = read.iter().zip(value).any(|(byte, value)| byte.is_some_and(|byte| byte != *value));
+    let known: Option<Vec<u8>> = read.iter().copied().collect();
+    let holds = |holds: bool| if holds { Holds::Yes } else { Holds::No };
+    match (known, how) {
+        (None, 0) if differs => Holds::No,
+        (None, 1) if differs => Holds::Yes,
+        (None, _) => Holds::Maybe,
+        (Some(known), 0) => holds(known == value),
+        (Some(known), 1) => holds(known != value),
+        (Some(known), 2) => holds(known.as_slice() < value),
+        (Some(known), 3) => holds(known.as_slice() <= value),
+        (Some(known), 4) => holds(known.as_slice() > value),
+        (Some(known), 5) => holds(known.as_slice() >= value),
+        _ => Holds::Maybe,
+    }
+}
+
+fn both(one: Holds, other: Holds) -> Holds {
+    match (one, other) {
+        (Holds::No, _) | (_, Holds::No) => Holds::No,
+        (Holds::Yes, Holds::Yes) => Holds::Yes,
+        _ => Holds::Maybe,
+    }
+}
+
+fn not(holds: Holds) -> Holds {
+    match holds {
+        Holds::Yes => Holds::No,
+        Holds::No => Holds::Yes,
+        Holds::Maybe => Holds::Maybe,
+    }
+}
+
+/// The element that a key is in, and what it leads to.
+fn find<'a>(set: &'a ListedSet, key: &[u8]) -> Option<Option<&'a ListedData>> {
+    let within = |from: &[u8], to: &[u8]| {
+        let fields = key.chunks(4).zip(from.chunks(4).zip(to.chunks(4)));
+        fields.into_iter().all(|(key, (from, to))| from <= key && key <= to)
+    };
+    let found = if set.elements.iter().any(|element| element.key_end.is_some()) {
+        set.elements.iter().find(|element| within(&element.key, element.key_end.as_deref().unwrap_or(&element.key)))
+    } else if set.interval {
+        // The last end before the key: of two at one place, an interval begins where another one ends.
+        let before = set.elements.iter().filter(|element| element.key.as_slice() <= key);
+        before.max_by(|a, b| a.key.cmp(&b.key).then(b.ends.cmp(&a.ends))).filter(|element| !element.ends)
+    } else {
+        set.elements.iter().find(|element| element.key == key)
+    };
+    found.map(|element| element.data.as_ref())
+}
+
+// === impl Culprit ===
+
+impl Culprit {
+    fn rule(table: &ListedTable, chain: &ListedChain, rule: &ListedRule) -> Self {
+        let mut culprit = Culprit::of(table, chain);
+        culprit.text = format!("rule {} of {}", rule.handle, culprit.text);
+        if let Some(comment) = &rule.comment {
+            culprit.text.push_str(&format!(" ({comment})"));
+        }
+        if let Some(packets) = rule.packets {
+            culprit.text.push_str(&format!(" ({packets} packets counted)"));
+        }
+        culprit
+    }
+
+    fn policy(table: &ListedTable, chain: &ListedChain) -> Self {
+        let culprit = Culprit::of(table, chain);
+        Culprit { text: format!("the policy drop of {}", culprit.text), ..culprit }
+    }
+
+    fn of(table: &ListedTable, chain: &ListedChain) -> Self {
+        let (family, name) = (&table.family, &table.name);
+        Culprit {
+            is_own: name == "netloom" && matches!(family.as_str(), "inet" | "bridge"),
+            text: format!("chain {} of table {family} {name}", chain.name),
+            show: format!("nft -a list chain {family} {name} {}", chain.name),
+        }
+    }
+}

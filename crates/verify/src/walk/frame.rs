@@ -1,0 +1,269 @@
+//! From one host to the next one on the same network: neighbour, pairs, bridges.
+
+use std::net::IpAddr;
+
+use cni::Mac;
+
+use super::filter::{At, Hook};
+use super::{Packet, Walk, Way};
+use crate::fault::{Fault, Finding};
+use crate::network::{Device, Segment, is_link_local};
+use crate::snapshot::{Link, Place};
+
+impl<'a> Walk<'a> {
+    /// Sends a packet by a way's link: the device of the next host that receives it.
+    pub(super) fn send(&mut self, device: Device<'a>, way: &Way<'a>, packet: &mut Packet) -> Result<Device<'a>, Finding> {
+        let link = device.link;
+        if !link.up {
+            return Err(self.at(Fault::LinkDown, device, "its packets leave by it".to_owned()));
+        }
+        if packet.destination.is_ipv6() && link.ipv6_disabled {
+            return Err(self.at(Fault::Ipv6Disabled, device, format!("net.ipv6.conf.{}.disable_ipv6 is 1", link.name)));
+        }
+        if let Some(mtu) = way.route.mtu.filter(|mtu| packet.size > *mtu) {
+            let evidence = format!("the packet has {} bytes, and the route {way} has an MTU of {mtu}", packet.size);
+            return Err(self.at(Fault::MtuExceeded, device, evidence));
+        }
+        self.fits(device, packet)?;
+        let next = way.gateway.unwrap_or(packet.destination);
+        match link.tunnel {
+            Some(tunnel) => self.through(device, tunnel, next, packet),
+            None if link.is("wireguard") => self.encrypted(device),
+            None => self.on_link(device, way, next, packet),
+        }
+    }
+
+    /// Whether a packet is not longer than a link takes.
+    pub(super) fn fits(&self, device: Device<'a>, packet: &Packet) -> Result<(), Finding> {
+        if packet.size <= device.link.mtu {
+            return Ok(());
+        }
+        let evidence = format!("the packet has {} bytes, and the link an MTU of {}", packet.size, device.link.mtu);
+        Err(self.at(Fault::MtuExceeded, device, evidence))
+    }
+
+    fn on_link(&mut self, device: Device<'a>, way: &Way<'a>, next: IpAddr, packet: &mut Packet) -> Result<Device<'a>, Finding> {
+        let segment = self.network.segment(device);
+        let holders = segment.holders(next);
+        let frames = match holders.as_slice() {
+            [] => return Err(self.nobody(device, way, next)),
+            [only] => only,
+            several => return Err(self.several(several, next)),
+        };
+        let Some(target) = frames.last().copied() else { return Err(self.nobody(device, way, next)) };
+        self.right_host(device, way, target)?;
+        self.alive(frames)?;
+        self.usable(target, next)?;
+        self.known_by(device, target, next, &segment)?;
+        self.carried(frames, target, packet)?;
+        Ok(target)
+    }
+
+    /// The host that a route leads to must be on the way.
+    fn right_host(&self, device: Device<'a>, way: &Way<'a>, target: Device<'a>) -> Result<(), Finding> {
+        let place = &target.namespace.place;
+        let home = |place: &Place| self.network.home(place).map(|home| &home.place);
+        let is_way_out = home(&device.namespace.place) == Some(place);
+        if place == self.to || home(self.to) == Some(place) || is_way_out || *place == Place::Underlay {
+            return Ok(());
+        }
+        let wanted = home(self.to).unwrap_or(self.to);
+        let evidence = match way.gateway {
+            Some(gateway) => format!("the route {way} leads to {place}, which has {gateway}; {} is behind {wanted}", self.to),
+            None => return Err(self.at(Fault::DuplicateAddress, target, format!("it has the address, which is that of {}", self.to))),
+        };
+        Err(self.at(Fault::WrongNextHop, device, evidence))
+    }
+
+    /// Every link that frames pass must be up, have a carrier and, as a port, pass them on.
+    fn alive(&self, frames: &[Device<'a>]) -> Result<(), Finding> {
+        if let Some(down) = frames.iter().find(|device| !device.link.up) {
+            return Err(self.at(Fault::LinkDown, *down, "frames pass by it".to_owned()));
+        }
+        let shut = |device: &&Device<'a>| device.link.port.as_ref().is_some_and(|port| port.state != "forwarding");
+        let is_port = |device: &Device<'a>| {
+            frames.iter().any(|other| other.namespace.place == device.namespace.place && device.link.master == Some(other.link.index))
+        };
+        if let Some(device) = frames.iter().filter(|device| device.link.carrier && is_port(device)).find(shut) {
+            let state = device.link.port.as_ref().map_or("", |port| &port.state);
+            return Err(self.at(Fault::BridgePortDown, *device, format!("as a port of its bridge its state is {state}")));
+        }
+        match frames.iter().find(|device| !device.link.carrier) {
+            Some(device) => Err(self.at(Fault::NoCarrier, *device, "frames pass by it".to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn usable(&self, target: Device<'a>, address: IpAddr) -> Result<(), Finding> {
+        if target.link.addresses.iter().any(|own| own.net.addr() == address && own.usable) {
+            return Ok(());
+        }
+        Err(self.at(Fault::AddressUnusable, target, format!("{address} waits for duplicate address detection, or has failed it")))
+    }
+
+    /// What the sender knows of its neighbour must be what the neighbour has.
+    fn known_by(&mut self, device: Device<'a>, target: Device<'a>, next: IpAddr, segment: &Segment<'a>) -> Result<(), Finding> {
+        let Some(mac) = &target.link.mac else { return Ok(()) };
+        let twin = segment.others().find(|other| {
+            let same = other.link.mac.as_ref() == Some(mac) && !other.is(&target) && other.namespace.place != target.namespace.place;
+            same && has_address(other.link) && !matches!(other.link.kind.as_str(), "ipvlan" | "vlan" | "bridge")
+        });
+        if let Some(twin) = twin {
+            return Err(self.at(Fault::DuplicateMac, twin, format!("its hardware address {mac} is also that of {target}")));
+        }
+        match device.link.neighbour(next) {
+            Some(neighbour) if neighbour.mac.as_ref().is_some_and(|known| known != mac) => {
+                let known = neighbour.mac.as_ref().map(|known| known.to_string()).unwrap_or_default();
+                let whose = segment.others().find(|other| other.link.mac == neighbour.mac && has_address(other.link));
+                let whose = whose.map(|other| format!(", which is that of {other}")).unwrap_or_default();
+                let how = if neighbour.permanent { " permanently" } else { "" };
+                let evidence = format!("it knows {next}{how} by {known}{whose}; {target} has {mac}");
+                let next_step = format!("ip neigh del {next} dev {}", device.link.name);
+                Err(Finding { next_step, ..self.at(Fault::WrongNeighbour, device, evidence) })
+            }
+            Some(neighbour) if neighbour.mac.is_none() => {
+                let evidence = format!("{target} has {next} and has not answered to who has it");
+                self.suspicions.push(self.at(Fault::NeighbourSilent, device, evidence));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What pairs and bridges do with the frames: their length, isolation, entries and rules.
+    fn carried(&mut self, frames: &[Device<'a>], target: Device<'a>, packet: &mut Packet) -> Result<(), Finding> {
+        for device in frames.iter().filter(|device| !device.link.is("bridge")) {
+            self.fits(*device, packet)?;
+        }
+        let macs = frames.first().and_then(|first| Some((target.link.mac.clone()?, first.link.mac.clone()?)));
+        for (at, bridge) in frames.iter().enumerate().filter(|(_, device)| device.link.is("bridge")) {
+            let before = at.checked_sub(1).and_then(|at| frames.get(at)).filter(|port| port.link.master == Some(bridge.link.index));
+            let after = frames.get(at + 1).filter(|port| port.link.master == Some(bridge.link.index));
+            if let Some((mac, _)) = &macs {
+                self.entry(*bridge, after.copied(), mac)?;
+            }
+            if let (Some(before), Some(after)) = (before, after) {
+                let isolated = |device: &Device<'a>| device.link.port.as_ref().is_some_and(|port| port.isolated);
+                if isolated(before) && isolated(after) {
+                    return Err(self.at(Fault::PortsIsolated, *after, format!("{before} is isolated as well")));
+                }
+            }
+            packet.frame.clone_from(&macs);
+            self.bridged(*bridge, (before.map(|port| port.link), after.map(|port| port.link)), packet)?;
+        }
+        Ok(())
+    }
+
+    /// Where the bridge has seen the hardware address.
+    fn entry(&self, bridge: Device<'a>, after: Option<Device<'a>>, mac: &Mac) -> Result<(), Finding> {
+        let ports: Vec<u32> = bridge.link.fdb.iter().filter(|entry| entry.mac == *mac).filter_map(|entry| entry.port).collect();
+        let right = after.map_or(bridge.link.index, |port| port.link.index);
+        // An address of the bridge's own may be one of a port's.
+        let own = |index: &u32| after.is_none() && bridge.namespace.link(*index).is_some_and(|port| port.mac.as_ref() == Some(mac));
+        match ports.first() {
+            Some(wrong) if !ports.iter().any(|port| *port == right || own(port)) => {
+                let name = |index: u32| bridge.namespace.link(index).map_or_else(|| format!("link {index}"), |link| link.name.clone());
+                let evidence =
+                    format!("bridge {} has seen {mac} behind its port {}; it is behind {}", bridge.link.name, name(*wrong), name(right));
+                let next_step = format!("bridge fdb del {mac} dev {} master", name(*wrong));
+                Err(Finding { next_step, ..self.at(Fault::StaleBridgeEntry, bridge, evidence) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The rules for frames that a bridge passes on, takes or sends.
+    fn bridged(
+        &mut self,
+        bridge: Device<'a>,
+        (before, after): (Option<&'a Link>, Option<&'a Link>),
+        packet: &mut Packet,
+    ) -> Result<(), Finding> {
+        let hooks: &[Hook] = match (before, after) {
+            (Some(_), Some(_)) => &[Hook::Prerouting, Hook::Forward, Hook::Postrouting],
+            (Some(_), None) => &[Hook::Prerouting, Hook::Input],
+            (None, _) => &[Hook::Output, Hook::Postrouting],
+        };
+        let namespace = bridge.namespace;
+        for hook in hooks {
+            let iif = before.or(Some(bridge.link).filter(|_| *hook == Hook::Input));
+            let at = At { namespace, hook: *hook, in_bridge: true, iif, oif: after.filter(|_| *hook != Hook::Prerouting) };
+            self.filter(&at, packet)?;
+        }
+        let filters = if packet.destination.is_ipv4() { bridge.link.filters_ipv4 } else { bridge.link.filters_ipv6 };
+        for hook in hooks.iter().filter(|_| before.is_some() && after.is_some() && filters) {
+            // To the router's rules both ports are the bridge.
+            let (iif, oif) =
+                (Some(bridge.link).filter(|_| *hook != Hook::Postrouting), Some(bridge.link).filter(|_| *hook != Hook::Prerouting));
+            let passage = self.filter(&At { namespace, hook: *hook, in_bridge: false, iif, oif }, packet)?;
+            let own = bridge.link.addresses.iter().map(|own| own.net.addr()).find(|own| own.is_ipv4() == packet.destination.is_ipv4());
+            self.rewrite_source(namespace, own, passage, packet);
+        }
+        Ok(())
+    }
+
+    fn several(&self, holders: &[Vec<Device<'a>>], address: IpAddr) -> Finding {
+        let devices: Vec<Device<'a>> = holders.iter().filter_map(|way| way.last().copied()).collect();
+        let is_right = |device: &&Device<'a>| device.namespace.place == *self.to;
+        let right = devices.iter().find(is_right).or(devices.first()).copied();
+        let wrong = devices.iter().find(|device| right.is_none_or(|right| !right.is(device))).copied();
+        let all: Vec<String> = devices.iter().map(ToString::to_string).collect();
+        let evidence = format!("{address} is on {}", all.join(" and on "));
+        match wrong.or(right) {
+            Some(device) => self.at(Fault::DuplicateAddress, device, evidence),
+            None => Finding {
+                fault: Fault::DuplicateAddress,
+                place: self.to.clone(),
+                device: None,
+                direction: self.direction,
+                evidence,
+                next_step: Fault::DuplicateAddress.next_step(None),
+            },
+        }
+    }
+
+    /// Why nobody on the link has the next host's address.
+    fn nobody(&self, device: Device<'a>, way: &Way<'a>, next: IpAddr) -> Finding {
+        let elsewhere: Vec<Device<'a>> = self.network.holders(next).collect();
+        let ends =
+            elsewhere.iter().copied().chain([device]).filter_map(|device| self.network.other(device).filter(|_| device.link.is("veth")));
+        if let Some(loose) = ends.filter(|end| end.leads_nowhere() && !end.is_port()).find(|end| end.namespace.place != *self.to) {
+            return self.at(Fault::BridgePortMissing, loose, format!("it is a port of no bridge; {next} was to be reached by it"));
+        }
+        if device.link.is("veth") && self.network.other(device).is_none() {
+            return self.at(Fault::NoCarrier, device, "the other end of the pair was not found".to_owned());
+        }
+        match (way.gateway, elsewhere.first()) {
+            (None, Some(holder)) => {
+                let evidence = format!("the route {way} looks for {next} on the link, and {holder} has it, on another network");
+                self.at(Fault::WrongPrefixLength, device, evidence)
+            }
+            (Some(gateway), _) => {
+                let evidence = format!("the route is {way}, and nobody on the network has {gateway}");
+                self.at(Fault::GatewayMissing, device, evidence)
+            }
+            (None, None) => self.missing(next),
+        }
+    }
+
+    /// The destination does not have its address.
+    fn missing(&self, address: IpAddr) -> Finding {
+        let namespace = self.network.namespace(self.to);
+        let has = |link: &&Link| has_address(link) && link.name != "lo";
+        let device =
+            namespace.and_then(|namespace| namespace.links.iter().find(has).or(namespace.links.iter().find(|link| link.name != "lo")));
+        let own: Vec<String> = device.iter().flat_map(|link| &link.addresses).map(|address| address.net.to_string()).collect();
+        Finding {
+            fault: Fault::AddressMissing,
+            place: self.to.clone(),
+            device: device.map(|link| link.name.clone()),
+            direction: self.direction,
+            evidence: format!("nobody has {address}; it has {}", if own.is_empty() { "no address".to_owned() } else { own.join(", ") }),
+            next_step: Fault::AddressMissing.next_step(device.map(|link| link.name.as_str())),
+        }
+    }
+}
+
+fn has_address(link: &Link) -> bool {
+    link.addresses.iter().any(|address| !is_link_local(address.net.addr()))
+}
