@@ -32,6 +32,7 @@ pub mod install;
 mod networks;
 mod node_own;
 mod node_traffic;
+mod observe;
 mod pods;
 mod preflight;
 mod provided;
@@ -53,8 +54,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};
 pub use embedded::Embedded;
+pub use observe::{Beside, observe};
 pub use preflight::{Finding, preflight};
-pub use provided::{Provide, list as provided_list};
+pub use provided::{BRIDGE as PROVIDED_BRIDGE, Provide, list as provided_list};
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.

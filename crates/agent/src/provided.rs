@@ -46,7 +46,7 @@ mod underlay;
 pub(crate) use follow::{once, start};
 use kept::Kept;
 pub(crate) use list::NAME;
-pub use list::list;
+pub use list::{BRIDGE, list};
 
 /// The cluster's network, as a person chooses it: the same on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //!   manifests --manifest--> Manifests --up--> namespaces + attachments (by each node's `agent`, as in a cluster)
 //!                                              |        state: <state dir>/<lab>/
 //!                                              +--observe--> Topology --graph--> terminal, SVG, mermaid, dot
+//!                                              `--verification--> each case of `verify`, and where it fails
 //!
 //!   namespace of the wires        namespace of a node             namespace of a pod
 //!     bridge w1  <---- veth ---->   eth0 (parent)
@@ -30,6 +31,7 @@ mod store;
 pub mod topology;
 mod underlay;
 mod up;
+mod verification;
 mod wire;
 
 pub use down::{DownError, Downed, Leftover, down};
@@ -41,3 +43,4 @@ pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef, PortMapping};
 pub use status::{Health, PodStatus, status};
 pub use store::store;
 pub use up::{DefaultNetwork, Event, Outcome, PlannedPod, Setup, UpError, dry_run, up};
+pub use verification::{CaseResult, Failure, Verification, VerifyError, verify};

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 /// The bridge that every pod of the node is attached to.
-pub(crate) const BRIDGE: &str = "netloom0";
+pub const BRIDGE: &str = "netloom0";
 /// The network's name, by which its addresses are kept on the disk.
 pub(crate) const NAME: &str = "netloom";
 

@@ -1,0 +1,174 @@
+//! What one network namespace has, as `verify` reads it: links, addresses, routes, rules, neighbours, forwarding databases, the settings that drop
+//! packets, and the ruleset.
+//!
+//! Read only, and told whole: what cannot be read is named in the snapshot, and the rest is there.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use linux::link::{Ipv6Conf, PortState};
+use linux::{AddrFlags, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, nft};
+use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, Route, Rule, Tunnel};
+
+/// Another namespace, in which the other end of a link may be.
+pub type Beside<'a> = (Place, &'a Netns);
+
+/// What could not be read, and why.
+#[derive(Default)]
+struct Unread(Vec<String>);
+
+/// Observes the namespace where the caller is. `beside`: where the other ends of its links may be.
+pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Beside<'_>]) -> Namespace {
+    let mut unread = Unread::default();
+    let mut seen = Namespace {
+        place,
+        node,
+        links: Vec::new(),
+        routes: Vec::new(),
+        rules: Vec::new(),
+        forwards_ipv6: false,
+        tables: Vec::new(),
+        unread: Vec::new(),
+    };
+    if let Some(mut netlink) = unread.keep("netlink", Netlink::open(inside)) {
+        let numbers = beside.iter().filter_map(|(place, netns)| Some((netlink.number_of(netns).ok()??, place))).collect();
+        let links = unread.keep("links", netlink.links()).unwrap_or_default();
+        seen.links = links.iter().map(|link| observed(inside, &mut netlink, link, (&seen.place, &numbers), &mut unread)).collect();
+        for address in unread.keep("addresses", netlink.addresses(None)).unwrap_or_default() {
+            // IFA_F_DADFAILED, IFA_F_TENTATIVE; what is optimistic is usable.
+            let usable = address.flags.bits() & 0x48 == 0 || address.flags.contains(AddrFlags::NODAD);
+            let of = seen.links.iter_mut().find(|link| link.index == address.index);
+            if let Some(link) = of {
+                link.addresses.push(Address { net: address.net, usable });
+            }
+        }
+        seen.routes = unread.keep("routes", netlink.routes(RouteFilter::default())).unwrap_or_default().iter().map(route).collect();
+        // A kernel without policy routing has none.
+        seen.rules = netlink.rules(None).unwrap_or_default().iter().map(rule).collect();
+    }
+    seen.forwards_ipv6 = is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
+    let tables = nft::Socket::open(inside).map_err(|e| e.to_string()).and_then(|mut socket| socket.ruleset().map_err(|e| e.to_string()));
+    seen.tables = unread.keep("nftables", tables).unwrap_or_default();
+    Namespace { unread: unread.0, ..seen }
+}
+
+fn observed(
+    inside: &Inside,
+    netlink: &mut Netlink,
+    link: &Link,
+    (own, numbers): (&Place, &HashMap<i32, &Place>),
+    unread: &mut Unread,
+) -> verify::Link {
+    let name = link.name.as_str();
+    let is_bridge = link.is("bridge");
+    let fdb = match () {
+        () if is_bridge => {
+            let stations = unread.keep(&format!("entries of {name}"), netlink.stations(link.index)).unwrap_or_default();
+            stations.into_iter().map(|(mac, port)| FdbEntry { mac, port: Some(port), endpoint: None }).collect()
+        }
+        () if link.vxlan.is_some() => {
+            let entries = unread.keep(&format!("entries of {name}"), netlink.fdb(link.index)).unwrap_or_default();
+            entries.into_iter().map(|entry| FdbEntry { mac: entry.mac, port: None, endpoint: entry.endpoint }).collect()
+        }
+        () => Vec::new(),
+    };
+    // A port has no neighbours of its own.
+    let neighbours = match link.master {
+        Some(_) => Vec::new(),
+        None => unread.keep(&format!("neighbours of {name}"), netlink.neighbours(link.index)).unwrap_or_default(),
+    };
+    // A bridge may have it of its own, or as all bridges of the namespace; without the module it has neither.
+    let of_its_own = link.bridge.and_then(|bridge| bridge.netfilter) == Some(true);
+    let filters = |setting: &str| is_bridge && (of_its_own || is_on(inside, &["net", "bridge", setting]));
+    let place = link.link_netnsid.map_or(Some(own), |number| numbers.get(&number).copied());
+    let other = link.parent.zip(place).map(|(index, place)| End { place: place.clone(), index });
+    verify::Link {
+        index: link.index,
+        name: link.name.clone(),
+        kind: link.kind.clone().unwrap_or_default(),
+        mac: link.mac.clone(),
+        mtu: link.mtu,
+        up: link.flags.up(),
+        carrier: link.flags.lower_up(),
+        master: link.master,
+        other,
+        addresses: Vec::new(),
+        vlan: link.vlan,
+        private: link.macvlan.is_some_and(|macvlan| macvlan.mode == MacvlanMode::Private),
+        tunnel: link.vxlan.map(|vxlan| Tunnel { vni: vxlan.vni, port: vxlan.port, local: vxlan.local, remote: vxlan.remote }),
+        port: link.port_state.map(|state| port(state, link)),
+        neighbours: neighbours.into_iter().map(|n| Neighbour { address: n.address, mac: n.mac, permanent: n.permanent }).collect(),
+        fdb,
+        forwards_ipv4: is_on(inside, &["net", "ipv4", "conf", name, "forwarding"]),
+        rp_filter: number(inside, &["net", "ipv4", "conf", "all", "rp_filter"])
+            .max(number(inside, &["net", "ipv4", "conf", name, "rp_filter"])),
+        ipv6_disabled: link.ipv6(Ipv6Conf::DisableIpv6) == Some(1),
+        filters_ipv4: filters("bridge-nf-call-iptables"),
+        filters_ipv6: filters("bridge-nf-call-ip6tables"),
+    }
+}
+
+fn port(state: PortState, link: &Link) -> BridgePort {
+    let state = match state {
+        PortState::Disabled => "disabled",
+        PortState::Listening => "listening",
+        PortState::Learning => "learning",
+        PortState::Forwarding => "forwarding",
+        PortState::Blocking => "blocking",
+        _ => "unknown",
+    };
+    BridgePort { state: state.to_owned(), isolated: link.port.and_then(|flags| flags.isolated) == Some(true) }
+}
+
+fn route(route: &linux::Route) -> Route {
+    let kind = match route.kind {
+        RouteKind::Unicast => verify::RouteKind::Unicast,
+        RouteKind::Local => verify::RouteKind::Local,
+        RouteKind::Broadcast => verify::RouteKind::Broadcast,
+        RouteKind::Blackhole => verify::RouteKind::Blackhole,
+        RouteKind::Unreachable => verify::RouteKind::Unreachable,
+        RouteKind::Prohibit => verify::RouteKind::Prohibit,
+        _ => verify::RouteKind::Other,
+    };
+    let ways = route.ways().collect();
+    Route { to: route.dst, ways, table: route.table, metric: route.priority, kind, source: route.src, mtu: route.mtu }
+}
+
+fn rule(rule: &linux::Rule) -> Rule {
+    // FR_ACT_BLACKHOLE to FR_ACT_PROHIBIT refuse; `goto` and `nop` decide nothing by themselves.
+    let (table, is_odd) = match rule.action {
+        RuleAction::Table => (Some(rule.table), false),
+        RuleAction::Other(6..=8) => (None, false),
+        RuleAction::Other(_) => (None, true),
+        _ => (None, true),
+    };
+    Rule {
+        priority: rule.priority,
+        is_ipv4: rule.family == Family::V4,
+        from: rule.from,
+        to: rule.to,
+        iif: rule.iif.clone(),
+        oif: rule.oif.clone(),
+        table,
+        has_more: rule.has_more || is_odd,
+    }
+}
+
+/// A setting that is a number; 0 where the kernel does not have it.
+fn number(inside: &Inside, name: &[&str]) -> u8 {
+    let value = Sysctl::new(name.iter().copied()).and_then(|sysctl| sysctl.read(inside));
+    value.ok().and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+fn is_on(inside: &Inside, name: &[&str]) -> bool {
+    number(inside, name) != 0
+}
+
+// === impl Unread ===
+
+impl Unread {
+    /// What was read; what was not is noted.
+    fn keep<T, E: Display>(&mut self, what: &str, read: Result<T, E>) -> Option<T> {
+        read.map_err(|e| self.0.push(format!("{what}: {e}"))).ok()
+    }
+}

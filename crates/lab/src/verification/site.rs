@@ -1,0 +1,121 @@
+//! Who is in a lab, from its records and the kernel.
+
+use std::net::IpAddr;
+
+use attach::{Step, network_status};
+use ipnet::IpNet;
+use linux::{Inside, Netlink};
+use npwg::StatusIps;
+use verify::case::Need;
+use verify::{Attachment, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod};
+
+use super::{Namespaces, VerifyError};
+use crate::state::{Lab, Node, Pod};
+use crate::underlay;
+
+/// What no lab has, and why.
+const LACKS: [(Need, &str); 4] = [
+    (Need::ServiceProxy, "it needs a service proxy, and a lab has none"),
+    (Need::LoadBalancer, "it needs a load balancer, and a lab has none"),
+    (Need::PublicClient, "it needs a client outside of the cluster, and a lab has none"),
+    (Need::Metadata, "it needs a metadata service, and a lab has none"),
+];
+
+/// The nodes whose pods of a family are reached through a tunnel.
+type Tunnels = Vec<(String, bool)>;
+
+/// The lab's nodes and pods.
+pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError> {
+    let nodes = lab.nodes.iter().map(|node| self::node(lab, node, namespaces)).collect::<Result<_, _>>()?;
+    let attached = lab.pods.iter().filter(|pod| pod.failure.is_none());
+    let pods: Vec<SitePod> = attached.map(|pod| self::pod(lab, pod, namespaces)).collect::<Result<_, _>>()?;
+    if pods.is_empty() {
+        return Err(VerifyError::NoPods(lab.name.to_string()));
+    }
+    let outside = lab.zones.iter().flat_map(|zone| underlay::router(lab, zone)).map(|net| net.addr()).collect::<Vec<IpAddr>>();
+    let mut lacks = LACKS.to_vec();
+    if outside.is_empty() {
+        lacks.push((Need::Internet, "this lab has no router, which stands for the hosts outside: give its nodes two zones"));
+    }
+    Ok(Site { nodes, pods, outside, lacks })
+}
+
+fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, VerifyError> {
+    let place = Place::Node(node.name.clone());
+    let look = |inside: &Inside| -> Result<(Vec<IpAddr>, Tunnels), String> {
+        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
+        let addresses = netlink.addresses(None).map_err(|e| e.to_string())?;
+        let links = netlink.links().map_err(|e| e.to_string())?;
+        let mut by_tunnel = |range: &IpNet| {
+            let way = netlink.route_to(range.network()).ok().flatten().and_then(|route| route.oif);
+            links.iter().any(|link| Some(link.index) == way && fabric::is_ours(link))
+        };
+        let others = lab.nodes.iter().filter(|other| other.name != node.name);
+        let ranges = others.flat_map(|other| other.pod_cidrs.iter().map(move |range| (other.name.clone(), range)));
+        let tunnels = ranges.filter(|(_, range)| by_tunnel(range)).map(|(name, range)| (name, range.addr().is_ipv4())).collect();
+        Ok((addresses.iter().map(|address| address.net.addr()).collect(), tunnels))
+    };
+    let (sources, tunnels) = entered(namespaces, &place, look)?;
+    Ok(SiteNode { name: node.name.clone(), addresses: node.addresses.iter().map(|net| net.addr()).collect(), sources, tunnels })
+}
+
+fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<SitePod, VerifyError> {
+    let place = Place::Pod(pod.full_name());
+    let failed = |why: String| VerifyError::Namespace { place: place.to_string(), why };
+    let id = lab.sandbox(pod).map_err(|e| failed(e.to_string()))?;
+    let record = lab.records(&pod.node).read(&id).map_err(|e| failed(e.to_string()))?;
+    let record = record.ok_or_else(|| failed("its record is gone".to_owned()))?;
+    let statuses = network_status(&record, StatusIps::Bare);
+    let mtus = |inside: &Inside| -> Result<Vec<u32>, String> {
+        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
+        let mut mtu = |step: &Step| netlink.link(step.ifname.as_str()).map(|link| link.map_or(0, |link| link.mtu));
+        record.steps.iter().map(|step| mtu(step).map_err(|e| e.to_string())).collect()
+    };
+    let mtus = entered(namespaces, &place, mtus)?;
+    let attachment = |(step, mtu): (&Step, &u32)| {
+        let own = statuses.iter().filter(|status| status.interface.as_deref() == Some(step.ifname.as_str()));
+        let addresses = own.flat_map(|status| &status.ips).filter_map(|ip| ip.parse().ok()).collect();
+        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: *mtu, reach: reach(step) }
+    };
+    let attachments = record.steps.iter().zip(&mtus).map(attachment).filter(|attachment| attachment.mtu > 0).collect();
+    Ok(SitePod { name: pod.full_name(), node: pod.node.clone(), attachments, ports: publications(pod) })
+}
+
+fn entered<T: Send>(
+    namespaces: &Namespaces,
+    place: &Place,
+    look: impl FnOnce(&Inside) -> Result<T, String> + Send,
+) -> Result<T, VerifyError> {
+    let failed = |why: String| VerifyError::Namespace { place: place.to_string(), why };
+    let netns = namespaces.netns(place).ok_or_else(|| failed("it is gone".to_owned()))?;
+    netns.enter(look).map_err(|e| failed(e.to_string()))?.map_err(failed)
+}
+
+fn publications(pod: &Pod) -> Vec<Publication> {
+    let publication = |mapping: &crate::state::PortMapping| {
+        let protocol = match mapping.protocol.to_ascii_lowercase().as_str() {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            _ => return None,
+        };
+        Some(Publication { protocol, at: mapping.host_ip, host_port: mapping.host_port, pod_port: mapping.container_port })
+    };
+    pod.port_mappings.iter().filter_map(publication).collect()
+}
+
+/// Whom a network's pods reach, as its configuration promises.
+fn reach(step: &Step) -> Reach {
+    let Some(first) = step.list.plugins.first() else { return Reach::Unknown };
+    let raw = first.raw();
+    let is_set = |key: &str| raw.get(key).and_then(json::Value::as_bool) == Some(true);
+    match first.kind.as_str() {
+        "bridge" if is_set("portIsolation") => Reach::Nobody,
+        // The network that agents provide is routed between nodes; another bridge is its node's alone.
+        "bridge" if step.default && raw.str("bridge") == Some(agent::PROVIDED_BRIDGE) => Reach::Everywhere,
+        "bridge" => Reach::SameNode,
+        "macvlan" if raw.str("mode") == Some("private") => Reach::Nobody,
+        "ipvlan" if raw.str("mode").is_some_and(|mode| mode != "l2") => Reach::Unknown,
+        "macvlan" | "ipvlan" | "vlan" if !is_set("linkInContainer") => Reach::Everywhere,
+        _ => Reach::Unknown,
+    }
+}
