@@ -7,3 +7,4 @@ mod default_route;
 mod device;
 mod documents;
 mod validate;
+mod verify;

@@ -4,6 +4,7 @@ mod agent;
 mod dhcp;
 mod ipam;
 mod operator;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,8 @@ pub(crate) use ipam::{
     ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamExportArgs, IpamImportArgs, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs,
     IpamReclaimArgs, IpamStatusArgs, IpamTraceArgs, Store,
 };
+
+pub(crate) use verify::{ProbeArgs, ProbeCommand, VerifyArgs, VerifyFormat};
 
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
@@ -71,6 +74,11 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
+    /// Verify that a lab's networks work, and show the hop where one does not
+    Verify(VerifyArgs),
+    /// Answer and ask, in a pod that is verified
+    #[command(hide = true)]
+    Probe(ProbeArgs),
     /// Attach a network namespace to a network of a CNI configuration directory
     Cni(CniArgs),
     /// Run the daemon that renews the leases of the dhcp plugin

@@ -16,6 +16,8 @@ use lab::{LabName, Labs};
 
 use crate::cli::{LabArgs, LabCommand, Which};
 
+pub(crate) use up::shown;
+
 /// The exit code of `up` when the lab is up, but not every pod has its networks.
 pub(crate) const SOME_FAILED: u8 = 3;
 
@@ -38,7 +40,7 @@ fn name(which: &Which) -> anyhow::Result<LabName> {
     Ok(LabName::parse(which.name())?)
 }
 
-fn open(which: &Which) -> anyhow::Result<lab::Lab> {
+pub(crate) fn open(which: &Which) -> anyhow::Result<lab::Lab> {
     Ok(labs().open(&name(which)?)?)
 }
 
@@ -51,7 +53,7 @@ fn directories(path: &str) -> Vec<PathBuf> {
 }
 
 /// Namespaces belong to root.
-fn must_be_root() -> anyhow::Result<()> {
+pub(crate) fn must_be_root() -> anyhow::Result<()> {
     let uid = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let effective = uid.lines().find_map(|l| l.strip_prefix("Uid:")).and_then(|l| l.split_whitespace().nth(1));
     anyhow::ensure!(effective == Some("0"), "a lab needs root to create network namespaces: run it with sudo");

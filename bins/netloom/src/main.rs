@@ -13,9 +13,11 @@ mod lab_command;
 mod operator_command;
 mod output;
 mod page;
+mod probe_command;
 mod repair_command;
 mod rules_command;
 mod validate_command;
+mod verify_command;
 mod version_command;
 
 use std::process::ExitCode;
@@ -63,6 +65,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Operator(args) => operator_command::run(args),
         Command::Validate(args) => validate_command::run(args),
         Command::Lab(command) => lab_command::run(command),
+        Command::Verify(args) => verify_command::run(args),
+        Command::Probe(args) => probe_command::run(args),
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),
         Command::Ipam(args) => ipam_command::run(args),

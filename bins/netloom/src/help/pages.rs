@@ -227,6 +227,19 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "verify",
+        notes: &["Each failed case names the hop, why it does not pass the packet, what shows it, and what to do."],
+        examples: &[
+            ("sudo netloom verify", "Verify every network of the lab called lab"),
+            ("sudo netloom verify --name test --test pod", "Verify the cases of lab test that have to do with pods"),
+            ("sudo netloom verify -o junit > verify.xml", "Write the results for a continuous-integration server"),
+            ("netloom verify --list", "List every case, and what it needs"),
+        ],
+        exit: &[("0", "No case failed"), FAILED, ("3", "A case failed")],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
         path: "cni add",
         examples: &[
             ("sudo netloom cni add mynet /var/run/netns/testing", "Attach a namespace to network mynet as eth0"),

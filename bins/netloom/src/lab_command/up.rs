@@ -172,7 +172,7 @@ fn summary(outcome: &lab::Outcome, took: Duration) {
     );
 }
 
-pub(super) fn shown(took: Duration) -> String {
+pub(crate) fn shown(took: Duration) -> String {
     match took.as_millis() {
         0..1000 => format!("{:.1} ms", took.as_secs_f64() * 1e3),
         _ => format!("{:.1} s", took.as_secs_f64()),

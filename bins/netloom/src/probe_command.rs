@@ -1,0 +1,30 @@
+//! `netloom probe`: what a verification starts in a pod.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use linux::Inside;
+use probe::{Listener, Question, Transport};
+
+use crate::cli::{ProbeArgs, ProbeCommand};
+use crate::output::putln;
+
+pub(crate) fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
+    let inside = Inside::here();
+    match &args.command {
+        ProbeCommand::Serve { name, port } => {
+            anyhow::ensure!(!name.contains(char::is_whitespace), "--name {name:?}: a name has no spaces");
+            let both = port.iter().flat_map(|port| [(Transport::Tcp, *port), (Transport::Udp, *port)]);
+            let listeners = both.map(|(transport, port)| Listener::open(&inside, name, transport, port)).collect::<Result<Vec<_>, _>>()?;
+            // It ends with its pod.
+            probe::serve(&listeners, &AtomicBool::new(false));
+        }
+        ProbeCommand::Ask { to, udp, size, timeout } => {
+            let transport = if *udp { Transport::Udp } else { Transport::Tcp };
+            let answer = probe::ask(&inside, &Question { to: *to, transport, size: *size, patience: Duration::from_secs(*timeout) })?;
+            putln!("{} sees {}", answer.name, answer.seen);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,131 @@
+//! `netloom verify`: one file for each format.
+
+mod html;
+mod json;
+mod junit;
+mod table;
+
+use std::io::BufRead;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use lab::{CaseResult, Verification};
+use regex_lite::Regex;
+use verify::{CASES, Case};
+
+use crate::cli::{VerifyArgs, VerifyFormat};
+use crate::lab_command::{must_be_root, open};
+use crate::output::{ODD, Rows, put};
+
+/// The exit code where some cases fail. A verification that cannot begin has 1, as every command that fails.
+const SOME_FAILED: u8 = 3;
+
+/// A verification that has ended.
+struct Run<'a> {
+    lab: &'a str,
+    results: &'a [CaseResult],
+    took: Duration,
+}
+
+/// How a case came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let patterns: Vec<Regex> =
+        args.test.iter().map(|text| Regex::new(text).with_context(|| format!("--test {text:?}"))).collect::<Result<_, _>>()?;
+    let wanted = |case: &Case| {
+        let matches = |pattern: &Regex| pattern.is_match(case.id) || pattern.is_match(case.words);
+        patterns.is_empty() || patterns.iter().any(matches)
+    };
+    anyhow::ensure!(CASES.iter().any(wanted), "no case matches --test {}: see them with `netloom verify --list`", args.test.join(", "));
+    if args.list {
+        list(&wanted);
+        return Ok(ExitCode::SUCCESS);
+    }
+    must_be_root()?;
+    let lab = open(&args.which)?;
+    for pod in lab.pods.iter().filter(|pod| pod.failure.is_some()) {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
+    }
+    let began = Instant::now();
+    let verification = Verification { wanted: &wanted, concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
+    let mut tell = |result: &CaseResult| {
+        if args.output == VerifyFormat::Table {
+            table::case(result);
+        }
+        if args.pause_on_fail && State::of(result) == State::Failed {
+            table::failures(result);
+            anstream::eprint!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id);
+            let _ = std::io::stdin().lock().read_line(&mut String::new());
+        }
+    };
+    let results = lab::verify(&lab, &verification, &mut tell)?;
+    let run = Run { lab: lab.name.as_str(), results: &results, took: began.elapsed() };
+    match args.output {
+        VerifyFormat::Table => table::end(&run),
+        VerifyFormat::Json => json::print(&run)?,
+        VerifyFormat::Junit => put!("{}", junit::text(&run)),
+        VerifyFormat::Html => put!("{}", html::text(&run)),
+    }
+    let failed = results.iter().any(|result| State::of(result) == State::Failed);
+    Ok(if failed { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn list(wanted: &dyn Fn(&Case) -> bool) {
+    let mut rows = Rows::new(&["CASE", "WHAT", "NEEDS"]);
+    for case in CASES.iter().filter(|case| wanted(case)) {
+        let needs: Vec<String> = case.needs().iter().map(ToString::to_string).collect();
+        rows.push(vec![case.id.to_owned(), case.words.to_owned(), if needs.is_empty() { "-".to_owned() } else { needs.join(", ") }]);
+    }
+    rows.print(|_| anstyle::Style::new());
+}
+
+// === impl State ===
+
+impl State {
+    fn of(result: &CaseResult) -> Self {
+        match (result.failures.len(), result.passed) {
+            (0, 0) => State::Skipped,
+            (0, _) => State::Passed,
+            _ => State::Failed,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            State::Passed => "passed",
+            State::Failed => "failed",
+            State::Skipped => "skipped",
+        }
+    }
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    fn count(&self, state: State) -> usize {
+        self.results.iter().filter(|result| State::of(result) == state).count()
+    }
+}
+
+/// Why a case, or a family of it, was not tried.
+fn reasons(result: &CaseResult) -> String {
+    let reason = |(is_ipv4, why): &(Option<bool>, String)| match is_ipv4 {
+        None => why.clone(),
+        Some(true) => format!("IPv4: {why}"),
+        Some(false) => format!("IPv6: {why}"),
+    };
+    let mut reasons: Vec<String> = match result.skipped.as_slice() {
+        // The same in both families is said once.
+        [(_, one), (_, other)] if one == other => vec![one.clone()],
+        several => several.iter().map(reason).collect(),
+    };
+    reasons.dedup();
+    reasons.join("; ")
+}

@@ -1,0 +1,375 @@
+//! Each kind of fault, put into a lab, is named at the right node and device, on the way of the request and on that of the reply.
+
+use std::collections::BTreeSet;
+
+use super::{Lab, node, pod};
+
+/// How packets get from node to node in the lab.
+const DIRECT: &[&str] = &["direct"];
+const VXLAN: &[&str] = &["vxlan"];
+const BOTH: &[&str] = &["direct", "vxlan"];
+
+/// One fault. A line is `PLACE: COMMAND`.
+struct Row {
+    modes: &'static [&'static str],
+    /// What breaks the lab.
+    breaks: &'static [&'static str],
+    /// What mends it.
+    mends: &'static [&'static str],
+    /// The cases that notice it.
+    test: &'static str,
+    /// Fault, place and device.
+    found: (&'static str, &'static str),
+    /// On which ways. Both are asked, from `a` and from `b`; where each request meets the fault, no reply is looked at.
+    on: &'static [&'static str],
+}
+
+const EITHER: &[&str] = &["reply", "request"];
+const REQUEST: &[&str] = &["request"];
+
+/// `a` is on node left, `b` and `b2` on node right.
+const FAULTS: &[Row] = &[
+    Row {
+        modes: DIRECT,
+        breaks: &["node.left: ip route del 10.244.1.0/24"],
+        mends: &["node.left: ip route add 10.244.1.0/24 via 172.30.0.2 proto 110"],
+        test: "^2$",
+        found: ("NoRoute", "node/left"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["pod.default.a: ip route del default"],
+        mends: &["pod.default.a: ip route add default via 10.244.0.1"],
+        test: "^2$",
+        found: ("NoDefaultRoute", "pod/default/a"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip route add blackhole 10.244.1.2/32"],
+        mends: &["node.left: ip route del blackhole 10.244.1.2/32"],
+        test: "^2$",
+        found: ("RouteRefuses", "node/left"),
+        on: EITHER,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &["node.left: ip route replace 10.244.1.0/24 via 172.30.0.77 proto 110"],
+        mends: &["node.left: ip route replace 10.244.1.0/24 via 172.30.0.2 proto 110"],
+        test: "^2$",
+        found: ("GatewayMissing", "node/left eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "pod.default.a: ip addr add 10.244.0.2/16 dev eth0",
+            "pod.default.a: ip addr del 10.244.0.2/24 dev eth0",
+            "pod.default.a: ip route replace default via 10.244.0.1",
+        ],
+        mends: &[
+            "pod.default.a: ip addr add 10.244.0.2/24 dev eth0",
+            "pod.default.a: ip addr del 10.244.0.2/16 dev eth0",
+            "pod.default.a: ip route replace default via 10.244.0.1",
+        ],
+        test: "^2$",
+        found: ("WrongPrefixLength", "pod/default/a eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["pod.default.b: ip addr del 10.244.1.2/24 dev eth0"],
+        mends: &["pod.default.b: ip addr add 10.244.1.2/24 dev eth0", "pod.default.b: ip route replace default via 10.244.1.1"],
+        test: "^11$",
+        found: ("AddressMissing", "pod/default/b eth0"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: ip neigh replace 10.244.1.2 lladdr 02:00:00:00:00:99 dev netloom0 nud permanent"],
+        mends: &["node.right: ip neigh del 10.244.1.2 dev netloom0"],
+        test: "^2$",
+        found: ("WrongNeighbour", "node/right netloom0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "pod.default.b2: ip addr add 10.244.1.2/24 dev eth0",
+            "node.right: ip neigh replace 10.244.1.2 lladdr {mac-b2} dev netloom0 nud permanent",
+        ],
+        mends: &["pod.default.b2: ip addr del 10.244.1.2/24 dev eth0", "node.right: ip neigh del 10.244.1.2 dev netloom0"],
+        test: "^2$",
+        found: ("DuplicateAddress", "pod/default/b2 eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "pod.default.b2: ip link set eth0 address {mac-b}",
+            "node.right: bridge fdb replace {mac-b} dev {b2} master static sticky",
+        ],
+        mends: &["node.right: bridge fdb del {mac-b} dev {b2} master", "pod.default.b2: ip link set eth0 address {mac-b2}"],
+        test: "^2$",
+        found: ("DuplicateMac", "pod/default/b2 eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: bridge fdb replace {mac-b} dev {b2} master static sticky"],
+        mends: &["node.right: bridge fdb del {mac-b} dev {b2} master"],
+        test: "^2$",
+        found: ("StaleBridgeEntry", "node/right netloom0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: bridge link set dev {b} state 0"],
+        mends: &["node.right: bridge link set dev {b} state 3"],
+        test: "^2$",
+        found: ("BridgePortDown", "node/right {b}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: ip link set {b} nomaster"],
+        mends: &["node.right: ip link set {b} master netloom0"],
+        test: "^2$",
+        found: ("BridgePortMissing", "node/right {b}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: ip link set {b} down"],
+        mends: &["node.right: ip link set {b} up"],
+        test: "^2$",
+        found: ("LinkDown", "node/right {b}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: bridge link set dev {b} isolated on", "node.right: bridge link set dev {b2} isolated on"],
+        mends: &["node.right: bridge link set dev {b} isolated off", "node.right: bridge link set dev {b2} isolated off"],
+        test: "^1$",
+        found: ("PortsIsolated", "node/right"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: sysctl -qw net.ipv4.conf.netloom0.forwarding=0"],
+        mends: &["node.left: sysctl -qw net.ipv4.conf.netloom0.forwarding=1"],
+        test: "^2$",
+        found: ("ForwardingOff", "node/left netloom0"),
+        on: EITHER,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.right: ip route add 10.244.0.0/24 via 172.30.0.1 table 200",
+            "node.right: ip rule add iif netloom0 table 200 priority 100",
+            "node.right: ip route add 10.244.0.2/32 dev netloom0",
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1",
+        ],
+        mends: &[
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth0.rp_filter=0",
+            "node.right: ip route del 10.244.0.2/32 dev netloom0",
+            "node.right: ip rule del priority 100",
+            "node.right: ip route flush table 200",
+        ],
+        test: "^7$",
+        found: ("ReversePathFilter", "node/right eth0"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.right: nft add table inet other",
+            "node.right: nft add chain inet other pass { type filter hook forward priority 0 ; }",
+            "node.right: nft add rule inet other pass ip daddr { 10.244.1.2, 10.244.0.2 } counter drop",
+        ],
+        mends: &["node.right: nft delete table inet other"],
+        test: "^2$",
+        found: ("ForeignRuleDrops", "node/right"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.right: nft add table inet other",
+            "node.right: nft add chain inet other pass { type filter hook forward priority 0 ; policy drop ; }",
+            "node.right: nft add rule inet other pass meta nfproto ipv6 accept",
+        ],
+        mends: &["node.right: nft delete table inet other"],
+        test: "^2$",
+        found: ("ForeignRuleDrops", "node/right"),
+        on: REQUEST,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.right: nft add table inet other",
+            "node.right: nft add chain inet other guard { type filter hook input priority 0 ; }",
+            "node.right: nft add rule inet other guard tcp dport 26767 reject with tcp reset",
+        ],
+        mends: &["node.right: nft delete table inet other"],
+        test: "^7$",
+        found: ("NodeFirewall", "node/right eth0"),
+        on: REQUEST,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.left: nft add table ip other",
+            "node.left: nft add chain ip other out { type nat hook postrouting priority 90 ; }",
+            "node.left: nft add rule ip other out oifname eth0 masquerade",
+        ],
+        mends: &["node.left: nft delete table ip other"],
+        test: "^2$",
+        found: ("MasqueradeTooWide", "node/left"),
+        on: REQUEST,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &[
+            "node.right: nft add table inet other",
+            "node.right: nft add chain inet other guard { type filter hook input priority 0 ; }",
+            "node.right: nft add rule inet other guard iifname eth0 meta l4proto udp counter drop",
+        ],
+        mends: &["node.right: nft delete table inet other"],
+        test: "^2$",
+        found: ("TunnelBlocked", "node/right eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: bridge fdb replace {tunnel-mac} dev {tunnel} dst 172.30.0.77 self permanent"],
+        mends: &["node.left: bridge fdb replace {tunnel-mac} dev {tunnel} dst 172.30.0.2 self permanent"],
+        test: "^2$",
+        found: ("TunnelEntryStale", "node/left {tunnel}"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: bridge fdb del {tunnel-mac} dev {tunnel} dst 172.30.0.2 self"],
+        mends: &["node.left: bridge fdb add {tunnel-mac} dev {tunnel} dst 172.30.0.2 self permanent"],
+        test: "^2$",
+        found: ("TunnelEntryMissing", "node/left {tunnel}"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: ip neigh replace 10.244.1.0 lladdr 02:00:00:00:00:99 dev {tunnel} nud permanent"],
+        mends: &["node.left: ip neigh replace 10.244.1.0 lladdr {tunnel-mac} dev {tunnel} nud permanent"],
+        test: "^2$",
+        found: ("TunnelEntryMissing", "node/left {tunnel}"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["pod.default.a: ip link set eth0 mtu 1500"],
+        mends: &["pod.default.a: ip link set eth0 mtu 1450"],
+        test: "^network-3$",
+        found: ("MtuExceeded", "node/left {a}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["wires: ip link set w1-2 down"],
+        mends: &["wires: ip link set w1-2 up"],
+        test: "^7$",
+        found: ("LinkDown", "underlay w1-2"),
+        on: REQUEST,
+    },
+    // What it takes away comes back with the pod only.
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: nft flush map inet netloom hostports4"],
+        mends: &[],
+        test: "^5$",
+        found: ("HostPortMissing", "node/right eth0"),
+        on: REQUEST,
+    },
+];
+
+/// Two nodes, and the names that the lab has given.
+fn lab(mode: &str) -> Lab {
+    let publishes = pod("b", "right").replace("image: i", "image: i, ports: [{containerPort: 80, hostPort: 8080}]");
+    let manifests = [node("left"), node("right"), pod("a", "left"), publishes, pod("b2", "right")].concat();
+    let mut lab = Lab::up(&manifests, &["--between", mode]);
+    for (pod, node) in [("a", "left"), ("b", "right"), ("b2", "right")] {
+        let inner = lab.host.link(&format!("nl.lab.pod.default.{pod}"), "eth0").unwrap();
+        let links = lab.host.json(&format!("nl.lab.node.{node}"), "ip -j -d link");
+        let outer = links.as_array().unwrap().iter().find(|link| Some(&link["ifindex"]) == inner.0.get("link_index")).unwrap();
+        lab.names.insert(format!("{{{pod}}}"), outer["ifname"].as_str().unwrap().to_owned());
+        lab.names.insert(format!("{{mac-{pod}}}"), inner.mac().to_owned());
+    }
+    let tunnel = |node: &str| {
+        let links = lab.host.json(&format!("nl.lab.node.{node}"), "ip -j -d link show type vxlan");
+        let of_ipv4 = |link: &&serde_json::Value| link["ifname"].as_str().is_some_and(|name| name.starts_with("nl4-"));
+        let text = |link: &serde_json::Value, key: &str| link[key].as_str().unwrap().to_owned();
+        links.as_array().unwrap().iter().find(of_ipv4).map(|link| (text(link, "ifname"), text(link, "address")))
+    };
+    if let (Some((name, _)), Some((_, mac))) = (tunnel("left"), tunnel("right")) {
+        lab.names.insert("{tunnel}".to_owned(), name);
+        lab.names.insert("{tunnel-mac}".to_owned(), mac);
+    }
+    lab
+}
+
+/// Breaks the lab and mends it, for each fault; tells all that were not found as they should.
+fn each_is_found(mode: &str) {
+    let lab = lab(mode);
+    let mut wrong = Vec::new();
+    let run = |lines: &[&str]| {
+        for line in lines {
+            let (place, command) = line.split_once(": ").unwrap();
+            lab.run(place, command);
+        }
+    };
+    for row in FAULTS.iter().filter(|row| row.modes.contains(&mode)) {
+        run(row.breaks);
+        let (found, json) = lab.found(row.test);
+        run(row.mends);
+        let (fault, at) = (row.found.0, lab.named(row.found.1));
+        let is_right =
+            |(name, place, _): &(String, String, String)| name == fault && (*place == at || place.starts_with(&format!("{at} ")));
+        let on: BTreeSet<&str> = found.iter().map(|(.., direction)| direction.as_str()).collect();
+        if !found.iter().all(is_right) || on != row.on.iter().copied().collect() {
+            wrong.push(format!("{fault} at {at}: found {found:?}: {}", json["cases"][0]["failures"]));
+        }
+        if !row.mends.is_empty() {
+            let (left, json) = lab.found(row.test);
+            if !left.is_empty() {
+                wrong.push(format!("{fault} at {at} was not mended: {left:?}: {}", json["cases"][0]["failures"]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{mode}: {} faults were not named rightly:\n{}", wrong.len(), wrong.join("\n"));
+    lab.down();
+}
+
+#[test]
+fn each_fault_is_named_where_it_is_with_routes() {
+    each_is_found("direct");
+}
+
+#[test]
+fn each_fault_is_named_where_it_is_with_tunnels() {
+    each_is_found("vxlan");
+}
+
+/// What leaves the cluster with a pod's address finds no way back.
+#[test]
+fn a_missing_masquerade_is_named_on_the_pods_node() {
+    let zoned = |name: &str| {
+        node(name).replace(&format!("{{name: {name}}}"), &format!("{{name: {name}, labels: {{topology.kubernetes.io/zone: {name}}}}}"))
+    };
+    let lab = Lab::up(&[zoned("left"), zoned("right"), pod("a", "left"), pod("b", "right")].concat(), &[]);
+    assert_eq!(lab.found("^8$").0, BTreeSet::new());
+    lab.run("node.left", "nft flush chain inet netloom egress");
+    let (found, json) = lab.found("^8$");
+    let names: BTreeSet<(&str, &str)> = found.iter().map(|(fault, place, _)| (fault.as_str(), place.as_str())).collect();
+    assert_eq!(names, BTreeSet::from([("MasqueradeMissing", "node/left")]), "{json:#}");
+    lab.down();
+}

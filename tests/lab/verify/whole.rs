@@ -1,0 +1,115 @@
+//! Labs in which everything works: every case passes or says why it is skipped, in each format.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Lab, node, pod};
+
+/// The example with two zones: a router, and nodes of one family.
+fn zones() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").join("zones");
+    let files = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        .map(|path| std::fs::read_to_string(path).unwrap() + "\n---\n")
+        .collect()
+}
+
+fn case<'a>(json: &'a Value, id: &str) -> &'a Value {
+    json["cases"].as_array().unwrap().iter().find(|case| case["id"] == id).unwrap_or_else(|| panic!("no case {id}"))
+}
+
+#[test]
+fn every_case_passes_or_says_why_it_is_skipped() {
+    let two = [node("left"), node("right"), pod("a", "left"), pod("b", "right"), pod("b2", "right")].concat();
+    for (manifests, mode) in [(zones(), "auto"), (two.clone(), "direct"), (two, "vxlan")] {
+        let lab = Lab::up(&manifests, &["--between", mode]);
+        let before = lab.host.traces();
+        let (code, json) = lab.verified(&[]);
+        assert_eq!((code, &json["failed"]), (0, &Value::from(0)), "{mode}: {json:#}");
+        assert_eq!(json["cases"].as_array().unwrap().len(), 64);
+        for id in ["2", "7", "11", "model-1", "model-2", "model-3", "network-3", "network-4"] {
+            assert_eq!(case(&json, id)["state"], "passed", "{mode} {id}");
+        }
+        for id in ["14", "35", "56"] {
+            let why = case(&json, id)["skipped"][0]["why"].as_str().unwrap();
+            assert!(why.contains("service proxy"), "{id}: {why}");
+        }
+        let internet = case(&json, "8")["state"].as_str().unwrap();
+        assert_eq!(internet, if mode == "auto" { "passed" } else { "skipped" });
+        lab.host.expect_traces(&before, "netloom verify");
+        lab.down();
+    }
+}
+
+#[test]
+fn each_format_and_exit_code() {
+    let lab = Lab::up(&[node("left"), node("right"), pod("a", "left"), pod("b", "right")].concat(), &[]);
+    let (code, printed, _) = lab.verify(&["--test", "^(2|14)$"]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("passed   2 ") && printed.contains("skipped  14 "), "{printed}");
+    assert!(printed.contains("1 passed, 0 failed, 1 skipped: lab \"lab\", in "), "{printed}");
+    lab.run("node.left", "ip route del 10.244.1.0/24");
+    let (code, printed, _) = lab.verify(&["--test", "^2$", "--timeout", "1"]);
+    assert_eq!(code, 3, "{printed}");
+    for words in ["failed   2 ", "node/left no route to the destination NoRoute", "no route leads to 10.244.1.", "ip route show table all"]
+    {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let (_, junit, _) = lab.verify(&["--test", "^2$", "--timeout", "1", "-o", "junit"]);
+    assert!(junit.contains("tests=\"1\" failures=\"1\"") && junit.contains("<failure type=\"NoRoute\" message=\"node/left: "), "{junit}");
+    let (_, html, _) = lab.verify(&["--test", "^2$", "--timeout", "1", "-o", "html"]);
+    assert!(html.contains("<tr class=\"failed\"><td>failed<td>2<td>") && html.ends_with("</html>\n"), "{html}");
+    let (code, _, said) = lab.verify(&["--test", "no such case"]);
+    assert!(code == 1 && said.contains("netloom verify --list"), "{said}");
+    let (code, _, said) = lab.verify(&["--test", "("]);
+    assert!(code == 1 && said.contains("--test \"(\""), "{said}");
+    let (code, listed, _) = lab.verify(&["--list"]);
+    assert!(code == 0 && listed.lines().count() == 65, "{listed}");
+    lab.down();
+    let (code, _, said) = lab.verify(&[]);
+    assert!(code == 1 && said.contains("there is no lab \"lab\""), "{said}");
+}
+
+/// Ports that pods publish, and networks that keep their pods apart.
+#[test]
+fn published_ports_and_isolation() {
+    let config = |name: &str, more: &str| {
+        format!(
+            "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {{name: {name}}}\nspec: {{config: \
+            '{{\"cniVersion\":\"1.0.0\",{more}\"ipam\":{{\"type\":\"host-local\",\"subnet\":\"10.9{}.0.0/24\"}}}}'}}\n---\n",
+            name.len()
+        )
+    };
+    let with = |name: &str, node: &str, ports: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: 'apart, together'}}}}\n\
+            spec: {{nodeName: {node}, containers: [{{name: c, image: i, ports: [{ports}]}}]}}\n---\n"
+        )
+    };
+    let manifests = [
+        node("left"),
+        node("right"),
+        config("apart", "\"type\":\"bridge\",\"bridge\":\"apart0\",\"portIsolation\":true,"),
+        config("together", "\"type\":\"bridge\",\"bridge\":\"together0\","),
+        with("a", "left", "{containerPort: 80, hostPort: 8080}, {containerPort: 53, hostPort: 5353, protocol: UDP}"),
+        with("a2", "left", ""),
+        with("b", "right", ""),
+    ]
+    .concat();
+    let lab = Lab::up(&manifests, &[]);
+    let (code, json) = lab.verified(&[]);
+    assert_eq!(code, 0, "{json:#}");
+    for id in ["3", "4", "5", "12", "13", "network-1", "network-5"] {
+        assert_eq!(case(&json, id)["state"], "passed", "{id}: {}", case(&json, id));
+    }
+    // Somebody ends the isolation.
+    for link in lab.host.json("nl.lab.node.left", "ip -j link show master apart0").as_array().unwrap() {
+        lab.run("node.left", &format!("bridge link set dev {} isolated off", link["ifname"].as_str().unwrap()));
+    }
+    let (found, json) = lab.found("network-5");
+    let names: Vec<&str> = found.iter().map(|(fault, ..)| fault.as_str()).collect();
+    assert_eq!(names, ["NotIsolated"; 1], "{json:#}");
+    lab.down();
+}
