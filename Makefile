@@ -85,10 +85,11 @@ bench-neighbours: build peers ## an innocent pod's ADD beside a hostile namespac
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches neighbours $(ARGS)
 
-bench-between: build ## a node's agent in a cluster of 100 and of 5,000 Nodes: start, changes, requests (ARGS="--rounds 50")
+bench-between: build peers ## a node's agent among 5,000 Nodes; packets between nodes, against a path by hand and flannel's (ARGS="--rounds 400")
 	scripts/setup.sh bench
 	cargo build --quiet --release --package netloom-benches
-	$(SUDO) $(TARGET_DIR)/release/netloom-benches nodes $(ARGS)
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches nodes
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches paths $(ARGS)
 
 bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches

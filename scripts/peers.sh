@@ -26,7 +26,7 @@ kubernetes_flags="-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_
 
 # Of this checkout, each a Go module of its own.
 sources=$(cd "$(dirname "$0")/../tests/peers" && pwd)
-programs="addresses convert kubernetes"
+programs="addresses convert flannel kubernetes"
 
 dir=${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}
 PATH=$PATH:/usr/local/go/bin

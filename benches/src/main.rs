@@ -15,7 +15,7 @@
 //! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
 //! else: what the kernel and one process cost whoever asks.
 //!
-//! `make bench-between` measures a node's agent among 5,000 Nodes: module `nodes`.
+//! `make bench-between` measures a node's agent among 5,000 Nodes, and packets between pods of two nodes: modules `nodes` and `paths`.
 //!
 //! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`; `make
 //! bench-neighbours` an innocent pod beside a hostile namespace: module `cluster::neighbours`. `make bench-pool` measures
@@ -36,6 +36,7 @@ mod namespace;
 mod network;
 mod nodes;
 mod options;
+mod paths;
 mod plugins;
 mod ports;
 mod ranges;
@@ -79,6 +80,7 @@ fn measure(options: &Options) -> Result<()> {
         Options { cluster: true, .. } => cluster::run(options),
         Options { neighbours: true, .. } => cluster::neighbours(options),
         Options { nodes: true, .. } => nodes::run(options),
+        Options { paths: true, .. } => paths::run(options),
         Options { plugins: true, .. } => only_plugins(options),
         Options { pool: true, .. } => addresses::run(options),
         Options { ranges: true, .. } => ranges::run(options),
