@@ -46,7 +46,7 @@ mod spoof;
 mod tunnelled;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
-pub use egress::{EGRESS, Egress, egress_is_whole, keep};
+pub use egress::{EGRESS, Egress, change, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};

@@ -47,18 +47,38 @@ pub(crate) fn keep(socket: &mut Socket, part: &'static Part, sets: &[Wanted<'_>]
     Ok(Kept::default())
 }
 
+/// As [`keep`], where the kernel has what the last call has left, as far as is known: reads nothing, and writes the differences between the
+/// two. Where the kernel says that it has something else, it is read after all.
+pub(crate) fn change(socket: &mut Socket, part: &'static Part, before: &[Wanted<'_>], now: &[Wanted<'_>]) -> Result<Kept, AddError> {
+    if !is_used(before) || !is_used(now) {
+        return keep(socket, part, now);
+    }
+    let mut kept = Kept::default();
+    for (before, now) in before.iter().zip(now) {
+        kept.compare(part, now.set, &now.ranges(), &before.ranges());
+    }
+    if kept.is_nothing() {
+        return Ok(kept);
+    }
+    match socket.commit(&kept.steps(part).into_iter().collect()) {
+        Ok(()) => Ok(kept),
+        Err(e) if e.is_present() || e.is_missing() => keep(socket, part, now),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// What [`keep`] would change.
 pub(crate) fn differences(socket: &mut Socket, part: &Part, sets: &[Wanted<'_>]) -> Result<Kept, ReadError> {
-    let is_used = sets.iter().any(|wanted| !wanted.nets.is_empty());
-    let mut kept = Kept { rules: is_used && wrong_fixed(socket, part)?.is_some(), ..Kept::default() };
-    for Wanted { set, nets, v4 } in sets {
-        let wanted: BTreeSet<Range> = aggregated(nets, *v4).collect();
-        let there: BTreeSet<Range> = socket.ranges(part.family, TABLE, set)?.into_iter().collect();
-        let of_set = |range: &Range| SetRange { family: part.family, table: TABLE.to_owned(), set: (*set).to_owned(), range: *range };
-        kept.added.extend(wanted.difference(&there).map(of_set));
-        kept.removed.extend(there.difference(&wanted).map(of_set));
+    let mut kept = Kept { rules: is_used(sets) && wrong_fixed(socket, part)?.is_some(), ..Kept::default() };
+    for wanted in sets {
+        let there = socket.ranges(part.family, TABLE, wanted.set)?.into_iter().collect();
+        kept.compare(part, wanted.set, &wanted.ranges(), &there);
     }
     Ok(kept)
+}
+
+fn is_used(sets: &[Wanted<'_>]) -> bool {
+    sets.iter().any(|wanted| !wanted.nets.is_empty())
 }
 
 /// The ranges of one family, as few as there can be: no two of a set may overlap.
@@ -79,6 +99,10 @@ impl<'a> Wanted<'a> {
     pub(crate) fn v6(set: &'static str, nets: &'a [IpNet]) -> Self {
         Wanted { set, nets, v4: false }
     }
+
+    fn ranges(&self) -> BTreeSet<Range> {
+        aggregated(self.nets, self.v4).collect()
+    }
 }
 
 // === impl Kept ===
@@ -88,6 +112,13 @@ impl Kept {
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && !self.rules
+    }
+
+    /// Notes how a set differs from what it is to have.
+    fn compare(&mut self, part: &Part, set: &str, wanted: &BTreeSet<Range>, there: &BTreeSet<Range>) {
+        let of_set = |range: &Range| SetRange { family: part.family, table: TABLE.to_owned(), set: set.to_owned(), range: *range };
+        self.added.extend(wanted.difference(there).map(of_set));
+        self.removed.extend(there.difference(wanted).map(of_set));
     }
 
     /// Ranges go first: one that comes may overlap them.

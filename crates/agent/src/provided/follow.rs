@@ -149,6 +149,8 @@ struct Network<'a> {
     obstacles: BTreeSet<String>,
     /// A survey is to be made when there is a plan.
     survey_is_due: bool,
+    /// What masquerade was left with, unless somebody may have changed it since.
+    masqueraded: Option<rules::Egress>,
     /// Where the plan takes no pod to have an address.
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
@@ -224,6 +226,7 @@ impl<'a> Network<'a> {
             occupied: Vec::new(),
             obstacles: BTreeSet::new(),
             survey_is_due: false,
+            masqueraded: None,
             reserved: Vec::new(),
             has_range: false,
             unreadable: BTreeSet::new(),
@@ -276,6 +279,9 @@ impl<'a> Network<'a> {
     /// Does what is to be done. How long until it is to be tried again, if anything could not be done.
     fn round(&mut self, todo: Todo) -> Option<Duration> {
         let mut lacks = Lacks::default();
+        if todo.keep {
+            self.masqueraded = None;
+        }
         let listed = self.provided.nodes.listed();
         if !listed.complete {
             let why = listed.failing.map_or_else(|| "it has not answered yet".to_owned(), |failing| failing.error.to_string());

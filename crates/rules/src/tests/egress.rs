@@ -1,7 +1,7 @@
 //! Masquerade at the cluster's edge: what is installed, what it does to packets, and that it and attachments' elements leave each
 //! other alone.
 
-use crate::{EGRESS, Egress, Kept, egress_is_whole, keep, meanings, missing_of, of_container, restore, stale};
+use crate::{EGRESS, Egress, Kept, change, egress_is_whole, keep, meanings, missing_of, of_container, restore, stale};
 
 use super::*;
 
@@ -62,6 +62,35 @@ fn it_is_installed_as_nft_would() {
     assert_eq!(ours.run("nft list ruleset"), theirs.run("nft list ruleset"));
     // What `nft` has made is known, too.
     theirs.nft(|s| assert_eq!(keep(s, &sample()), Ok(Kept::default())));
+}
+
+#[test]
+fn a_change_of_what_is_known_reads_nothing_unless_the_kernel_has_something_else() {
+    let ns = Namespace::new();
+    let with = |address: &str| {
+        let mut changed = sample();
+        changed.inside.extend(nets(&[address]));
+        changed
+    };
+    let (first, second) = (with("192.0.2.20/32"), with("2001:db8::20/128"));
+    ns.nft(|s| {
+        let kept = change(s, &Egress::default(), &sample()).unwrap();
+        assert!(kept.rules && kept.added.len() == 6, "what is not known is looked at: {kept:?}");
+        assert_eq!(texts(&change(s, &sample(), &first).unwrap()), (vec!["inside4 192.0.2.20".into()], vec![]));
+        assert_eq!((egress_is_whole(s, &first), change(s, &first, &first)), (Ok(true), Ok(Kept::default())));
+        // What this change does not meet is not seen.
+        ns.nft_file("delete element inet netloom own4 { 10.244.3.0/24 }");
+        assert_eq!(texts(&change(s, &first, &sample()).unwrap()), (vec![], vec!["inside4 192.0.2.20".into()]));
+        assert_eq!(egress_is_whole(s, &sample()), Ok(false));
+        keep(s, &sample()).unwrap();
+        // What it meets is: an element that is gone, one that is there already, a table that is gone.
+        for spoil in ["flush set inet netloom inside4", "add element inet netloom inside6 { 2001:db8::20 }", "delete table inet netloom"] {
+            keep(s, &first).unwrap();
+            ns.nft_file(spoil);
+            change(s, &first, &second).unwrap();
+            assert_eq!(egress_is_whole(s, &second), Ok(true), "{spoil}");
+        }
+    });
 }
 
 #[test]

@@ -53,12 +53,16 @@ impl Network<'_> {
             None => plan.inside.iter().copied().chain(own.iter().copied()).collect(),
         };
         let egress = Egress { own: own.to_vec(), inside };
-        let kept = match self.host.nft() {
-            Ok(socket) => rules::keep(socket, &egress).map_err(|e| e.to_string()),
-            Err(e) => Err(e.to_string()),
+        let known = self.masqueraded.take();
+        let kept = match (self.host.nft(), &known) {
+            // To read the sets of thousands of nodes takes longer than all else that one of them costs.
+            (Ok(socket), Some(known)) => rules::change(socket, known, &egress).map_err(|e| e.to_string()),
+            (Ok(socket), None) => rules::keep(socket, &egress).map_err(|e| e.to_string()),
+            (Err(e), _) => Err(e.to_string()),
         };
-        if let Err(e) = kept {
-            lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}"));
+        match kept {
+            Ok(_) => self.masqueraded = Some(egress),
+            Err(e) => lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}")),
         }
     }
 }
