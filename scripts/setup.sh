@@ -12,7 +12,7 @@ cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:b
     curl:curl unshare:util-linux kill:procps mount:mount'
 # Who boots another kernel, what it starts with, and what judges there.
 guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
-test="$demo curl:curl strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
+test="$demo curl:curl ethtool:ethtool strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
     python3:python3 perl:perl
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"

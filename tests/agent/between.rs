@@ -3,7 +3,10 @@
 
 mod addresses;
 mod bridge;
+mod by_hand;
+mod history;
 mod moves;
 mod obstacles;
+mod oracle;
 mod paths;
 mod scene;

@@ -4,7 +4,7 @@
 //! stopped.
 
 mod calls;
-mod chance;
+pub(crate) mod chance;
 mod cilium;
 mod disk;
 mod hostile;
