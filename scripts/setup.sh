@@ -15,7 +15,7 @@ guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-sta
 test="$demo curl:curl ethtool:ethtool strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
     python3:python3 perl:perl
-    nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
+    nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld ovs-vswitchd:openvswitch-switch"
 # What our rules stand beside on a host: dockerd comes by itself, below.
 coexistence="$test $cluster podman:podman"
 # A Neutron and a Keystone that tests run as they are: Debian's own, on SQLite.
@@ -131,7 +131,13 @@ as_root
 
 echo "setup: installing$missing"
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# No daemon that comes with a package is started: tests start their own, beside each other (invoke-rc.d(8)).
+policy=/usr/sbin/policy-rc.d
+made=
+[ -e "$policy" ] || made=$policy
+trap 'rm -f "$log"; [ -z "$made" ] || $sudo rm -f "$made"' EXIT
+[ -z "$made" ] || printf '#!/bin/sh\nexit 101\n' | $sudo tee "$made" >/dev/null
+[ -z "$made" ] || $sudo chmod 755 "$made"
 # Lists that are too old fail here only if a package is really gone, so a broken mirror of something else does not stop us.
 $sudo apt-get -qq update >"$log" 2>&1 || true
 # shellcheck disable=SC2086  # a list of words, both

@@ -14,6 +14,7 @@ mod host_device;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod ovs;
 mod portmap;
 mod ptp;
 mod router_advertisements;

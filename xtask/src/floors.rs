@@ -39,8 +39,8 @@ pub(crate) const HOUSE: &[Floor] = &[
         ],
     },
     Floor {
-        about: "what survives a crash; the system bus; which node has which addresses, which pod which ports; how packets get there",
-        packages: &["netloom-journal", "netloom-dbus", "netloom-ledger", "netloom-between", "netloom-binding"],
+        about: "what survives a crash; the system bus; Open vSwitch; which node has which addresses, which pod which ports; how packets get there",
+        packages: &["netloom-journal", "netloom-dbus", "netloom-ovsdb", "netloom-ledger", "netloom-between", "netloom-binding"],
     },
     Floor {
         about: "the multi-network standard; the kernel; what a daemon says of itself; an OpenStack's settings and resources",

@@ -61,6 +61,7 @@ mod netlink;
 mod netns;
 pub mod nft;
 mod nsid;
+pub mod offload;
 pub mod packet;
 mod proc_sys;
 pub mod process;

@@ -1,7 +1,7 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  ptp                         a veth pair to the host
+//!   interface   bridge  ptp  ovs                    a veth pair to the host
 //!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
 //!               host-device  loopback               a link that is there
 //!               flannel                             one of those, by a daemon's file
@@ -17,7 +17,7 @@
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
 //! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
-//! `parent.rs` (what some of those stand on) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
+//! `parent.rs` (what some of those stand on), `trunk.rs` (VLANs with tags) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
 
 mod address;
 mod bandwidth;
@@ -38,6 +38,7 @@ mod loopback;
 mod mac;
 mod macvlan;
 mod masquerade;
+mod ovs;
 mod parent;
 mod passthru;
 mod pool;
@@ -51,6 +52,7 @@ mod spoof;
 mod static_addresses;
 mod strict;
 mod tap;
+mod trunk;
 mod tuning;
 mod verify;
 mod veth;
@@ -75,6 +77,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &ovs::Ovs,
     &passthru::Passthru,
     &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,

@@ -1,11 +1,10 @@
 //! The configuration of `bridge`: as received, then checked.
 
-use std::collections::BTreeSet;
-
 use cni::{CniArgs, CniError, Config, Dns, IfName, Mac, PluginType};
 use serde::Deserialize;
 
 use super::vlan::Vlans;
+use crate::trunk::{self, LAST, Trunk};
 use crate::{mac, masquerade};
 
 #[derive(Deserialize, Default)]
@@ -29,17 +28,6 @@ struct Keys {
     disable_container_interface: bool,
     port_isolation: bool,
     dns: Dns,
-}
-
-/// VLANs of `vlanTrunk`: a row, a single one, or both.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Trunk {
-    #[serde(rename = "minID")]
-    min_id: Option<i64>,
-    #[serde(rename = "maxID")]
-    max_id: Option<i64>,
-    id: Option<i64>,
 }
 
 /// The checked configuration.
@@ -116,39 +104,10 @@ impl Conf {
     }
 }
 
-/// The last VLAN that there is (IEEE 802.1Q: 4095 is reserved).
-const LAST: i64 = 4094;
-
 fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
-    let native = u16::try_from(keys.vlan).ok().filter(|_| keys.vlan <= LAST);
+    let native = u16::try_from(keys.vlan).ok().filter(|vlan| *vlan <= LAST);
     let native = native
         .ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan), "vlan").at("vlan"))?;
-    let mut trunk = BTreeSet::new();
-    for (i, item) in keys.vlan_trunk.iter().flatten().enumerate() {
-        let bad = |why: String| CniError::invalid(&format!("vlanTrunk[{i}]"), why);
-        let id = |name: &str, id: i64| {
-            let id = u16::try_from(id).ok().filter(|n| (1..=LAST).contains(&i64::from(*n)));
-            id.ok_or_else(|| bad(format!("incorrect trunk {name} parameter: a VLAN is between 1 and {LAST}")))
-        };
-        match (item.min_id, item.max_id) {
-            (Some(min), Some(max)) => {
-                let (min, max) = (id("minID", min)?, id("maxID", max)?);
-                if min > max {
-                    let more = format_args!("vlanTrunk[{i}] has {min} and {max}");
-                    return Err(CniError::worded("minID is greater than maxID in trunk parameter", more).at(format!("vlanTrunk[{i}]")));
-                }
-                trunk.extend(min..=max);
-            }
-            (None, None) if item.id.is_none() => return Err(bad("no VLAN is given: set id, or minID and maxID".into())),
-            (None, None) => {}
-            (min, _) => {
-                let missing = if min.is_none() { "minID" } else { "maxID" };
-                return Err(bad(format!("minID and maxID should be configured simultaneously, {missing} is missing")));
-            }
-        }
-        if let Some(single) = item.id {
-            trunk.insert(id("id", single)?);
-        }
-    }
+    let trunk = trunk::vlans("vlanTrunk", 1, keys.vlan_trunk.as_deref().unwrap_or_default())?;
     Ok(Vlans::new(native, trunk, keys.preserve_default_vlan, keys.vlan_trunk.is_some()))
 }

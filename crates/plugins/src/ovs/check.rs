@@ -1,0 +1,39 @@
+//! CHECK: the pair, the port in the database, and what ovs-vswitchd makes of it.
+
+use cni::CniError;
+use linux::offload;
+use plugin::{Call, Cx};
+
+use super::conf::Conf;
+use super::port::{self, failed};
+use crate::{internal, open, verify, veth};
+
+/// The whole of it, from the container outwards.
+pub(super) fn check(call: &Call<'_>, x: &mut Cx<'_>, conf: &Conf) -> Result<(), CniError> {
+    verify::ipam(call, x)?;
+    let (prev, name) = (&verify::told(call, x)?, &call.id.ifname);
+    let mut switch = port::connect(conf, x.deadline)?;
+    let bridge = port::bridge(&mut switch, conf)?;
+    let checked = |inside: &linux::Inside| {
+        verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;
+        match bridge.is_userspace && offload::tx_checksum(inside, name).map_err(internal)? {
+            true => Err(verify::changed(name.as_str(), "its transmit checksum offload is on, which a userspace datapath cannot do with")),
+            false => Ok(()),
+        }
+    };
+    call.netns()?.enter(checked).map_err(internal)??;
+    let outer = veth::find(x.host.netlink()?, call)?.ok_or_else(|| verify::changed(name.as_str(), "its other end on the host is gone"))?;
+    if !outer.flags.up() {
+        return Err(verify::changed(&outer.name, "it is down"));
+    }
+    let gone = || verify::changed(&outer.name, "it is not a port of Open vSwitch any more");
+    let port = switch.port(&outer.name).map_err(failed)?.ok_or_else(gone)?;
+    match switch.bridge_of(&port).map_err(failed)? {
+        Some(bridge) if bridge == conf.bridge.as_str() => {}
+        _ => return Err(verify::changed(&outer.name, format!("it is not a port of bridge {}", conf.bridge))),
+    }
+    if port.vlans.as_ref() != Some(&conf.vlans) {
+        return Err(verify::changed(&outer.name, "its port has other VLANs than the configuration"));
+    }
+    port::usable(&mut switch, &outer.name, &conf.bridge)
+}

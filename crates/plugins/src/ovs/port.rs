@@ -1,0 +1,131 @@
+//! The attachment's port in the database of Open vSwitch.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cni::{AttachmentId, CniError, Code, Config, Mac};
+use linux::Link;
+use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch};
+use plugin::{Call, Cx, Stage};
+
+use super::conf::Conf;
+use crate::{internal, veth};
+
+/// How long the switch may take to apply a port, or the database to answer a DEL: a switch with thousands of ports takes seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long STATUS waits for what was changed a moment ago.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Who made a port, as an external ID.
+const OWNER: (&str, &str) = ("owner", "netloom");
+/// What ovs-cni says there: its pods may have been here before.
+const OVS_CNI: &str = "ovs-cni.network.kubevirt.io";
+const NETWORK: &str = "netloom-network";
+const CONTAINER: &str = "netloom-container";
+const INTERFACE: &str = "netloom-interface";
+
+/// The database, which has until the caller's deadline, but no more than its own time.
+pub(super) fn connect(conf: &Conf, deadline: Instant) -> Result<Switch, CniError> {
+    Switch::connect(&conf.socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)
+}
+
+/// The configured bridge.
+pub(super) fn bridge(switch: &mut Switch, conf: &Conf) -> Result<Bridge, CniError> {
+    switch.bridge(conf.bridge.as_str()).map_err(failed)?.ok_or_else(|| missing(conf))
+}
+
+fn missing(conf: &Conf) -> CniError {
+    let (bridge, socket) = (&conf.bridge, conf.socket.display());
+    CniError::invalid("bridge", format!("Open vSwitch at {socket} has no bridge {bridge:?}: make it first (ovs-vsctl add-br {bridge})"))
+}
+
+/// Adds the port, and waits until ovs-vswitchd has it. One of the same name is what a machine that was switched off has left.
+pub(super) fn add(switch: &mut Switch, conf: &Conf, call: &Call<'_>, outer: &Link, mac: Option<&Mac>) -> Result<(), CniError> {
+    let (name, id) = (outer.name.as_str(), call.id);
+    let old = switch.port(name).map_err(failed)?;
+    if let Some(old) = old.as_ref().filter(|old| !is_ours(old)) {
+        let owner = old.id(OWNER.0).unwrap_or("somebody else");
+        return Err(internal(format!("Open vSwitch has a port {name} already, which {owner} made: remove it (ovs-vsctl del-port {name})")));
+    }
+    let mac = mac.map(ToString::to_string).unwrap_or_default();
+    let port = NewPort {
+        name,
+        vlans: &conf.vlans,
+        ofport_request: conf.ofport_request,
+        port_ids: &[OWNER, (NETWORK, id.network.as_str()), (CONTAINER, id.container.as_str()), (INTERFACE, id.ifname.as_str())],
+        // As Open vSwitch's own integration guide names them.
+        interface_ids: &[("attached-mac", &mac), ("iface-status", "active")],
+    };
+    let added = switch.add_port(conf.bridge.as_str(), &port, old.as_ref().map(|old| &old.uuid)).map_err(failed)?;
+    linux::crash_point!("ovs-port-added");
+    switch.applied(added.ok_or_else(|| missing(conf))?).map_err(failed)?;
+    linux::crash_point!("ovs-port-applied");
+    usable(switch, name, &conf.bridge)
+}
+
+/// Whether ovs-vswitchd uses the port: it has an OpenFlow number then.
+pub(super) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Display) -> Result<(), CniError> {
+    let interface = switch.interface(name).map_err(failed)?;
+    match interface {
+        None => Err(internal(format!("port {name} disappeared from Open vSwitch's bridge {bridge}"))),
+        Some(interface) if interface.ofport.is_none() => {
+            let why = interface.error.unwrap_or_else(|| "it has no OpenFlow port number".to_owned());
+            Err(internal(format!("ovs-vswitchd cannot use port {name} of bridge {bridge}: {why}")))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Notes that ports of ours are to go, before their links do. Where none may have been made, a database that is not there is no error.
+pub(super) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
+    let socket: PathBuf = socket.to_owned();
+    let what = format!("remove port {} from Open vSwitch", names.join(", "));
+    x.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names) {
+        Err(e) if e.is_unreachable() && !was_made => Ok(()),
+        done => done.map_err(failed),
+    });
+}
+
+/// ovs-vswitchd is not waited for: it may be down, and no packet reaches a port whose link goes next.
+fn remove(socket: &Path, names: &[String]) -> Result<(), OvsdbError> {
+    let mut switch = Switch::connect(socket, Instant::now() + PATIENCE)?;
+    let mut ports = Vec::new();
+    for name in names {
+        ports.extend(switch.port(name)?.filter(is_ours));
+    }
+    linux::crash_point!("ovs-ports-found");
+    switch.remove_ports(&ports)?;
+    linux::crash_point!("ovs-ports-gone");
+    Ok(())
+}
+
+fn is_ours(port: &Port) -> bool {
+    port.id(OWNER.0).is_some_and(|owner| [OWNER.1, OVS_CNI].contains(&owner))
+}
+
+/// The ports of a network that belong to no valid attachment.
+pub(super) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], deadline: Instant) -> Result<Vec<String>, CniError> {
+    let mut switch = Switch::connect(socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)?;
+    let ports = switch.ports_with(&[OWNER, (NETWORK, config.network.as_str())]).map_err(failed)?;
+    let keep: HashSet<_> = valid.iter().map(veth::outer_name).collect::<Result<_, CniError>>()?;
+    let is_kept = |port: &Port| keep.iter().any(|name| name.as_str() == port.name);
+    Ok(ports.into_iter().filter(|port| !is_kept(port)).map(|port| port.name).collect())
+}
+
+/// STATUS: whether the bridge is there, and ovs-vswitchd keeps up with the database.
+pub(super) fn status(conf: &Conf) -> Result<(), CniError> {
+    let mut switch = Switch::connect(&conf.socket, Instant::now() + SETTLED).map_err(failed)?;
+    bridge(&mut switch, conf)?;
+    let generation = switch.generation().map_err(failed)?;
+    switch.applied(generation).map_err(failed)
+}
+
+/// A switch that does not answer may do so later.
+pub(super) fn failed(e: OvsdbError) -> CniError {
+    let code = match e {
+        OvsdbError::Connect { .. } | OvsdbError::Connection { .. } | OvsdbError::NotApplied { .. } => Code::TRY_AGAIN_LATER,
+        _ => Code::INTERNAL,
+    };
+    CniError::new(code, e.to_string())
+}
