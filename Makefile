@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-pool demo docs cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-ovs bench-pool demo docs cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -90,6 +90,11 @@ bench-between: build peers ## a node's agent among 5,000 Nodes; packets between 
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches nodes
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches paths $(ARGS)
+
+bench-ovs: ## one port of Open vSwitch, by its database's protocol and by ovs-vsctl (ARGS="--rounds 500")
+	scripts/setup.sh bench
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches ovs $(ARGS)
 
 bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches

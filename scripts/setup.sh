@@ -21,7 +21,8 @@ coexistence="$test $cluster podman:podman"
 # A Neutron and a Keystone that tests run as they are: Debian's own, on SQLite.
 neutron='neutron-server:neutron-common neutron-server:python3-neutron keystone-wsgi-public:python3-keystone curl:curl unshare:util-linux
     kill:procps'
-bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
+bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base
+    ovs-vswitchd:openvswitch-switch"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
 # What builds for another architecture besides, and runs what was built.

@@ -20,7 +20,7 @@
 //! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`; `make
 //! bench-neighbours` an innocent pod beside a hostile namespace: module `cluster::neighbours`. `make bench-pool` measures
 //! addresses that are durable, and those of a
-//! cluster's ranges on a real API server: modules `addresses`, `ranges`.
+//! cluster's ranges on a real API server: modules `addresses`, `ranges`. `make bench-ovs` measures a port of Open vSwitch: module `ovs`.
 
 mod addresses;
 mod anatomy;
@@ -36,6 +36,7 @@ mod namespace;
 mod network;
 mod nodes;
 mod options;
+mod ovs;
 mod paths;
 mod plugins;
 mod ports;
@@ -82,6 +83,7 @@ fn measure(options: &Options) -> Result<()> {
         Options { nodes: true, .. } => nodes::run(options),
         Options { paths: true, .. } => paths::run(options),
         Options { plugins: true, .. } => only_plugins(options),
+        Options { ovs: true, .. } => ovs::run(options),
         Options { pool: true, .. } => addresses::run(options),
         Options { ranges: true, .. } => ranges::run(options),
         _ => run(options),

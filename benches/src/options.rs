@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [cluster | neighbours | nodes | paths | plugins | pool | ranges] [OPTION...]
+Usage: netloom-benches [cluster | neighbours | nodes | ovs | paths | plugins | pool | ranges] [OPTION...]
   plugins             each plugin by itself, against the reference plugin of its name, and nothing else
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
   neighbours          an innocent pod's ADD beside a hostile namespace, attack by attack (--rounds 200)
   nodes               a node's agent in a cluster of 100 and of 5,000 Nodes: start, changes, requests (--rounds 20)
+  ovs                 a port of Open vSwitch, by us and by ovs-vsctl (--rounds 200)
   paths               packets between pods of two nodes, against a path made by hand and flannel's (--rounds 200)
   pool                addresses that are on the disk before anybody hears of them, and nothing else (--rounds 20)
   ranges              addresses of a whereabouts range on ten nodes, with a real API server (--rounds 5)
@@ -40,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) neighbours: bool,
     /// Whether an agent among many nodes is measured.
     pub(crate) nodes: bool,
+    /// Whether a port of Open vSwitch is measured, and nothing else.
+    pub(crate) ovs: bool,
     /// Whether packets between two nodes are measured, and nothing else.
     pub(crate) paths: bool,
     /// Whether each plugin is measured by itself, and nothing else.
@@ -78,12 +81,13 @@ impl Options {
         let cluster = args.next_if(|first| first == "cluster").is_some();
         let neighbours = args.next_if(|first| first == "neighbours").is_some();
         let nodes = args.next_if(|first| first == "nodes").is_some();
+        let ovs = args.next_if(|first| first == "ovs").is_some();
         let paths = args.next_if(|first| first == "paths").is_some();
         let plugins = args.next_if(|first| first == "plugins").is_some();
         let pool = args.next_if(|first| first == "pool").is_some();
         let ranges = args.next_if(|first| first == "ranges").is_some();
         let rounds = match () {
-            () if cluster || neighbours || paths => 200,
+            () if cluster || neighbours || ovs || paths => 200,
             () if pool || nodes => 20,
             () if ranges => 5,
             () => 1000,
@@ -92,6 +96,7 @@ impl Options {
             cluster,
             neighbours,
             nodes,
+            ovs,
             paths,
             plugins,
             pool,

@@ -76,7 +76,7 @@ fn every_example_of_a_plugin_has_keys_that_are_known() {
 }
 
 /// What a lab on this machine cannot have: kernel modules that it may lack, and programs or devices of a host.
-const NOT_HERE: [&str; 6] = ["dhcp", "dummy", "flannel", "ipvlan", "vlan", "vrf"];
+const NOT_HERE: [&str; 7] = ["dhcp", "dummy", "flannel", "ipvlan", "ovs", "vlan", "vrf"];
 
 /// What no lab can have, so that it says so: a device of a real node.
 const IN_NO_LAB: &str = "host-device";

@@ -47,6 +47,7 @@ pub(crate) struct Compared {
 /// Built-in plugins that have no table here, and why.
 const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("flannel", "it has left the reference set with version 1.0"),
+    ("ovs", "the reference set has none like it: tests/plugins/ovs.rs has what ovs-cni does otherwise"),
     ("passthru", "it is Multus's, and does nothing"),
     ("pool", "the reference set has none like it"),
     ("whereabouts", "its own reference needs a cluster: tests/addresses/whereabouts has what it is known to answer"),

@@ -502,6 +502,25 @@ fn others() -> Vec<Case> {
     ]
 }
 
+fn switches() -> Vec<Case> {
+    let ovs = |name, keys, code, says| plugin(name, "ovs", keys, code, says);
+    vec![
+        ovs("ovs: no bridge", json!({"bridge": null}), 7, &["bridge", "missing", "ovs-vsctl list-br"]),
+        ovs("ovs: a bridge's name", json!({"bridge": "a/b"}), 7, &["bridge", "a/b"]),
+        ovs("ovs: vlan", json!({"vlan": 4095}), 7, &["vlan", "4095", "4094"]),
+        ovs("ovs: vlan negative", json!({"vlan": -1}), 7, &["vlan", "-1"]),
+        ovs("ovs: vlan and trunk", json!({"vlan": 1, "trunk": [{"id": 2}]}), 7, &["vlan", "trunk", "either"]),
+        ovs("ovs: trunk", json!({"trunk": [{"id": 2}, {"id": 4095}]}), 7, &["trunk[1]", "incorrect trunk id parameter", "4094"]),
+        ovs("ovs: half a trunk", json!({"trunk": [{"minID": 2}]}), 7, &["trunk[0]", "maxID is missing"]),
+        ovs("ovs: mtu", json!({"mtu": 67}), 7, &["mtu", "67", "68"]),
+        ovs("ovs: an OpenFlow port", json!({"ofport_request": 65280}), 7, &["ofport_request", "65280", "65279"]),
+        ovs("ovs: another host's database", json!({"socket_file": "tcp:192.0.2.1:6640"}), 7, &["socket_file", "tcp:192.0.2.1:6640"]),
+        ovs("ovs: another file", json!({"configuration_path": "/etc/ovs.conf"}), 7, &["configuration_path", "socket_file"]),
+        ovs("ovs: a function", json!({"deviceID": "0000:00:03.0"}), 7, &["deviceID", "veth pair"]),
+        ovs("ovs: no switch", json!({}), 11, &["ovsdb-server at /var/run/openvswitch/db.sock", "check that ovsdb-server runs"]),
+    ]
+}
+
 fn other_verbs() -> Vec<Case> {
     let call = |name, verb, plugin: &'static str, keys, code, says| raw(name, verb, plugin, config(plugin, keys).to_string(), code, says);
     let on_br0 = |keys: Value| {
@@ -633,7 +652,7 @@ fn what_add_refused_can_be_deleted() {
 #[test]
 fn what_is_wrong_is_told_and_leaves_no_trace() {
     let cases: Vec<Case> =
-        [input(), versions(), environment(), bridges(), addresses(), others(), other_verbs()].into_iter().flatten().collect();
+        [input(), versions(), environment(), bridges(), addresses(), others(), switches(), other_verbs()].into_iter().flatten().collect();
     let host = world();
     let before = host.traces();
     let mut wrong = Vec::new();

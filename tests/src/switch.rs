@@ -2,13 +2,19 @@
 //! datapath, which needs no kernel module.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Host, Running};
+use crate::{Host, Running, until};
+
+/// Where the database also listens, as a machine sees it: the usual place.
+const USUAL: &str = "/run/openvswitch/db.sock";
 
 /// A switch. Its files are outside of what a machine's traces have; they and the processes go with it.
-pub struct Switch<'h> {
-    host: &'h Host,
+pub struct Switch {
+    /// A process in the machine's namespaces.
+    machine: u32,
+    usual: PathBuf,
     dir: PathBuf,
     database: Option<Running>,
     daemon: Option<Running>,
@@ -16,33 +22,29 @@ pub struct Switch<'h> {
 
 // === impl Switch ===
 
-impl<'h> Switch<'h> {
-    /// Starts one, without a bridge.
+impl Switch {
+    /// Starts one with these bridges.
     ///
     /// # Panics
     /// If Open vSwitch is not installed, or does not start.
-    pub fn start(host: &'h Host) -> Self {
+    pub fn start(host: &Host, bridges: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("netloom-ovs-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let mut switch = Switch { host, dir, database: None, daemon: None };
+        let usual = host.path(USUAL);
+        std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
+        let mut switch = Switch { machine: host.pid(), usual, dir, database: None, daemon: None };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        host.run("", &["ovsdb-tool", "create", &switch.file("conf.db"), schema]);
+        run(Command::new("ovsdb-tool").args(["create", &switch.file("conf.db"), schema]));
         switch.start_database();
         switch.vsctl("--no-wait init");
         switch.start_daemon();
-        switch
-    }
-
-    /// The same with bridges of the userspace datapath.
-    pub fn with_bridges(host: &'h Host, bridges: &[&str]) -> Self {
-        let switch = Switch::start(host);
         bridges.iter().for_each(|bridge| drop(switch.vsctl(&format!("add-br {bridge} -- set bridge {bridge} datapath_type=netdev"))));
         switch
     }
 
-    /// The path of the database's socket.
+    /// The path of the database's socket, from everywhere.
     pub fn socket(&self) -> String {
         self.file("db.sock")
     }
@@ -52,9 +54,7 @@ impl<'h> Switch<'h> {
     /// # Panics
     /// If it fails.
     pub fn vsctl(&self, words: &str) -> String {
-        let database = format!("--db=unix:{}", self.socket());
-        let words: Vec<&str> = words.split_whitespace().collect();
-        self.host.run("", &[&["ovs-vsctl", "--timeout=60", &database], &words[..]].concat())
+        run(Command::new("ovs-vsctl").args(["--timeout=60", &format!("--db=unix:{}", self.socket())]).args(words.split_whitespace()))
     }
 
     /// The ports of a bridge but its own.
@@ -64,16 +64,17 @@ impl<'h> Switch<'h> {
 
     /// Starts ovsdb-server, and waits until it listens.
     pub fn start_database(&mut self) {
-        let remote = format!("--remote=punix:{}", self.socket());
+        let remotes = [format!("--remote=punix:{}", self.socket()), format!("--remote=punix:{USUAL}")];
         let control = format!("--unixctl={}", self.file("db.ctl"));
-        self.database = Some(self.process("ovsdb-server", &[&self.file("conf.db"), &remote, &control]));
-        self.host.until("ovsdb-server listens", || Path::new(&self.socket()).exists());
+        self.database = Some(self.process("ovsdb-server", &[&self.file("conf.db"), &remotes[0], &remotes[1], &control]));
+        let sockets = [Path::new(&self.socket()).to_owned(), self.usual.clone()];
+        until("ovsdb-server listens", || sockets.iter().all(|socket| socket.exists()));
     }
 
     /// Ends ovsdb-server, as a crash does.
     pub fn stop_database(&mut self) {
         self.database = None;
-        let _ = std::fs::remove_file(self.socket());
+        let _ = (std::fs::remove_file(self.socket()), std::fs::remove_file(&self.usual));
     }
 
     /// Starts ovs-vswitchd.
@@ -88,8 +89,9 @@ impl<'h> Switch<'h> {
     }
 
     fn process(&self, program: &str, args: &[&str]) -> Running {
-        let mut command = self.host.command("", program);
-        Running::start(command.args(args).env("OVS_RUNDIR", &self.dir).env("OVS_LOGDIR", &self.dir))
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.machine.to_string(), "--mount", "--net", "--", program]).args(args);
+        Running::start(command.env("OVS_RUNDIR", &self.dir).env("OVS_LOGDIR", &self.dir))
     }
 
     fn file(&self, name: &str) -> String {
@@ -97,9 +99,15 @@ impl<'h> Switch<'h> {
     }
 }
 
-impl Drop for Switch<'_> {
+impl Drop for Switch {
     fn drop(&mut self) {
         (self.daemon, self.database) = (None, None);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -25,6 +25,8 @@ const PORT_COLUMNS: &[&str] = &["_uuid", "name", "tag", "trunks", "vlan_mode", "
 #[derive(Debug)]
 pub struct Switch {
     client: Client,
+    /// What ovs-vswitchd has applied, as far as it was followed.
+    applied: Option<i64>,
 }
 
 /// A bridge.
@@ -93,7 +95,7 @@ impl Switch {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect(socket: &Path, deadline: Instant) -> Result<Self, OvsdbError> {
-        Client::connect(socket, deadline).map(|client| Switch { client })
+        Client::connect(socket, deadline).map(|client| Switch { client, applied: None })
     }
 
     /// A bridge; `None` if there is none of that name.
@@ -141,27 +143,20 @@ impl Switch {
         Ok(rows.first().map(Interface::read))
     }
 
-    /// Adds a port to a bridge, in place of an old one if that is told: `ovs-vsctl --no-wait add-port`. `None` if there is no such bridge;
-    /// nothing is made then.
+    /// Adds a port to a bridge: `ovs-vsctl --no-wait add-port`. `None` if there is no such bridge; nothing is made then.
     ///
     /// # Errors
     /// [`OvsdbError`]
-    pub fn add_port(&mut self, bridge: &str, port: &NewPort<'_>, old: Option<&Uuid>) -> Result<Option<Generation>, OvsdbError> {
-        let mut operations: Vec<Operation> = old.map(take_off).into_iter().collect();
-        operations.extend([
+    pub fn add_port(&mut self, bridge: &str, port: &NewPort<'_>) -> Result<Option<Generation>, OvsdbError> {
+        let named = vec![Condition::Is("name", bridge.into())];
+        let operations = vec![
             Operation::Insert { table: "Interface", row: port.interface(), name: "interface" },
             Operation::Insert { table: "Port", row: port.row(), name: "port" },
-        ]);
-        let at = operations.len();
-        operations.push(Operation::AddTo {
-            table: "Bridge",
-            conditions: vec![Condition::Is("name", bridge.into())],
-            column: "ports",
-            values: vec![Atom::Named("port")],
-        });
+            Operation::AddTo { table: "Bridge", conditions: named, column: "ports", values: vec![Atom::Named("port")] },
+        ];
         let (outcomes, generation) = self.change(operations)?;
         // What no bridge names the database has removed again.
-        Ok((outcomes.get(at).map(|outcome| outcome.count) == Some(1)).then_some(generation))
+        Ok((outcomes.last().map(|outcome| outcome.count) == Some(1)).then_some(generation))
     }
 
     /// Takes ports off their bridges, and so out of the database; those that are gone already are no error.
@@ -190,7 +185,10 @@ impl Switch {
     /// [`OvsdbError::NotApplied`] when the deadline comes first.
     pub fn applied(&mut self, generation: Generation) -> Result<(), OvsdbError> {
         let current = |rows: &[Row]| rows.iter().flat_map(|row| row.integers("cur_cfg")).next();
-        let mut last = current(&self.client.monitor(DATABASE, SWITCH, &["cur_cfg"])?).unwrap_or_default();
+        let mut last = match self.applied {
+            Some(last) => last,
+            None => current(&self.client.monitor(DATABASE, SWITCH, &["cur_cfg"])?).unwrap_or_default(),
+        };
         while last < generation.0 {
             let rows = self.client.next_rows(SWITCH).map_err(|e| match e {
                 OvsdbError::Connection { socket, kind: std::io::ErrorKind::TimedOut, .. } => {
@@ -200,6 +198,7 @@ impl Switch {
             })?;
             last = current(&rows).unwrap_or(last);
         }
+        self.applied = Some(last);
         Ok(())
     }
 

@@ -63,7 +63,8 @@ impl Plugin for Ovs {
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, x)?.or_else(mac::random);
         let mut switch = port::connect(&conf, x.deadline)?;
         let bridge = port::bridge(&mut switch, &conf)?;
-        linux::crash_point!("ovs-bridge-known");
+        port::make_way(&mut switch, &veth::outer_name(call.id)?)?;
+        linux::crash_point!("ovs-way-made");
         let pair = Pair { mtu: conf.mtu, mac: mac.clone(), ..Pair::default() };
         let outer = veth::make(x.host.netlink()?, call, &pair)?;
         x.teardown.link(veth::doomed(call, &outer));
@@ -71,7 +72,7 @@ impl Plugin for Ovs {
         quiet(x, &outer)?;
         linux::crash_point!("ovs-pair-quiet");
         port::note_removal(&conf.socket, vec![outer.name.clone()], true, x);
-        port::add(&mut switch, &conf, call, &outer, mac.as_ref())?;
+        port::add(&mut switch, &conf, &bridge, call, &outer, mac.as_ref())?;
         let mut result = addresses.with_link(call, x, &Wire::Port(outer.index))?;
         let link = netns.enter(|inside| configure(inside, call, bridge.is_userspace, &mut result)).map_err(internal)??;
         result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];
@@ -121,14 +122,11 @@ impl Plugin for Ovs {
 }
 
 /// The host itself takes no part in what the container sends. With a userspace datapath it sees all of it, as ovs-vswitchd only reads
-/// along: it would answer for its own addresses, and forward, past the switch and its VLANs. So it answers no ARP request there, drops what
-/// no route leads back to, which is everything, and forwards nothing; IPv6 is off. More than one setting, because another program's
-/// `all.rp_filter` 2 weakens this one.
+/// along: it would answer for its own addresses, and forward, past the switch and its VLANs. On a link without an address, reverse path
+/// filtering of either kind drops every packet and every ARP request (net/ipv4/fib_frontend.c, `last_resort`); IPv6 is off.
 fn quiet(x: &mut Cx<'_>, outer: &Link) -> Result<(), CniError> {
     address::set_ipv6(x.host.inside(), outer, Ipv6Conf::DisableIpv6, 1)?;
-    let ipv4_conf =
-        vec![(Ipv4Conf::ArpIgnore, 8), (Ipv4Conf::RpFilter, 1), (Ipv4Conf::DropUnicastInL2Multicast, 1), (Ipv4Conf::Forwarding, 0)];
-    let set = link::set(outer.index, &Change { ipv4_conf, ..Change::default() });
+    let set = link::set(outer.index, &Change { ipv4_conf: vec![(Ipv4Conf::RpFilter, 1)], ..Change::default() });
     x.host.netlink()?.send_one(set.called(format!("keep the host's own IP off {}", outer.name))).map(drop).map_err(internal)
 }
 

@@ -610,6 +610,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"ipvlan","Master":"cali1","mode":"l3"}"#, "puts its pods' interfaces on cali1"),
         (r#"{"type":"vlan","master":"cali1","vlanId":5}"#, "puts its pods' interfaces on cali1"),
         (r#"{"type":"bridge","mtu":1279}"#, "changes the MTU of cni0, the bridge of the node's default network (plugins[0].bridge, mtu)"),
+        (r#"{"type":"ovs","bridge":"eth0","mtu":1279}"#, "changes the MTU of eth0, the node's uplink (plugins[0].bridge, mtu)"),
+        (r#"{"type":"ovs","bridge":"br1","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
         (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
         (

@@ -108,6 +108,7 @@ const KNOWN: &[Known] = &[
     Known { sysctls: true, ..devices("tuning", &[], None) },
     // What it delegates to is walked like any other plugin.
     devices("flannel", &[], None),
+    devices("ovs", &["bridge", "deviceID"], None),
     devices("ptp", &[], None),
     devices("loopback", &[], None),
     devices("dummy", &[], None),
@@ -130,7 +131,7 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
 
-/// A key of `bridge`, and what of the bridge itself it changes.
+/// A key of `bridge` or `ovs`, and what of the bridge itself it changes.
 pub(crate) type Changed = (&'static str, &'static str);
 
 /// Beside its address. The kernel gives a bridge the smallest MTU of its ports; the others stay set after DEL.
@@ -269,6 +270,12 @@ impl Uses {
             // It gets all packets that have a priority and no VLAN, in place of its parent (`vlan_do_receive`).
             "vlan" if !is_tagged(raw) => self.taken.extend(devices),
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
+            // Another program's plugin of that name moves a device; ours makes a port of a bridge that is not the kernel's.
+            "ovs" => {
+                let (taken, bridges): (Vec<_>, Vec<_>) = devices.into_iter().partition(|device| !is_bridge(device));
+                self.taken.extend(taken);
+                self.changed_by(raw, &["mtu"], &bridges);
+            }
             "bridge" => {
                 self.bridges.extend(devices.iter().cloned());
                 self.made.extend(devices.iter().cloned());
@@ -278,14 +285,7 @@ impl Uses {
                         |device: &Use, vlan: &Value| Use { what: format!("{}.{}", device.what, json::compact(vlan)), ..device.clone() };
                     self.made.extend(devices.iter().flat_map(|device| vlans().map(move |(_, vlan)| way_in(device, vlan))));
                 }
-                let is_set = |value: &Value| match value {
-                    Value::Bool(on) => *on,
-                    Value::Number(number) => number.as_u64() != Some(0),
-                    _ => true,
-                };
-                for changed in CHANGES.iter().filter(|(key, _)| all(raw, key).any(|(_, value)| is_set(value))) {
-                    self.changed.extend(devices.iter().map(|device| (device.clone(), *changed)));
-                }
+                self.changed_by(raw, &["mtu", "promiscMode", "macspoofchk"], &devices);
                 if is("forceAddress") {
                     self.readdressed.extend(devices);
                 } else if is("isGateway") || is("isDefaultGateway") {
@@ -294,6 +294,17 @@ impl Uses {
             }
             _ => {}
         }
+    }
+
+    /// What some keys change of bridges.
+    fn changed_by(&mut self, raw: &Keys, keys: &[&str], bridges: &[Use]) {
+        let is_set = |value: &Value| match value {
+            Value::Bool(on) => *on,
+            Value::Number(number) => number.as_u64() != Some(0),
+            _ => true,
+        };
+        let own = CHANGES.iter().filter(|(key, _)| keys.contains(key) && all(raw, key).any(|(_, value)| is_set(value)));
+        self.changed.extend(own.flat_map(|changed| bridges.iter().map(move |bridge| (bridge.clone(), *changed))));
     }
 
     /// All that one entry of a list uses. A plugin for interfaces gives its whole configuration to the one for addresses, and gets the other's
@@ -402,7 +413,9 @@ impl Uses {
             for (_, value) in all(object, name) {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
                 if !key.is_usual(&what) {
-                    list.push(Use { what, place: format!("{place}.{name}") });
+                    // A rule names a path, and no word in front of it.
+                    let path = path_in(&what).filter(|_| matches!(key.names, Names::Path { .. })).map(str::to_owned);
+                    list.push(Use { what: path.unwrap_or(what), place: format!("{place}.{name}") });
                 }
             }
         }
@@ -494,6 +507,11 @@ impl Uses {
 pub(super) fn is_inside(raw: &Keys) -> bool {
     let inside: Vec<&Value> = all(raw, "linkInContainer").map(|(_, value)| value).collect();
     inside == [&Value::Bool(true)]
+}
+
+/// Whether what an `ovs` names is its bridge.
+fn is_bridge(device: &Use) -> bool {
+    device.place.rsplit('.').next().is_some_and(|key| same_key(key, "bridge"))
 }
 
 /// Whether a `vlan` is certainly of a VLAN.

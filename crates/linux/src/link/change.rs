@@ -55,8 +55,6 @@ pub struct Change<'fd> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ipv4Conf {
-    /// `forwarding`
-    Forwarding = 1,
     /// `proxy_arp`
     ProxyArp = 3,
     /// `accept_redirects`
@@ -79,8 +77,6 @@ pub enum Ipv4Conf {
     ProxyArpPvlan = 25,
     /// `route_localnet`
     RouteLocalnet = 26,
-    /// `drop_unicast_in_l2_multicast`: a packet for one host in a frame for many is dropped.
-    DropUnicastInL2Multicast = 30,
 }
 
 /// How a link gets its IPv6 link-local address (linux/if_link.h, `IN6_ADDR_GEN_MODE_*`; `ip link set addrgenmode`).

@@ -12,6 +12,7 @@ mod link_remove;
 mod monitor;
 mod netlink;
 mod netns;
+mod offload;
 mod process;
 mod route;
 mod rule;

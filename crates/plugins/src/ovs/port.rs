@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cni::{AttachmentId, CniError, Code, Config, Mac};
+use cni::{AttachmentId, CniError, Code, Config, IfName, Mac};
 use linux::Link;
 use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch};
 use plugin::{Call, Cx, Stage};
@@ -24,6 +24,8 @@ const OVS_CNI: &str = "ovs-cni.network.kubevirt.io";
 const NETWORK: &str = "netloom-network";
 const CONTAINER: &str = "netloom-container";
 const INTERFACE: &str = "netloom-interface";
+/// For a person who wonders why: the container's end computes its checksums.
+const TX_CHECKSUM_OFF: (&str, &str) = ("netloom-tx-checksum", "off");
 
 /// The database, which has until the caller's deadline, but no more than its own time.
 pub(super) fn connect(conf: &Conf, deadline: Instant) -> Result<Switch, CniError> {
@@ -36,28 +38,48 @@ pub(super) fn bridge(switch: &mut Switch, conf: &Conf) -> Result<Bridge, CniErro
 }
 
 fn missing(conf: &Conf) -> CniError {
-    let (bridge, socket) = (&conf.bridge, conf.socket.display());
+    let (bridge, socket) = (conf.bridge.as_str(), conf.socket.display());
     CniError::invalid("bridge", format!("Open vSwitch at {socket} has no bridge {bridge:?}: make it first (ovs-vsctl add-br {bridge})"))
 }
 
-/// Adds the port, and waits until ovs-vswitchd has it. One of the same name is what a machine that was switched off has left.
-pub(super) fn add(switch: &mut Switch, conf: &Conf, call: &Call<'_>, outer: &Link, mac: Option<&Mac>) -> Result<(), CniError> {
-    let (name, id) = (outer.name.as_str(), call.id);
-    let old = switch.port(name).map_err(failed)?;
-    if let Some(old) = old.as_ref().filter(|old| !is_ours(old)) {
-        let owner = old.id(OWNER.0).unwrap_or("somebody else");
-        return Err(internal(format!("Open vSwitch has a port {name} already, which {owner} made: remove it (ovs-vsctl del-port {name})")));
+/// The name is free for the new port. One of ours under it is what a reboot has left, or a kill. ovs-vswitchd must have applied that it is
+/// gone, also where a DEL removed it a moment ago: it knows ports by name, and one that goes and comes between two of its looks stays on the
+/// link of before, which is gone.
+pub(super) fn make_way(switch: &mut Switch, name: &IfName) -> Result<(), CniError> {
+    if let Some(old) = switch.port(name.as_str()).map_err(failed)? {
+        if !is_ours(&old) {
+            let owner = old.id(OWNER.0).unwrap_or("somebody else");
+            let next = format!("remove it (ovs-vsctl del-port {name})");
+            return Err(internal(format!("Open vSwitch has a port {name} already, which {owner} made: {next}")));
+        }
+        switch.remove_ports(&[old]).map_err(failed)?;
     }
+    let generation = switch.generation().map_err(failed)?;
+    switch.applied(generation).map_err(failed)
+}
+
+/// Adds the port, and waits until ovs-vswitchd has it.
+pub(super) fn add(
+    switch: &mut Switch,
+    conf: &Conf,
+    bridge: &Bridge,
+    call: &Call<'_>,
+    outer: &Link,
+    mac: Option<&Mac>,
+) -> Result<(), CniError> {
+    let (name, id) = (outer.name.as_str(), call.id);
     let mac = mac.map(ToString::to_string).unwrap_or_default();
+    let mut port_ids = vec![OWNER, (NETWORK, id.network.as_str()), (CONTAINER, id.container.as_str()), (INTERFACE, id.ifname.as_str())];
+    port_ids.extend(bridge.is_userspace.then_some(TX_CHECKSUM_OFF));
     let port = NewPort {
         name,
         vlans: &conf.vlans,
         ofport_request: conf.ofport_request,
-        port_ids: &[OWNER, (NETWORK, id.network.as_str()), (CONTAINER, id.container.as_str()), (INTERFACE, id.ifname.as_str())],
+        port_ids: &port_ids,
         // As Open vSwitch's own integration guide names them.
         interface_ids: &[("attached-mac", &mac), ("iface-status", "active")],
     };
-    let added = switch.add_port(conf.bridge.as_str(), &port, old.as_ref().map(|old| &old.uuid)).map_err(failed)?;
+    let added = switch.add_port(conf.bridge.as_str(), &port).map_err(failed)?;
     linux::crash_point!("ovs-port-added");
     switch.applied(added.ok_or_else(|| missing(conf))?).map_err(failed)?;
     linux::crash_point!("ovs-port-applied");

@@ -1,0 +1,157 @@
+//! One port of Open vSwitch and its external IDs, by the database's own protocol and by a process of `ovs-vsctl`: `netloom-benches ovs`.
+//!
+//! ```text
+//!   a real ovsdb-server and ovs-vswitchd with the userspace datapath, in a namespace; a round, turn by turn:
+//!     ours, ovs-vsctl               until ovs-vswitchd has applied the port
+//!     ours, ovs-vsctl --no-wait     until the database has it
+//! ```
+//!
+//! Ours is the call as the plugin makes it, with a connection of its own each time; the veth pair is there before in either case.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ovsdb::{NewPort, Switch, Vlans};
+use serde_json::json;
+
+use crate::figures::{Spread, ms};
+use crate::namespace::{self, Namespace};
+use crate::options::{Options, Scratch};
+use crate::{machine, progress, write};
+
+const BRIDGE: &str = "br0";
+const PORT: &str = "port0";
+/// What both sides tell of the port.
+const PORT_IDS: [(&str, &str); 2] = [("owner", "netloom"), ("netloom-container", "0123456789abcdef")];
+const INTERFACE_IDS: [(&str, &str); 2] = [("attached-mac", "02:00:00:00:00:01"), ("iface-status", "active")];
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Both processes end when this is dropped.
+struct Daemons {
+    children: Vec<Child>,
+    socket: PathBuf,
+}
+
+/// Who adds the port, and whether it waits for ovs-vswitchd.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    is_ours: bool,
+    waits: bool,
+}
+
+const WAYS: [Way; 4] = [
+    Way { is_ours: true, waits: true },
+    Way { is_ours: false, waits: true },
+    Way { is_ours: true, waits: false },
+    Way { is_ours: false, waits: false },
+];
+
+/// Measures, and prints.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    namespace::sweep()?;
+    let machine = machine::Machine::look(&options.data_dir)?;
+    println!("{machine}");
+    let scratch = Scratch::make(&options.data_dir, "ovs")?;
+    let host = Namespace::make("ovs")?;
+    host.ip(&["link", "add", PORT, "up", "type", "veth", "peer", "name", "far0"])?;
+    let daemons = host.enter(|| Daemons::start(scratch.path()))?;
+    daemons.vsctl(true, &["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
+    let mut times: [Vec<Duration>; WAYS.len()] = Default::default();
+    for round in 0..options.rounds {
+        progress("Open vSwitch", round, options.rounds);
+        for (way, times) in WAYS.iter().zip(&mut times) {
+            let begun = Instant::now();
+            daemons.add(*way)?;
+            times.push(begun.elapsed());
+            daemons.vsctl(true, &["del-port", BRIDGE, PORT])?;
+        }
+    }
+    let spreads = times.map(Spread::of);
+    println!("\none port of Open vSwitch with its external IDs, {} rounds, ms", options.rounds);
+    println!("{:<28}{:>9}{:>9}{:>12}{:>9}{:>9}", "", "ours p50", "p99", "ovs-vsctl p50", "p99", "ratio");
+    for (what, [ours, theirs]) in
+        ["applied by ovs-vswitchd", "in the database"].iter().zip([[spreads[0], spreads[1]], [spreads[2], spreads[3]]])
+    {
+        let [a, b, c, d] = [ours.p50, ours.p99, theirs.p50, theirs.p99].map(ms);
+        println!("{what:<28}{a:>9}{b:>9}{c:>13}{d:>9}{:>9.1}", ours.ratio(theirs));
+    }
+    if let Some(file) = &options.json {
+        let names = ["ours_applied", "vsctl_applied", "ours_stored", "vsctl_stored"];
+        let figures: serde_json::Map<_, _> = names.iter().zip(&spreads).map(|(name, spread)| ((*name).to_owned(), spread.json())).collect();
+        write(file, &json!({"machine": machine.json(), "rounds": options.rounds, "figures": figures}))?;
+    }
+    Ok(())
+}
+
+// === impl Daemons ===
+
+impl Daemons {
+    fn start(dir: &Path) -> Result<Self> {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let made = Command::new("ovsdb-tool").args(["create", &file("db"), "/usr/share/openvswitch/vswitch.ovsschema"]).status();
+        ensure!(made.context("run ovsdb-tool: `scripts/setup.sh bench` installs Open vSwitch")?.success(), "ovsdb-tool failed");
+        let mut daemons = Daemons { children: Vec::new(), socket: dir.join("db.sock") };
+        daemons.spawn(
+            "ovsdb-server",
+            &[&file("db"), &format!("--remote=punix:{}", file("db.sock")), &format!("--unixctl={}", file("db.ctl"))],
+        )?;
+        let end = Instant::now() + PATIENCE;
+        while !daemons.socket.exists() {
+            ensure!(Instant::now() < end, "ovsdb-server does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        daemons.vsctl(false, &["init"])?;
+        daemons.spawn("ovs-vswitchd", &[&format!("unix:{}", file("db.sock")), &format!("--unixctl={}", file("vs.ctl"))])?;
+        Ok(daemons)
+    }
+
+    fn spawn(&mut self, program: &str, args: &[&str]) -> Result<()> {
+        let mut command = Command::new(program);
+        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.children.push(command.spawn().with_context(|| format!("{command:?}"))?);
+        Ok(())
+    }
+
+    fn add(&self, way: Way) -> Result<()> {
+        if way.is_ours { self.add_ourselves(way.waits) } else { self.add_by_vsctl(way.waits) }
+    }
+
+    fn add_ourselves(&self, waits: bool) -> Result<()> {
+        let mut switch = Switch::connect(&self.socket, Instant::now() + PATIENCE)?;
+        let port =
+            NewPort { name: PORT, vlans: &Vlans::Access(100), ofport_request: None, port_ids: &PORT_IDS, interface_ids: &INTERFACE_IDS };
+        let added = switch.add_port(BRIDGE, &port)?.context("there is no bridge")?;
+        if waits { Ok(switch.applied(added)?) } else { Ok(()) }
+    }
+
+    fn add_by_vsctl(&self, waits: bool) -> Result<()> {
+        let ids = |ids: [(&str, &str); 2]| ids.map(|(key, value)| format!("external_ids:{key}=\"{value}\""));
+        let (of_port, of_interface) = (ids(PORT_IDS), ids(INTERFACE_IDS));
+        let mut args = vec!["add-port", BRIDGE, PORT, "tag=100", "vlan_mode=access", "--", "set", "port", PORT];
+        args.extend(of_port.iter().map(String::as_str));
+        args.extend(["--", "set", "interface", PORT]);
+        args.extend(of_interface.iter().map(String::as_str));
+        self.vsctl(waits, &args)
+    }
+
+    fn vsctl(&self, waits: bool, args: &[&str]) -> Result<()> {
+        let mut command = Command::new("ovs-vsctl");
+        command.arg(format!("--db=unix:{}", self.socket.display())).args((!waits).then_some("--no-wait")).args(args);
+        let output = command.output().context("run ovs-vsctl")?;
+        ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
+impl Drop for Daemons {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
