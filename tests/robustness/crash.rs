@@ -578,6 +578,8 @@ fn every_point_is_reached() {
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
     let device = || Scene::warm(Runtime::Itself, &host_device());
     let (switched, _switch) = switched();
+    let (switched, ports_added) = add_of(switched);
+    let (switched, ports_removed) = del_of(switched);
     let lists = [
         add_of(bridge()),
         first_add(),
@@ -593,7 +595,7 @@ fn every_point_is_reached() {
         del_of(device()),
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
-        add_of(switched),
+        (switched, [ports_added, ports_removed].concat()),
         add_of(flannel()),
         add_of(Scene::warm(Runtime::Tool, &ports("nftables"))),
         add_of(Scene::warm(Runtime::Tool, &ports("iptables"))),

@@ -1,6 +1,6 @@
 //! A switch that is away, or is not as it was.
 
-use netloom_tests::{at, ips, plugin_dir};
+use netloom_tests::{SandboxScene, Switch, at, ips, plugin_dir};
 use serde_json::{Value, json};
 
 use super::{machine, network, nobody, port_of};
@@ -53,6 +53,30 @@ fn del_without_the_database_fails_and_keeps_everything() {
     at(&host, "c1").del(&config, &result);
     assert_eq!(switch.ports("br0"), nobody());
     assert!(host.link("", &port_of(&result)).is_none());
+}
+
+/// A pod of three networks, as the agent detaches it, in two halves.
+#[test]
+fn a_record_stays_until_its_port_is_gone() {
+    let scene = SandboxScene::builtin();
+    let mut switch = Switch::start(&scene.host, &["br7"]);
+    let list = json!({"cniVersion": "1.0.0", "name": "switched", "plugins": [{"type": "ovs", "bridge": "br7"}]});
+    scene.host.write("/run/net/3.conflist", &list.to_string());
+    let records = || scene.host.list("/run/netloom/sandboxes").iter().filter(|name| name.ends_with(".json")).count();
+    scene.must("add");
+    assert_eq!((switch.ports("br7").len(), records()), (1, 1));
+    switch.stop_database();
+    for verb in ["retire", "del"] {
+        let outcome = scene.call(verb, 20);
+        assert!(outcome.code != 0 && outcome.stderr.contains("cannot connect to ovsdb-server at "), "{verb}: {outcome:?}");
+        assert_eq!(records(), 1, "{verb}");
+    }
+    switch.start_database();
+    scene.must("retire");
+    assert_eq!((switch.ports("br7"), records()), (nobody().map(str::to_owned).to_vec(), 1));
+    scene.must("finish");
+    assert_eq!(records(), 0);
+    assert!(!scene.host.sh("", "ip -brief link").contains("@if"), "a pair is left");
 }
 
 #[test]
