@@ -4,6 +4,7 @@
 //!   a real ovsdb-server and ovs-vswitchd with the userspace datapath, in a namespace; a round, turn by turn:
 //!     ours, ovs-vsctl               until ovs-vswitchd has applied the port
 //!     ours, ovs-vsctl --no-wait     until the database has it
+//!   then 100 ports from 16 callers, turn by turn, until each is applied
 //! ```
 //!
 //! Ours is the call as the plugin makes it, with a connection of its own each time; the veth pair is there before in either case.
@@ -13,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use ovsdb::{NewPort, Switch, Vlans};
 use serde_json::json;
 
@@ -24,6 +25,10 @@ use crate::{machine, progress, write};
 
 const BRIDGE: &str = "br0";
 const PORT: &str = "port0";
+/// How many ports come at once, from how many callers, how often.
+const CROWD: usize = 100;
+const CALLERS: usize = 16;
+const CROWDS: usize = 3;
 /// What both sides tell of the port.
 const PORT_IDS: [(&str, &str); 2] = [("owner", "netloom"), ("netloom-container", "0123456789abcdef")];
 const INTERFACE_IDS: [(&str, &str); 2] = [("attached-mac", "02:00:00:00:00:01"), ("iface-status", "active")];
@@ -57,7 +62,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{machine}");
     let scratch = Scratch::make(&options.data_dir, "ovs")?;
     let host = Namespace::make("ovs")?;
-    host.ip(&["link", "add", PORT, "up", "type", "veth", "peer", "name", "far0"])?;
+    for n in 0..CROWD {
+        host.ip(&["link", "add", &format!("port{n}"), "up", "type", "veth", "peer", "name", &format!("far{n}")])?;
+    }
     let daemons = host.enter(|| Daemons::start(scratch.path()))?;
     daemons.vsctl(true, &["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
     let mut times: [Vec<Duration>; WAYS.len()] = Default::default();
@@ -65,23 +72,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         progress("Open vSwitch", round, options.rounds);
         for (way, times) in WAYS.iter().zip(&mut times) {
             let begun = Instant::now();
-            daemons.add(*way)?;
+            daemons.add(*way, PORT)?;
             times.push(begun.elapsed());
             daemons.vsctl(true, &["del-port", BRIDGE, PORT])?;
         }
     }
+    let mut crowds: [Vec<Duration>; 2] = Default::default();
+    for _ in 0..CROWDS {
+        for (way, times) in WAYS.iter().zip(&mut crowds) {
+            times.push(daemons.crowd(*way)?);
+        }
+    }
     let spreads = times.map(Spread::of);
+    let crowds = crowds.map(Spread::of);
     println!("\none port of Open vSwitch with its external IDs, {} rounds, ms", options.rounds);
-    println!("{:<28}{:>9}{:>9}{:>12}{:>9}{:>9}", "", "ours p50", "p99", "ovs-vsctl p50", "p99", "ratio");
+    println!("{:<28}{:>9}{:>9}{:>15}{:>9}{:>9}", "", "ours p50", "p99", "ovs-vsctl p50", "p99", "ratio");
     for (what, [ours, theirs]) in
         ["applied by ovs-vswitchd", "in the database"].iter().zip([[spreads[0], spreads[1]], [spreads[2], spreads[3]]])
     {
         let [a, b, c, d] = [ours.p50, ours.p99, theirs.p50, theirs.p99].map(ms);
-        println!("{what:<28}{a:>9}{b:>9}{c:>13}{d:>9}{:>9.1}", ours.ratio(theirs));
+        println!("{what:<28}{a:>9}{b:>9}{c:>15}{d:>9}{:>9.1}", ours.ratio(theirs));
     }
+    let [ours, theirs] = crowds.map(|spread| ms(spread.p50));
+    println!(
+        "{CROWD} ports from {CALLERS} callers, median of {CROWDS}: ours {ours}, ovs-vsctl {theirs}, ratio {:.1}",
+        crowds[0].ratio(crowds[1])
+    );
     if let Some(file) = &options.json {
         let names = ["ours_applied", "vsctl_applied", "ours_stored", "vsctl_stored"];
-        let figures: serde_json::Map<_, _> = names.iter().zip(&spreads).map(|(name, spread)| ((*name).to_owned(), spread.json())).collect();
+        let mut figures: serde_json::Map<_, _> =
+            names.iter().zip(&spreads).map(|(name, spread)| ((*name).to_owned(), spread.json())).collect();
+        figures.extend(["ours_crowd", "vsctl_crowd"].iter().zip(&crowds).map(|(name, spread)| ((*name).to_owned(), spread.json())));
         write(file, &json!({"machine": machine.json(), "rounds": options.rounds, "figures": figures}))?;
     }
     Ok(())
@@ -116,24 +137,38 @@ impl Daemons {
         Ok(())
     }
 
-    fn add(&self, way: Way) -> Result<()> {
-        if way.is_ours { self.add_ourselves(way.waits) } else { self.add_by_vsctl(way.waits) }
+    /// How long it takes until all ports are there, from several callers; they are gone afterwards.
+    fn crowd(&self, way: Way) -> Result<Duration> {
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let call = |first: usize| (first..CROWD).step_by(CALLERS).try_for_each(|n| self.add(way, &format!("port{n}")));
+            let callers: Vec<_> = (0..CALLERS).map(|first| scope.spawn(move || call(first))).collect();
+            callers.into_iter().try_for_each(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))?)
+        })?;
+        let took = begun.elapsed();
+        (0..CROWD).try_for_each(|n| self.vsctl(false, &["del-port", BRIDGE, &format!("port{n}")]))?;
+        // Until that is applied.
+        self.vsctl(true, &["get", "bridge", BRIDGE, "name"])?;
+        Ok(took)
     }
 
-    fn add_ourselves(&self, waits: bool) -> Result<()> {
+    fn add(&self, way: Way, port: &str) -> Result<()> {
+        if way.is_ours { self.add_ourselves(way.waits, port) } else { self.add_by_vsctl(way.waits, port) }
+    }
+
+    fn add_ourselves(&self, waits: bool, name: &str) -> Result<()> {
         let mut switch = Switch::connect(&self.socket, Instant::now() + PATIENCE)?;
-        let port =
-            NewPort { name: PORT, vlans: &Vlans::Access(100), ofport_request: None, port_ids: &PORT_IDS, interface_ids: &INTERFACE_IDS };
+        let port = NewPort { name, vlans: &Vlans::Access(100), ofport_request: None, port_ids: &PORT_IDS, interface_ids: &INTERFACE_IDS };
         let added = switch.add_port(BRIDGE, &port)?.context("there is no bridge")?;
         if waits { Ok(switch.applied(added)?) } else { Ok(()) }
     }
 
-    fn add_by_vsctl(&self, waits: bool) -> Result<()> {
+    fn add_by_vsctl(&self, waits: bool, port: &str) -> Result<()> {
         let ids = |ids: [(&str, &str); 2]| ids.map(|(key, value)| format!("external_ids:{key}=\"{value}\""));
         let (of_port, of_interface) = (ids(PORT_IDS), ids(INTERFACE_IDS));
-        let mut args = vec!["add-port", BRIDGE, PORT, "tag=100", "vlan_mode=access", "--", "set", "port", PORT];
+        let mut args = vec!["add-port", BRIDGE, port, "tag=100", "vlan_mode=access", "--", "set", "port", port];
         args.extend(of_port.iter().map(String::as_str));
-        args.extend(["--", "set", "interface", PORT]);
+        args.extend(["--", "set", "interface", port]);
         args.extend(of_interface.iter().map(String::as_str));
         self.vsctl(waits, &args)
     }

@@ -10,3 +10,4 @@ mod process;
 mod questions;
 mod repair;
 mod standard;
+mod switched;

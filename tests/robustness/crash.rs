@@ -14,12 +14,13 @@ mod points;
 mod random;
 mod retire;
 mod sandbox;
+mod switched;
 
 use std::collections::BTreeSet;
 
 use crate::promises;
 use lab::LabScene;
-use netloom_tests::{Switch, Traces, differences};
+use netloom_tests::{Traces, differences};
 use network::{Runtime, Scene};
 use random::Chance;
 use sandbox::Deadly;
@@ -95,15 +96,6 @@ fn of_ports((scene, points): Deaths) -> Deaths {
     let own =
         |point: &String| ["portmap-", "teardown-begun", "teardown-elements", "teardown-step"].iter().any(|own| point.starts_with(own));
     (scene, points.into_iter().filter(own).collect())
-}
-
-/// A bridge of Open vSwitch, and the switch.
-fn switched() -> (Scene, Switch) {
-    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "ovs", "bridge": "br0", "vlan": 7, "mtu": 1400,
-        "ipam": {"type": "host-local", "subnet": "10.7.0.0/24"}});
-    let scene = Scene::cold(Runtime::Itself, &config);
-    let switch = Switch::start(&scene.host, &["br0"]);
-    (scene.warmed(), switch)
 }
 
 /// A bridge whose containers pass the host's filter, by one backend or another.
@@ -286,36 +278,6 @@ fn add_of_a_tap() {
 #[test]
 fn del_of_a_tap() {
     killed_dels(del_of(Scene::warm(Runtime::Itself, &tap())));
-}
-
-/// A port of Open vSwitch outlives every process, as the database has it.
-#[test]
-fn a_port_of_open_vswitch() {
-    let (scene, switch) = switched();
-    for verb in ["ADD", "DEL"] {
-        let attached = || {
-            if verb == "DEL" {
-                scene.must("ADD", "c1")
-            }
-        };
-        attached();
-        let points = scene.trace(verb);
-        scene.must("DEL", "c1");
-        for point in &points {
-            let when = format!("{verb} killed at {point}");
-            attached();
-            scene.dies(verb, point);
-            promises::hold(&scene.host, &when);
-            scene.must("DEL", "c1");
-            assert_eq!(switch.ports("br0"), [""; 0], "{when}");
-            scene.must("ADD", "c1");
-            scene.must("CHECK", "c1");
-            assert_eq!(switch.ports("br0").len(), 1, "{when}");
-            scene.must("DEL", "c1");
-            assert_eq!(switch.ports("br0"), [""; 0], "{when}");
-            scene.host.expect_traces(&scene.before, &when);
-        }
-    }
 }
 
 /// The kernel gave the device back when the namespace ended: it is on the host, under the container's name.
@@ -577,7 +539,7 @@ fn every_point_is_reached() {
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
     let device = || Scene::warm(Runtime::Itself, &host_device());
-    let (switched, _switch) = switched();
+    let (switched, _switch) = switched::scene();
     let (switched, ports_added) = add_of(switched);
     let (switched, ports_removed) = del_of(switched);
     let lists = [

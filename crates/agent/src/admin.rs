@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use attach::{Asked, Record, Step};
 use cni::{CniError, Code, IfName};
 use json::{Object, Value};
+use linux::{Netns, offload};
 use plugins::BUILTINS;
 use wire::{Ask, Told};
 
@@ -245,10 +246,14 @@ impl Agent {
         self.set_state(&mut o, record);
         o.set("netns", record.netns.to_string_lossy().into_owned());
         let statuses = attach::network_status(record, self.settings.status_ips);
-        let attachments = record
-            .steps
-            .iter()
-            .map(|step| self.step_value(step, statuses.iter().find(|s| s.interface.as_deref() == Some(step.ifname.as_str()))));
+        let netns = Netns::open(&record.netns).ok().flatten();
+        let attachments = record.steps.iter().map(|step| {
+            let mut o = self.step_value(step, statuses.iter().find(|s| s.interface.as_deref() == Some(step.ifname.as_str())));
+            if netns.as_ref().is_some_and(|netns| sends_checksums(netns, step)) {
+                o.set("txChecksumOffload", "off");
+            }
+            o
+        });
         o.set("attachments", attachments.map(Value::from).collect::<Vec<_>>());
         o
     }
@@ -310,6 +315,12 @@ impl Agent {
         }
         o
     }
+}
+
+/// Whether the kernel computes the checksums of what an interface sends into Open vSwitch: with a userspace datapath it must.
+fn sends_checksums(netns: &Netns, step: &Step) -> bool {
+    let is_switched = step.list.plugins.iter().any(|plugin| plugin.kind.as_str() == "ovs");
+    is_switched && matches!(netns.enter(|inside| offload::tx_checksum(inside, &step.ifname)), Ok(Ok(false)))
 }
 
 /// A pod that has no record, because its ADD failed.

@@ -30,6 +30,12 @@ pub struct Client {
     updates: VecDeque<Value>,
 }
 
+/// The answer to the request of a number.
+struct Answer {
+    id: u64,
+    result: Result<Value, Value>,
+}
+
 // === impl Client ===
 
 impl Client {
@@ -111,8 +117,8 @@ impl Client {
         self.send(method, &message::request(self.serial, method, params))?;
         loop {
             match self.receive(method)? {
-                Some((id, Ok(result))) if id == self.serial => return Ok(result),
-                Some((id, Err(error))) if id == self.serial => {
+                Some(Answer { id, result: Ok(result) }) if id == self.serial => return Ok(result),
+                Some(Answer { id, result: Err(error) }) if id == self.serial => {
                     let error = error.as_str().map_or_else(|| json::compact(&error), str::to_owned);
                     return Err(OvsdbError::Refused { socket: self.socket.clone(), method, error });
                 }
@@ -123,10 +129,10 @@ impl Client {
     }
 
     /// One message: an answer is returned, a request answered, a change kept.
-    fn receive(&mut self, method: &'static str) -> Result<Option<(u64, Result<Value, Value>)>, OvsdbError> {
+    fn receive(&mut self, method: &'static str) -> Result<Option<Answer>, OvsdbError> {
         let text = self.text(method)?;
         match Message::parse(&text) {
-            Ok(Some(Message::Answer { id, result })) => Ok(Some((id, result))),
+            Ok(Some(Message::Answer { id, result })) => Ok(Some(Answer { id, result })),
             // The server ends a connection that does not answer its probes (RFC 7047, 4.1.11).
             Ok(Some(Message::Request { method: asked, params, id })) if asked == "echo" => {
                 self.send(method, &message::answer(id, params)).map(|()| None)

@@ -57,6 +57,23 @@ fn messages_and_rows() {
     }
 }
 
+/// Each byte as another one: refused, or read as it is printed, and never worse.
+#[test]
+fn what_is_changed_on_the_way() {
+    for text in TEXTS {
+        for at in 0..text.len() {
+            for byte in [b'"', b'[', b']', b'{', b'}', b'\\', b'0', b'-', 0xff] {
+                let mut bytes = text.as_bytes().to_vec();
+                bytes[at] = byte;
+                let Ok(Some(Message::Answer { result: Ok(result), .. })) = Message::parse(&bytes) else { continue };
+                for outcome in result.as_array().into_iter().flatten().filter_map(Outcome::parse) {
+                    outcome.rows.iter().for_each(|row| assert_eq!(Row::parse(&row.print()).as_ref(), Some(row)));
+                }
+            }
+        }
+    }
+}
+
 /// A database of Open vSwitch without ovs-vswitchd; its process and files go with it.
 struct Database {
     dir: PathBuf,

@@ -63,7 +63,11 @@ impl Plugin for Ovs {
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, x)?.or_else(mac::random);
         let mut switch = port::connect(&conf, x.deadline)?;
         let bridge = port::bridge(&mut switch, &conf)?;
-        port::make_way(&mut switch, &veth::outer_name(call.id)?)?;
+        let name = veth::outer_name(call.id)?;
+        // Who is attached already keeps the port: the pair is refused.
+        if x.host.netlink()?.link(name.as_str()).map_err(internal)?.is_none() {
+            port::make_way(&mut switch, &name)?;
+        }
         linux::crash_point!("ovs-way-made");
         let pair = Pair { mtu: conf.mtu, mac: mac.clone(), ..Pair::default() };
         let outer = veth::make(x.host.netlink()?, call, &pair)?;
@@ -87,7 +91,7 @@ impl Plugin for Ovs {
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let outer = veth::find(x.host.netlink()?, call)?;
-        // What an ADD was refused has left nothing, and needs no switch to be sure of that.
+        // An ADD that was refused has left nothing: its DEL needs no switch to be sure of that.
         let was_made = outer.is_some() || call.prev.is_some();
         let mut names = vec![veth::outer_name(call.id)?.as_str().to_owned()];
         names.extend(outer.iter().map(|outer| outer.name.clone()));

@@ -96,6 +96,19 @@ fn check_finds_what_was_changed() {
     assert!(check().message().contains("it is not a port of Open vSwitch any more"), "{:?}", check());
 }
 
+/// A second ADD is refused, and the first one's port stays.
+#[test]
+fn an_add_of_who_is_attached() {
+    let (host, switch) = machine();
+    let config = network(json!({"ipam": {"type": "static", "addresses": [{"address": "10.7.0.9/24"}]}}));
+    at(&host, "c1").add(&config);
+    let during = (host.traces(), switch.vsctl("--bare --columns=_uuid list port"));
+    let again = at(&host, "c1").call("ADD", "ovs", config.to_string());
+    assert!(again.message().contains("exists already"), "{again:?}");
+    host.expect_traces(&during.0, "a second ADD");
+    assert_eq!(switch.vsctl("--bare --columns=_uuid list port"), during.1);
+}
+
 /// A port of the name of ours that somebody else made is left alone by ADD and DEL.
 #[test]
 fn somebody_elses_port() {

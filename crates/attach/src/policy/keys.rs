@@ -55,6 +55,27 @@ pub(super) fn kinds_of<'a>(raw: impl Pairs<'a>) -> Vec<&'a str> {
     kinds
 }
 
+/// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
+/// very key that flannel in Go looks for.
+pub(super) fn kinds_or<'a>(object: &Keys<'a>, default: &'static str) -> Vec<&'a str> {
+    let mut kinds = kinds_of(object);
+    let is_named = |value: &Value| value.as_str().is_some_and(|kind| !kind.is_empty());
+    let is_certain = object.pairs().any(|(key, _)| key == "type")
+        && object.pairs().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
+    if !is_certain && !kinds.contains(&default) {
+        kinds.push(default);
+    }
+    kinds
+}
+
+/// A delegate of flannel, which is a gateway unless it is told not to be one.
+pub(super) fn with_gateway<'a>(delegate: &Keys<'a>) -> Keys<'a> {
+    static TRUE: Value = Value::Bool(true);
+    let is_told = delegate.pairs().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
+    let gateway = (!is_told).then_some(("isGateway", &TRUE));
+    delegate.pairs().chain(gateway).collect()
+}
+
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
 pub(super) fn all<'a, 'k, P: Pairs<'a>>(object: P, key: &'k str) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a, 'k, P> {
     object.pairs().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))

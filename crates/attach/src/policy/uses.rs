@@ -9,7 +9,7 @@ use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
 use rules::iptables::{Outside, names_outside};
 
-use super::keys::{Keys, Pairs, all, kinds_of, same_key, together};
+use super::keys::{Keys, all, kinds_of, kinds_or, same_key, together, with_gateway};
 use super::routed::{HostSide, Routed};
 
 /// What is used, and where the configuration says so.
@@ -572,25 +572,4 @@ fn sysctl(key: &str) -> String {
         true => format!("/{key}"),
         false => key.replace('/', "."),
     }
-}
-
-/// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
-/// very key that flannel in Go looks for.
-fn kinds_or<'a>(object: &Keys<'a>, default: &'static str) -> Vec<&'a str> {
-    let mut kinds = kinds_of(object);
-    let is_named = |value: &Value| value.as_str().is_some_and(|kind| !kind.is_empty());
-    let is_certain = object.pairs().any(|(key, _)| key == "type")
-        && object.pairs().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
-    if !is_certain && !kinds.contains(&default) {
-        kinds.push(default);
-    }
-    kinds
-}
-
-/// A delegate of flannel, which is a gateway unless it is told not to be one.
-fn with_gateway<'a>(delegate: &Keys<'a>) -> Keys<'a> {
-    static TRUE: Value = Value::Bool(true);
-    let is_told = delegate.pairs().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
-    let gateway = (!is_told).then_some(("isGateway", &TRUE));
-    delegate.pairs().chain(gateway).collect()
 }

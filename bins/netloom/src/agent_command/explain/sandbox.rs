@@ -107,6 +107,9 @@ fn attachment(page: &mut Page, hang: Hang, one: &Object, longest: Duration) {
     put("plugins", if missing { BAD } else { plain }, &if plugins.is_empty() { NONE.to_owned() } else { plugins.join(", ") });
     put("addresses", plain, &joined(one, "ips"));
     put("MAC", plain, &shown(one, "mac"));
+    if text(one, "txChecksumOffload").as_deref() == Some("off") {
+        put("offload", plain, "transmit checksums off, as Open vSwitch's userspace datapath needs it");
+    }
     if let Some(config) = one.get("runtimeConfig").filter(|config| !matches!(config, Value::Null)) {
         put("asked to do", plain, &line(&json::compact(config)));
     }
