@@ -67,7 +67,7 @@ fn what_the_port_tells() {
     assert_eq!(ids, ["netloom", "net", "c1", "eth0", "off"]);
     assert_eq!(["attached-mac", "iface-status"].map(|key| of("interface", key)), ["02:00:00:00:00:07", "active"]);
     assert_eq!(result["interfaces"][1]["mac"], "02:00:00:00:00:07");
-    assert_eq!(switch.vsctl(&format!("get bridge br0 datapath_type")).trim(), "netdev");
+    assert_eq!(switch.vsctl("get bridge br0 datapath_type").trim(), "netdev");
 }
 
 #[test]
@@ -201,7 +201,8 @@ fn gc_removes_ports_of_nobody() {
     let outcome = host.cni(plugin_dir()).call("GC", "ovs", valid.to_string());
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
     let (mut ports, mut kept) = (switch.ports("br0"), kept.to_vec());
-    (ports.sort(), kept.sort());
+    ports.sort();
+    kept.sort();
     assert_eq!(ports, kept);
     assert!(host.link("", &lost).is_none());
 }
