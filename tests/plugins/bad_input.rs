@@ -253,6 +253,7 @@ fn bridges() -> Vec<Case> {
         bridge("pool: a way out", pool(json!({"pool": "../lab"})), 5, &["cannot read pool \"../lab\"", "may contain only letters"]),
         bridge("pool: a number", pool(json!({"pool": 7})), 7, &["ipam.pool"]),
         bridge("pool: families", pool(json!({"families": ["ipv5"]})), 7, &["ipam.families[0]", "\"ipv5\" is unknown"]),
+        bridge("pool: hostPrefix", pool(json!({"hostPrefix": "yes"})), 7, &["ipam.hostPrefix"]),
         bridge("pool: addWait", pool(json!({"addWait": "soon"})), 7, &["ipam.addWait"]),
         bridge("pool: routes", pool(json!({"routes": [{"dst": "x"}]})), 7, &["ipam.routes[0]"]),
         bridge(

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Interface, PluginType, Route};
+use ipnet::IpNet;
 use json::Value;
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
@@ -248,10 +249,26 @@ fn keep_gateway(skipped: &Route, ips: &mut [cni::IpConfig]) {
     }
 }
 
-/// The next hop of a route: if it names none, the first gateway of its family.
+/// The next hop of a route: if it names none, the first gateway of its family. A route to a gateway itself has none: it is on the link.
 pub(crate) fn gateway_of(route: &Route, ips: &[cni::IpConfig]) -> Option<IpAddr> {
     let v4 = route.dst.addr().is_ipv4();
-    route.gw.or_else(|| ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4).find_map(|ip| ip.gateway))
+    let gateways = || ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4).filter_map(|ip| ip.gateway);
+    let is_gateway = |host: &IpNet| gateways().any(|gateway| *host == IpNet::from(gateway));
+    if route.gw.is_none() && is_gateway(&route.network()) {
+        return None;
+    }
+    route.gw.or_else(|| gateways().next())
+}
+
+/// Adds a route to each gateway that is in no address's subnet, before all routes that lead there: with `ip route add GATEWAY dev LINK scope
+/// link` the kernel takes it as a next hop.
+pub(crate) fn put_gateways_on_link(result: &mut AddResult) {
+    let is_far = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
+    let mut far: Vec<IpNet> = result.ips.iter().filter_map(|ip| ip.gateway).filter(is_far).map(IpNet::from).collect();
+    far.dedup();
+    far.retain(|gateway| !result.routes.iter().any(|route| route.network() == *gateway));
+    let on_link = far.into_iter().map(|gateway| Route { scope: Some(linux::Scope::Link.into()), ..Route::new(gateway, None) });
+    result.routes.splice(..0, on_link);
 }
 
 fn kernel_route(wanted: &Route, gateway: Option<IpAddr>, index: u32) -> linux::Route {

@@ -106,6 +106,7 @@ impl Plugin for Bridge {
         if is_gateway {
             gateways(&conf, &mut result)?;
         }
+        address::put_gateways_on_link(&mut result);
         // Also before rules: masquerading knows a pod by its address.
         x.foresee(Foreseen::Result(&result))?;
         if is_gateway {

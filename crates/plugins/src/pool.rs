@@ -36,6 +36,12 @@ static ABOUT: About = About {
         ),
         Key::path("ipam.pools", "/etc/netloom/pools", &[], "directory of the pool files, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
+        Key::new(
+            "ipam.hostPrefix",
+            "bool",
+            "false",
+            "addresses get the prefix length 32 or 128 instead of the pool's: everything is behind the gateway",
+        ),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container").of(ROUTE),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for a free address; 0: it fails at once, with code 11"),
         Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "directory of the journal"),
@@ -59,6 +65,7 @@ struct IpamKeys {
     pools: String,
     families: Vec<String>,
     routes: Vec<RawRoute>,
+    host_prefix: bool,
     data_dir: String,
     add_wait: Option<u32>,
 }
@@ -218,7 +225,7 @@ impl Plugin for Pool {
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, x);
         x.probe = probe;
-        Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
+        Ok(AddResult { ips: ips(&spec, &lease, keys.ipam.host_prefix)?, routes, ..AddResult::default() })
     }
 
     fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
@@ -280,10 +287,11 @@ fn has(all: &Allocator, pool: &str, address: IpAddr) -> bool {
     all.blocks(pool, Family::of(address)).any(|(block, _)| block.run.contains(address))
 }
 
-fn ips(spec: &Spec, lease: &Lease) -> Result<Vec<IpConfig>, CniError> {
+/// The addresses of a lease on the pool's terms; `alone`: each without a subnet.
+fn ips(spec: &Spec, lease: &Lease, alone: bool) -> Result<Vec<IpConfig>, CniError> {
     let ip = |address: IpAddr| {
         let (terms, family) = (spec.terms(Family::of(address)), Family::of(address));
-        let prefix = if terms.prefix == 0 { family.bits() } else { terms.prefix };
+        let prefix = if alone || terms.prefix == 0 { family.bits() } else { terms.prefix };
         Ok(IpConfig { interface: None, address: IpNet::new(address, prefix).map_err(internal)?, gateway: terms.gateway })
     };
     lease.addresses.iter().map(|leased| ip(leased.address)).collect()

@@ -26,6 +26,35 @@ fn two_containers_of_a_bridge_reach_each_other() {
     host.expect_traces(&before, "two ADDs and two DELs");
 }
 
+/// A gateway that no subnet contains is put on the link first, or the kernel takes it for no next hop.
+#[test]
+fn an_address_without_a_subnet_has_everything_behind_its_gateway() {
+    let host = scene(&dual());
+    let mut config = bridge();
+    config["isDefaultGateway"] = json!(true);
+    config["ipam"]["hostPrefix"] = json!(true);
+    let before = attached_once(&host, &config);
+    let results = ["c1", "c2"].map(|c| at(&host, c).add(&config));
+    // To the containers the host needs routes of its own.
+    ["10.9.0.0/24", "fd00:9::/64"].iter().for_each(|range| drop(host.sh("", &format!("ip route add {range} dev br0"))));
+    for (container, result) in ["c1", "c2"].iter().zip(&results) {
+        let told: Vec<&str> = result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect();
+        assert!(told[0].ends_with("/32") && told[1].ends_with("/128") && host.addresses(container, "eth0") == told, "{told:?}");
+        let on_link = json!([{"dst": "10.9.0.1/32", "scope": 253}, {"dst": "fd00:9::1/128", "scope": 253}]);
+        assert_eq!(json!([result["routes"][0], result["routes"][1]]), on_link, "{result}");
+        at(&host, container).check(&config, result).silent();
+    }
+    for address in ips(&results[1]).iter().map(String::as_str).chain(["10.9.0.1", "fd00:9::1"]) {
+        assert!(host.pings("c1", address), "{address}");
+    }
+    host.sh("c1", "ip route flush 10.9.0.1");
+    let checked = at(&host, "c1").check(&config, &results[0]);
+    assert!(checked.message().contains("route to 10.9.0.1/32 is gone"), "{checked:?}");
+    ["10.9.0.0/24", "fd00:9::/64"].iter().for_each(|range| drop(host.sh("", &format!("ip route del {range} dev br0"))));
+    ["c1", "c2"].iter().zip(&results).for_each(|(c, result)| at(&host, c).del(&config, result));
+    host.expect_traces(&before, "two ADDs and two DELs");
+}
+
 #[test]
 fn one_family_of_two() {
     let host = scene(&dual());
