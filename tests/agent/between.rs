@@ -9,4 +9,5 @@ mod moves;
 mod obstacles;
 mod oracle;
 mod paths;
+mod pools;
 mod scene;

@@ -23,6 +23,7 @@ use crate::events::Event;
 use crate::log::Line;
 use crate::node_own::ThisNode;
 use crate::pods::view;
+use crate::provided;
 use crate::report::Laps;
 use crate::settings::EventsTold;
 use crate::statuses::Delivery;
@@ -52,6 +53,10 @@ impl Agent {
             let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
             let e = CniError::from(e);
             return Err(if let Some(left) = left { e.with_details(format!("its changes could not be undone: {left}")) } else { e });
+        }
+        let is_provided = first.is_some_and(|step| step.default && step.list.name.as_str() == provided::NAME);
+        if let Some(provided) = self.provided.as_ref().filter(|_| is_provided) {
+            provided.wait_for_way(&result, request.by);
         }
         self.publish(request, &pod, &record);
         laps.lap("status");

@@ -15,6 +15,7 @@ use crate::cluster_addresses::{ClusterOwn, connected};
 use crate::default_network::DefaultNetwork;
 use crate::node_own::ThisNode;
 use crate::pods::view;
+use crate::provided::{self, Addresses};
 use crate::settings::NetworkSource;
 
 /// Something that would be refused, or warned of.
@@ -144,7 +145,10 @@ fn default_network(settings: &Settings, all: &All) -> Option<Given> {
     let on_node = |list| Some(Given { list, definition: None });
     match &settings.default_network {
         // Nobody but the node's agent knows its ranges; its name and its bridge are known.
-        NetworkSource::Provided => on_node(crate::provided::list(&[], None, true).ok()?),
+        NetworkSource::Provided => {
+            let source = settings.provide.as_ref().map(|provide| provide.source).unwrap_or_default();
+            on_node(provided::list(Addresses::of(source, &[]), None, true).ok()?)
+        }
         NetworkSource::Nowhere => None,
         NetworkSource::Inline(list) => on_node(list.as_ref().clone()),
         NetworkSource::File(path) => on_node(DefaultNetwork::default().file(path).ok()?),

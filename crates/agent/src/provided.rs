@@ -19,13 +19,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use between::{Mode, Plan, PublicKey, Vxlan};
 use cluster::{Cluster, Nodes};
-use cni::{CniError, Code, NetworkList};
+use cni::{AddResult, CniError, Code, NetworkList};
 use ipnet::IpNet;
 use json::{Object, Value};
 
@@ -35,24 +35,32 @@ use crate::log::Line;
 mod condition;
 mod follow;
 mod gateway;
+mod home;
 mod kept;
 mod keys;
 mod list;
 mod obstacles;
+mod own_address;
 mod peers;
+mod ranges;
 mod told;
 mod underlay;
 
 pub(crate) use follow::{once, start};
+use home::Home;
 use kept::Kept;
 pub(crate) use list::NAME;
-pub use list::{BRIDGE, list};
+pub use list::{Addresses, BRIDGE, list};
+use ranges::Ranges;
+pub use ranges::Source;
 
 /// The cluster's network, as a person chooses it: the same on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provide {
     /// How packets get to other nodes.
     pub mode: Mode,
+    /// Where pods' addresses come from.
+    pub source: Source,
     /// The vxlan network, where the mode uses it.
     pub vxlan: Vxlan,
     /// The UDP port of WireGuard; during a rotation the next one too.
@@ -77,7 +85,7 @@ const OVERLAP: Duration = Duration::from_secs(600);
 
 /// What wakes the thread that does the work.
 pub(crate) enum Wake {
-    /// A Node has changed.
+    /// A Node has changed, or the range of one.
     Nodes,
     /// The kernel reports something.
     Notice(linux::Notice),
@@ -91,7 +99,10 @@ pub(crate) enum Wake {
 pub(crate) struct Provided {
     settings: Provide,
     pub(crate) nodes: Nodes,
+    /// Which of them has which ranges.
+    pub(crate) ranges: Ranges,
     state: Mutex<State>,
+    home: Home,
     wake: Mutex<Option<SyncSender<Wake>>>,
     /// Whether somebody has asked for a rotation of the keys.
     rotate: AtomicBool,
@@ -147,6 +158,7 @@ impl Provide {
     pub fn new(mode: Mode) -> Self {
         Provide {
             mode,
+            source: Source::default(),
             vxlan: Vxlan { vni: VNI, port: VXLAN_PORT },
             wireguard_port: WIREGUARD_PORT,
             wireguard_overlap: OVERLAP,
@@ -161,7 +173,7 @@ impl Provide {
 impl Provided {
     /// Begins to follow Nodes; until they are known, pods get what the node had last. Must be called within a tokio runtime.
     pub(crate) fn new(settings: &Provide, cluster: &Cluster, state_dir: &Path) -> Self {
-        let (kept, why) = Kept::read(state_dir);
+        let (kept, why) = Kept::read(state_dir, settings.source);
         if let Some(why) = why {
             Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
         }
@@ -170,7 +182,9 @@ impl Provided {
         Provided {
             settings: settings.clone(),
             nodes: cluster.follow_nodes(),
+            ranges: Ranges::follow(settings.source, cluster),
             state: Mutex::new(state),
+            home: Home::default(),
             wake: Mutex::default(),
             rotate: AtomicBool::new(false),
         }
@@ -186,6 +200,14 @@ impl Provided {
         Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
     }
 
+    /// Waits until packets for a pod with these addresses find it on this node: a block may be granted, and one of its addresses assigned, before
+    /// a route leads to it. Nobody waits for long; the pod's own packets are on their way in any case.
+    pub(crate) fn wait_for_way(&self, result: &AddResult, until: Instant) {
+        if self.settings.source == Source::Pools {
+            self.home.wait(result.ips.iter().map(|ip| ip.address.addr()), until);
+        }
+    }
+
     /// Whether pods get addresses of exactly these ranges now.
     pub(crate) fn has_ranges(&self, ranges: &[IpNet]) -> bool {
         let state = lock(&self.state);
@@ -198,6 +220,14 @@ impl Provided {
         self.nodes.listed().complete && self.nodes.all().iter().all(has_key)
     }
 
+    /// What the API server has not told yet of what a plan is made from, and why.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let listed = [("the Nodes", Some(self.nodes.listed())), ("the nodes' blocks (NodeIPPools)", self.ranges.listed())];
+        let (what, listed) = listed.into_iter().find_map(|(what, listed)| Some((what, listed.filter(|listed| !listed.complete)?)))?;
+        let why = listed.failing.map_or_else(|| "it has not answered yet".to_owned(), |failing| failing.error.to_string());
+        Some(format!("the API server has not told of {what}: {why}"))
+    }
+
     /// The same for pods that may send with any address.
     pub(crate) fn lenient_list(&self) -> Result<NetworkList, CniError> {
         self.list()?;
@@ -205,7 +235,7 @@ impl Provided {
             let state = lock(&self.state);
             (state.ranges.clone(), state.mtu)
         };
-        list(&ranges, mtu, false)
+        list(Addresses::of(self.settings.source, &ranges), mtu, false)
     }
 
     /// What a person is told of it.

@@ -46,6 +46,10 @@ pub(crate) fn is_zero(n: &u64) -> bool {
 /// The group and version of all of them.
 pub const API_VERSION: &str = "netloom.io/v1alpha1";
 
+/// The network of those pools that the cluster's own network assigns addresses of (`spec.network`). The pool of this name belongs to it
+/// without saying so, as a pool's network has the pool's name by default.
+pub const CLUSTER_NETWORK: &str = "default";
+
 /// What every object has; the rest of it is the API server's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -206,11 +206,17 @@ fn keys_of(settings: &Settings, seen: &NodeSeen) -> Vec<TunnelKey> {
     keys
 }
 
-/// A node's ranges without their host bits, and without those that lie in another one of the same node. The API server admits one of each
-/// family, so these are few.
+/// A node's ranges without their host bits, and without those that lie in another one of the same node. In their order such a one comes
+/// behind the one around it: a node may have thousands of blocks.
 fn outermost(ranges: &[IpNet]) -> Vec<IpNet> {
     let all: BTreeSet<IpNet> = ranges.iter().map(IpNet::trunc).collect();
-    all.iter().filter(|range| !all.iter().any(|outer| outer != *range && outer.contains(*range))).copied().collect()
+    let mut outer: Vec<IpNet> = Vec::with_capacity(all.len());
+    for range in all {
+        if !outer.last().is_some_and(|last| last.contains(&range)) {
+            outer.push(range);
+        }
+    }
+    outer
 }
 
 const fn v4(address: Ipv4Addr, prefix: u8) -> IpNet {

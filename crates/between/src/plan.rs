@@ -52,7 +52,7 @@ pub enum Wanted {
         local: IpAddr,
         /// In bytes.
         mtu: u32,
-        /// The first address of each own range: what the node itself sends comes from it, and peers know the way back.
+        /// What the node itself sends comes from these ([`OwnNode::addresses`]), and peers know the way back.
         addresses: BTreeSet<IpAddr>,
     },
     /// Of [`Device::WireGuard`].
@@ -81,7 +81,7 @@ pub struct Peer {
 /// A route to a range. `ip route replace RANGE via VIA dev DEVICE [onlink]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The next hop; `None` on a WireGuard device, which chooses the peer by the destination.
+    /// The next hop; `None` on a WireGuard device, which chooses the peer by the destination, and where the pods themselves are on the link.
     pub via: Option<IpAddr>,
     /// The device that packets leave by.
     pub device: Device,
@@ -180,7 +180,8 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     plan.inside = members.iter().flat_map(|member| &member.ranges).copied().collect();
     // A range of one address has none to spare.
     let can_spare = |range: &&IpNet| range.prefix_len() < range.max_prefix_len();
-    let addresses: BTreeSet<IpAddr> = plan.ranges.iter().filter(can_spare).map(IpNet::network).collect();
+    let firsts = || plan.ranges.iter().filter(can_spare).map(IpNet::network).collect();
+    let addresses: BTreeSet<IpAddr> = own.addresses.clone().unwrap_or_else(firsts);
     for leg in legs {
         plan.enter(settings, uplink.unwrap_or_default(), &addresses, leg);
     }
@@ -223,6 +224,12 @@ impl Plan {
             let wanted = Wanted::WireGuard { key, mtu, addresses: addresses.clone() };
             self.devices.entry(Device::WireGuard { port }).or_insert(wanted);
         }
+    }
+
+    /// Leads ranges of the own node to the link of its pods, where that has no subnet that does.
+    pub fn lead_home(&mut self, pods: u32, ranges: &[IpNet]) {
+        let route = Route { via: None, device: Device::Link(pods), onlink: false };
+        self.routes.extend(ranges.iter().map(|range| (*range, route)));
     }
 
     /// Enters what the path to a peer's ranges of a family needs.

@@ -106,6 +106,9 @@ pub struct OwnNode {
     pub name: String,
     /// Its links to other nodes. The pods' own links are not among them.
     pub links: Vec<Underlay>,
+    /// Where what the node itself sends through a tunnel comes from: addresses of its ranges, so that peers know the way back, which no pod
+    /// has. `None`: the first address of each range.
+    pub addresses: Option<BTreeSet<IpAddr>>,
     /// Peers of its WireGuard devices, by port and public key, with whom no handshake has been complete yet: perhaps they do not know the
     /// own key. Where there is another tunnel to the same node, routes lead through that one.
     pub unproven: BTreeSet<(u16, [u8; 32])>,

@@ -98,6 +98,30 @@ fn vxlan_has_a_route_a_neighbour_and_a_forwarding_entry_for_each_peer() {
     assert_eq!(plan.mtu, Some(1450));
 }
 
+/// Any address of a block may be a pod's, so none is taken for the node: it says which it has.
+#[test]
+fn a_node_with_blocks_sends_through_tunnels_from_addresses_of_its_own() {
+    let blocks = node("a", &["10.20.0.64/26", "10.20.0.0/26", "10.20.9.5/32", "10.20.0.32/28"], &["192.0.2.1"]);
+    let given: std::collections::BTreeSet<IpAddr> = [ip("10.20.0.7")].into();
+    let own = OwnNode { addresses: Some(given.clone()), ..own(&["192.0.2.1/24"]) };
+    let plan = plan(&settings(Mode::Vxlan), &own, &[blocks, b()]).unwrap();
+    let Some(Wanted::Vxlan { addresses, .. }) = plan.devices.get(&OVER_V4) else { panic!("{:?}", plan.devices) };
+    assert_eq!(*addresses, given);
+    let ranges: Vec<String> = plan.ranges.iter().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["10.20.0.0/26", "10.20.0.64/26", "10.20.9.5/32"], "without the one that lies in another one");
+}
+
+#[test]
+fn own_ranges_lead_to_the_pods_and_a_block_that_moves_is_replaced() {
+    let block = "10.20.0.64/26";
+    let mut before = of_a(Mode::Direct, &[node("a", &[block], &["192.0.2.1"]), node("b", &[], &["192.0.2.2"])]);
+    before.lead_home(7, &[net(block)]);
+    assert_eq!(route(&before, block), Some(Route { via: None, device: Device::Link(7), onlink: false }));
+    let after = of_a(Mode::Direct, &[node("a", &[], &["192.0.2.1"]), node("b", &[block], &["192.0.2.2"])]);
+    let moved = Route { via: Some(ip("192.0.2.2")), device: Device::Link(2), onlink: false };
+    assert_eq!(before.difference(&after), [Change::Replace(Entry::Route(net(block), moved))]);
+}
+
 #[test]
 fn wireguard_allows_a_peers_ranges_and_routes_them_to_the_device() {
     let plan = of_a(Mode::WireGuard, &[a(), b()]);

@@ -8,7 +8,7 @@ use crate::definition::{MAX_CONFIG, SeenDefinition};
 use crate::list::Page;
 use crate::pod::{Pod, SeenPod};
 use crate::watch::Watched;
-use crate::{claim, devices, endpoints, node_pool, nodes, reached, services};
+use crate::{claim, devices, endpoints, node_blocks, node_pool, nodes, reached, services};
 
 /// A pod.
 pub fn pod(bytes: &[u8]) {
@@ -47,6 +47,7 @@ pub fn devices(bytes: &[u8]) {
 
 /// A node's pool, a claim, a range of Services, a Service, the API server's addresses.
 pub fn own(bytes: &[u8]) {
+    node_blocks::fuzz(bytes);
     node_pool::fuzz(bytes);
     claim::fuzz(bytes);
     services::fuzz(bytes);

@@ -17,10 +17,9 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use tokio::sync::watch::Receiver;
-use tokio::task::AbortHandle;
 
 use crate::cache::{Cache, Listed};
-use crate::watch::{Watch, Watched};
+use crate::watch::{Following, Watch, Watched};
 use crate::{Announced, AnnouncedError, Cluster};
 
 /// How many ranges and how many addresses of a Node are kept. The API server admits one range of each family.
@@ -64,9 +63,6 @@ pub struct Nodes {
     news: Receiver<()>,
     _following: Arc<Following>,
 }
-
-/// The task that follows.
-struct Following(AbortHandle);
 
 /// The kind, for a watch.
 pub(crate) struct AllNodes;
@@ -323,12 +319,6 @@ impl Nodes {
     }
 }
 
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 // === impl Cluster ===
 
 impl Cluster {
@@ -337,8 +327,7 @@ impl Cluster {
         let cache = Arc::new(Cache::new());
         let news = cache.news();
         let watch = Watch::<AllNodes> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
-        let following = Arc::new(Following(tokio::spawn(watch.run()).abort_handle()));
-        Nodes { own: self.node().into(), cache, news, _following: following }
+        Nodes { own: self.node().into(), cache, news, _following: watch.spawn() }
     }
 }
 

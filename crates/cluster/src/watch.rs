@@ -15,6 +15,7 @@ use futures::{Stream, StreamExt};
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::de::DeserializeOwned;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::cache::Cache;
@@ -59,6 +60,9 @@ pub(crate) struct Watch<W: Watched> {
     /// Which objects, as a field selector.
     pub(crate) fields: Option<String>,
 }
+
+/// The task that follows. It ends when this is dropped.
+pub(crate) struct Following(AbortHandle);
 
 /// What is kept of a list so far.
 struct Gathered<W: Watched> {
@@ -113,7 +117,18 @@ impl<W: Watched> Gathered<W> {
 
 // === impl Watch ===
 
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl<W: Watched> Watch<W> {
+    /// Follows the server on a task of its own. Must be called within a tokio runtime.
+    pub(crate) fn spawn(self) -> Arc<Following> {
+        Arc::new(Following(tokio::spawn(self.run()).abort_handle()))
+    }
+
     /// Follows the server until the task is dropped.
     pub(crate) async fn run(self) {
         let mut pause = Pause::default();

@@ -21,7 +21,7 @@ pub(super) fn pod<'n>(node: &'n Node, name: &str) -> (Pod<'n>, Vec<String>) {
 }
 
 /// Every pod reaches every other one by its own address, over both families.
-fn all_meet(scene: &Scene) {
+pub(super) fn all_meet(scene: &Scene) {
     let pods: Vec<_> = scene.nodes.iter().map(|node| (node, pod(node, &format!("pod-{}", node.name)))).collect();
     for (node, (from, own)) in &pods {
         for (_, (to, addresses)) in &pods {

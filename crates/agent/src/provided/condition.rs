@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use between::{Mode, Tunnel};
 use cluster::{Announced, EventKind, Node, OwnNetwork, Unavailable};
 
-use super::{Provided, State};
+use super::{Provided, Source, State};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -23,11 +23,12 @@ pub(crate) struct Written {
 
 /// Why this node's pods have no network; `None` if they have. A peer that is not reached is no such reason: pods of this node have the
 /// network, and its Node would lose all of them.
-fn unavailable(state: &State) -> Option<Unavailable> {
+fn unavailable(state: &State, source: Source) -> Option<Unavailable> {
     if state.lacks.is_empty() {
         return None;
     }
     let reason = match (state.ranges.is_empty(), state.has_range) {
+        (true, false) if source == Source::Pools => "NoAddresses",
         (true, false) => "NoPodCIDR",
         (true, true) => "PodCIDRRefused",
         (false, _) => "NetloomIsDown",
@@ -42,7 +43,8 @@ pub(crate) fn write(agent: &Agent, provided: &Provided, state: &State, new: &[St
     if !new.is_empty() {
         tell(agent, &own, new);
     }
-    let network = OwnNetwork { announced: Some(announced(provided.mode(), state, &own)), unavailable: unavailable(state) };
+    let unavailable = unavailable(state, provided.settings.source);
+    let network = OwnNetwork { announced: Some(announced(provided.mode(), state, &own)), unavailable };
     if network.is_in(&own) {
         return None;
     }
@@ -110,11 +112,13 @@ mod tests {
     #[test]
     fn a_peers_problem_takes_no_node_away() {
         let state = State { problems: ["node b has no usable InternalIP".to_owned()].into(), ..State::default() };
-        assert_eq!(unavailable(&state), None);
+        assert_eq!(unavailable(&state, Source::PodCidrs), None);
         let state = State { lacks: vec!["Node a has no podCIDR yet".to_owned()], ..State::default() };
-        assert_eq!(unavailable(&state).map(|why| why.reason).as_deref(), Some("NoPodCIDR"));
+        let reason = |state: &State, source| unavailable(state, source).map(|why| why.reason);
+        assert_eq!(reason(&state, Source::PodCidrs).as_deref(), Some("NoPodCIDR"));
+        assert_eq!(reason(&state, Source::Pools).as_deref(), Some("NoAddresses"));
         let range = "10.1.0.0/24".parse().unwrap();
         let state = State { lacks: vec!["x".to_owned()], ranges: vec![range], ..State::default() };
-        assert_eq!(unavailable(&state).map(|why| why.reason).as_deref(), Some("NetloomIsDown"));
+        assert_eq!(reason(&state, Source::PodCidrs).as_deref(), Some("NetloomIsDown"));
     }
 }

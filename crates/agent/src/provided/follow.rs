@@ -7,27 +7,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{Mode, NodeSeen, OwnNode, Plan, Problem, Settings, Tunnel, Underlay};
+use between::{Mode, NodeSeen, OwnNode, Plan, Settings, Tunnel, Underlay};
 use cluster::Node;
-use cni::{CniError, NetworkList};
 use fabric::{Fabric, Options};
 use ipnet::IpNet;
 use linux::{Monitor, Notice};
 use plugin::{Dirs, Host};
 
-use super::condition::{self, Written};
+use super::condition::Written;
 use super::gateway::Occupied;
 use super::kept::Kept;
+use super::ranges::Terms;
 use super::told::Told;
-use super::{Provided, State, Wake, gateway, list, obstacles, underlay};
+use super::{Provided, Wake, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
 mod blame;
+mod outcome;
+mod own_ranges;
 mod packets;
 mod rotation;
 
-use blame::{range_of, takes_away, unreadable};
+use blame::{range_of, unreadable};
 use rotation::WireGuard;
 
 /// After something that could not be done.
@@ -47,17 +49,18 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
     let (agent, told, listens) = (Arc::clone(agent), wake.clone(), wake);
     if let Some(provided) = &agent.provided {
         *lock(&provided.wake) = Some(told.clone());
+        let (mut nodes, mut ranges) = (provided.nodes.clone(), provided.ranges.clone());
+        drop(agent.runtime.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = nodes.changed() => {}
+                    () = ranges.changed() => {}
+                }
+                // One that is there already says the same; where there is no room everything is looked at.
+                let _ = told.try_send(Wake::Nodes);
+            }
+        }));
     }
-    let of_nodes = Arc::clone(&agent);
-    drop(agent.runtime.spawn(async move {
-        let Some(mut nodes) = of_nodes.provided.as_ref().map(|provided| provided.nodes.clone()) else { return };
-        drop(of_nodes);
-        loop {
-            nodes.changed().await;
-            // One that is there already says the same; where there is no room everything is looked at.
-            let _ = told.try_send(Wake::Nodes);
-        }
-    }));
     std::thread::Builder::new().name("links".to_owned()).spawn(move || listen(&listens))?;
     let work = move || {
         let Some(provided) = &agent.provided else { return };
@@ -79,7 +82,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
 /// what is wrong with other nodes or with ranges.
 pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Duration) -> BTreeSet<String> {
     let until = Instant::now() + within;
-    let is_told = || provided.nodes.listed().complete && agent.cluster_addresses.pending().is_none();
+    let is_told = || provided.missing().is_none() && agent.cluster_addresses.pending().is_none();
     while !is_told() && Instant::now() < until {
         std::thread::sleep(GLANCE);
     }
@@ -155,6 +158,10 @@ struct Network<'a> {
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
     has_range: bool,
+    /// What its ranges come with.
+    terms: Terms,
+    /// The node has no address of its own yet that it needs for a tunnel.
+    lacks_address: bool,
     /// What cannot be read of Nodes.
     unreadable: BTreeSet<String>,
     /// What is kept is not on the disk yet.
@@ -164,22 +171,6 @@ struct Network<'a> {
     /// What has happened, and is to be told as an Event.
     news: Vec<String>,
     written: Written,
-}
-
-impl Agent {
-    /// The addresses of all attachments that there is a record of; `None` if one cannot be read, or is being made.
-    fn addresses_of_records(&self) -> Option<BTreeSet<IpAddr>> {
-        let mut all = BTreeSet::new();
-        for sandbox in self.records.sandboxes().ok()? {
-            let Some(record) = self.records.read(&sandbox).ok()? else { continue };
-            if !record.is_made() {
-                return None;
-            }
-            let results = record.steps.iter().filter_map(|step| step.result());
-            all.extend(results.flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())));
-        }
-        Some(all)
-    }
 }
 
 /// What a round could not do.
@@ -207,7 +198,7 @@ impl Todo {
 
 impl<'a> Network<'a> {
     fn new(agent: &'a Agent, provided: &'a Provided, dirs: Dirs) -> Self {
-        let (kept, _) = Kept::read(&agent.settings.state_dir);
+        let (kept, _) = Kept::read(&agent.settings.state_dir, provided.settings.source);
         Network {
             agent,
             provided,
@@ -229,6 +220,8 @@ impl<'a> Network<'a> {
             masqueraded: None,
             reserved: Vec::new(),
             has_range: false,
+            terms: Terms::default(),
+            lacks_address: false,
             unreadable: BTreeSet::new(),
             is_unwritten: false,
             unused_since: None,
@@ -282,10 +275,9 @@ impl<'a> Network<'a> {
         if todo.keep {
             self.masqueraded = None;
         }
-        let listed = self.provided.nodes.listed();
-        if !listed.complete {
-            let why = listed.failing.map_or_else(|| "it has not answered yet".to_owned(), |failing| failing.error.to_string());
-            lacks.own.push(format!("the API server has not told of the Nodes: {why}"));
+        let missing = self.provided.missing();
+        if let Some(missing) = &missing {
+            lacks.own.push(missing.clone());
         } else if todo.look || todo.plan || self.reserved != self.reserved_now() {
             self.plan_lacks.clear();
             self.plan_anew();
@@ -302,8 +294,8 @@ impl<'a> Network<'a> {
         }
         let is_lack = |what: &&String| lacks.own.contains(*what);
         lacks.problems.extend(self.obstacles.iter().filter(|what| !is_lack(what)).cloned());
-        let retries = !lacks.own.is_empty() || pending.is_some() || self.wireguard.waits();
-        let is_short = !listed.complete || pending.is_some();
+        let retries = !lacks.own.is_empty() || pending.is_some() || self.wireguard.waits() || self.lacks_address;
+        let is_short = missing.is_some() || pending.is_some();
         let again = self.tell(lacks);
         let retry = retries.then_some(if is_short { SOON } else { AGAIN });
         retry.into_iter().chain(again).min()
@@ -330,8 +322,9 @@ impl<'a> Network<'a> {
             Ok(links) => self.links = links,
             Err(e) => self.plan_lacks.push(format!("cannot read the node's links: {e}")),
         }
-        self.has_range = !own.pod_cidrs.is_empty();
-        self.unreadable = nodes.iter().flat_map(|node| unreadable(node)).collect();
+        self.has_range = !self.provided.ranges.of(own).is_empty();
+        self.terms = self.provided.ranges.terms(own);
+        self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
         self.reserved = self.reserved_now();
         self.plan_with(&nodes);
     }
@@ -342,8 +335,11 @@ impl<'a> Network<'a> {
         let mode = self.provided.settings.mode;
         let base = self.provided.settings.wireguard_port;
         let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
-        let mut seen: Vec<NodeSeen> = nodes.iter().map(|node| NodeSeen::from(node.as_ref())).collect();
-        let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), ..OwnNode::default() };
+        let ranges = &self.provided.ranges;
+        let mut seen: Vec<NodeSeen> =
+            nodes.iter().map(|node| NodeSeen { ranges: ranges.of(node), ..NodeSeen::from(node.as_ref()) }).collect();
+        let addresses = self.own_addresses();
+        let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), addresses, ..OwnNode::default() };
         if mode.tunnel() == Some(Tunnel::WireGuard) {
             match self.wireguard_keys(nodes) {
                 Ok(keys) => {
@@ -379,8 +375,8 @@ impl<'a> Network<'a> {
             let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
             let mtu = plan.mtu.or(self.kept.mtu);
             // Where the Node has no range any more, another one may have it: it is given to no new pod.
-            if ranges != self.kept.ranges || mtu != self.kept.mtu {
-                self.keep_in_mind(ranges, mtu);
+            if ranges != self.kept.ranges || mtu != self.kept.mtu || self.terms.gateways != self.kept.gateways {
+                self.keep_in_mind(ranges, mtu, self.terms.gateways.clone());
             }
         }
         if self.is_unwritten {
@@ -392,9 +388,10 @@ impl<'a> Network<'a> {
         self.forget_former();
         let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
         self.forward(&all, lacks);
-        let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range);
+        // The gateways of pools are those of all ranges.
+        let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range || self.kept.gateways.is_some());
         let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
-        let kept = gateway::keep(&mut self.host, &free);
+        let kept = gateway::keep(&mut self.host, &self.kept.on_bridge(&free));
         if kept.is_ok() && lock(&self.provided.state).list.is_none() {
             // Who waits for a range has it.
             lock(&self.provided.state).list = self.list().ok().flatten();
@@ -406,11 +403,26 @@ impl<'a> Network<'a> {
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
         }
         self.bridge = self.host.netlink().ok().and_then(gateway::index);
-        let Some(plan) = self.plan.clone() else { return };
-        let plan = self.without_former(plan, lacks);
+        let Some(plan) = self.plan.clone() else {
+            let led = self.host.netlink().and_then(|netlink| gateway::lead_home(netlink, self.kept.routed(&free)));
+            match led {
+                Ok(()) => self.provided.home.set(self.kept.routed(&free)),
+                Err(e) => lacks.own.push(format!("routes to bridge {}: {e}", list::BRIDGE)),
+            }
+            return;
+        };
+        let plan = self.with_own_ranges(self.without_former(plan, lacks), &free);
         self.guard_tunnels(&plan, &all, lacks);
+        if self.apply(&plan, lacks) {
+            self.provided.home.set(self.kept.routed(&free));
+        }
+        self.masquerade(&all, lacks);
+    }
+
+    /// Writes a plan to the kernel. Whether that could be tried.
+    fn apply(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
         let applied = match self.host.netlink() {
-            Ok(netlink) => self.fabric.apply(netlink, &plan).map_err(|e| e.to_string()),
+            Ok(netlink) => self.fabric.apply(netlink, plan).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
         };
         match applied {
@@ -432,10 +444,13 @@ impl<'a> Network<'a> {
                         None => lacks.own.push(error.to_string()),
                     }
                 }
+                true
             }
-            Err(e) => lacks.own.push(e),
+            Err(e) => {
+                lacks.own.push(e);
+                false
+            }
         }
-        self.masquerade(&all, lacks);
     }
 
     /// Looks whether another network has ranges of this node, before any pod gets an address of them.
@@ -443,138 +458,10 @@ impl<'a> Network<'a> {
         let planned = self.plan.iter().flat_map(|plan| &plan.ranges);
         let ranges: BTreeSet<IpNet> = planned.chain(&self.kept.ranges).chain(&self.kept.former).copied().collect();
         let ranges: Vec<IpNet> = ranges.into_iter().collect();
-        match self.host.netlink().and_then(|netlink| gateway::occupied(netlink, &ranges)) {
+        match self.host.netlink().and_then(|netlink| gateway::occupied(netlink, &ranges, |range| self.kept.gateway_of(range))) {
             Ok(occupied) => self.occupied = occupied,
             Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
         }
         lacks.own.extend(self.occupied.iter().map(ToString::to_string));
-    }
-
-    /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
-    fn without_former(&self, plan: Arc<Plan>, lacks: &mut Lacks) -> Arc<Plan> {
-        let own = |range: &IpNet| self.kept.former.iter().any(|former| former.contains(range) || range.contains(former));
-        let held: BTreeSet<IpNet> = plan.routes.keys().chain(&plan.closed).filter(|range| own(range)).copied().collect();
-        if held.is_empty() {
-            return plan;
-        }
-        let mut less = plan.as_ref().clone();
-        for range in held {
-            less.routes.remove(&range);
-            less.closed.remove(&range);
-            lacks.failed.insert(range);
-            lacks.problems.insert(format!(
-                "{range} is another node's now, and running pods of this node still have addresses of it: delete these pods"
-            ));
-        }
-        Arc::new(less)
-    }
-
-    /// Notes what pods get from now on, before any pod gets it.
-    fn keep_in_mind(&mut self, ranges: Vec<IpNet>, mtu: Option<u32>) {
-        let kept = self.kept.with(ranges, mtu);
-        if !self.kept.ranges.is_empty() && kept.ranges != self.kept.ranges {
-            let (before, now) = (super::joined(&self.kept.ranges), super::joined(&kept.ranges));
-            self.news.push(format!("this node's pod ranges were {before} and are {now}: running pods keep their addresses until they end"));
-        }
-        let line = Line::info("cluster network").with("ranges", super::joined(&kept.ranges));
-        let line = if let Some(mtu) = kept.mtu { line.with("mtu", mtu) } else { line };
-        if kept.former.is_empty() { line } else { line.with("pods_keep", super::joined(&kept.former)) }.end();
-        self.kept = kept;
-        (self.is_unwritten, self.unused_since) = (true, None);
-        // From now on no pod gets an address of what was before.
-        let mut state = lock(&self.provided.state);
-        state.list = None;
-        (state.ranges, state.mtu) = (self.kept.ranges.clone(), self.kept.mtu);
-    }
-
-    fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
-        if !self.occupied.is_empty() {
-            return Ok(None);
-        }
-        self.kept.list(self.provided.settings.strict_source)
-    }
-
-    /// Takes away what no pod has an address of any more.
-    fn forget_former(&mut self) {
-        if self.kept.former.is_empty() {
-            return;
-        }
-        let Some(used) = self.agent.addresses_of_records() else { return };
-        let (stays, goes): (Vec<IpNet>, Vec<IpNet>) =
-            self.kept.former.iter().partition(|range| used.iter().any(|address| range.contains(address)));
-        if goes.is_empty() {
-            self.unused_since = None;
-            return;
-        }
-        // An ADD that has begun before the change has no record yet.
-        let since = *self.unused_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < self.agent.settings.add_wait {
-            return;
-        }
-        let left = self.host.netlink().and_then(|netlink| gateway::leave(netlink, &goes));
-        let kept = Kept { former: stays, ..self.kept.clone() };
-        if left.is_ok() && kept.write(&self.agent.settings.state_dir).is_ok() {
-            Line::info("cluster network").with("left", super::joined(&goes)).with("why", "no pod has an address of it any more").end();
-            self.kept = kept;
-        }
-    }
-
-    /// Tells everybody what came of the round. How long until there may be more to tell.
-    fn tell(&mut self, mut lacks: Lacks) -> Option<Duration> {
-        if let Some(plan) = &self.plan {
-            let own_node = self.agent.cluster.node();
-            // That it has no key is told with the reason.
-            let is_told =
-                |problem: &&Problem| matches!(problem, Problem::NoKey { node } if node == own_node && self.wireguard.lack().is_some());
-            let problems = plan.problems.iter().filter(|problem| !is_told(problem));
-            let (own, others): (Vec<&Problem>, Vec<&Problem>) = problems.partition(|problem| takes_away(problem, own_node));
-            lacks.own.extend(own.iter().map(ToString::to_string));
-            lacks.problems.extend(others.iter().map(ToString::to_string));
-            if self.kept.ranges.is_empty() && !self.has_range && self.plan_lacks.is_empty() {
-                lacks.own.push(format!("Node {} has no podCIDR yet", self.provided_for()));
-            }
-        }
-        lacks.problems.extend(self.unreadable.iter().cloned());
-        if self.provided.settings.mode != Mode::WireGuard || self.wireguard.has_keys() {
-            lacks.problems.extend(self.wireguard.lack().cloned());
-        }
-        let list = self.list().unwrap_or_else(|e| {
-            lacks.own.push(e.to_string());
-            None
-        });
-        let nodes = self.provided.nodes.all();
-        let peers = nodes.len().saturating_sub(1);
-        let is_unreached = |node: &&Arc<Node>| {
-            let planned = self.plan.as_ref().is_none_or(|plan| plan.unreached.contains(&node.name));
-            planned || node.pod_cidrs.iter().any(|range| lacks.failed.contains(&range.trunc()))
-        };
-        let unreached = nodes.iter().filter(|node| node.name != self.agent.cluster.node()).filter(is_unreached).count();
-        let reached = peers.saturating_sub(unreached);
-        let state = State {
-            list,
-            lacks: lacks.own.clone(),
-            problems: lacks.problems.clone(),
-            ranges: self.kept.ranges.clone(),
-            mtu: self.kept.mtu,
-            peers: (peers, reached),
-            plan: self.plan.clone(),
-            plans: self.plans,
-            failed: lacks.failed,
-            has_range: self.has_range,
-            keys: self.keys_state(),
-        };
-        let is_new = {
-            let mut known = lock(&self.provided.state);
-            let is_new = known.list.is_none() && state.list.is_some();
-            *known = state.clone();
-            is_new
-        };
-        if is_new {
-            self.agent.default.wake();
-        }
-        let (mut new, again) = self.told.take(lacks.own.into_iter().chain(lacks.problems).collect(), Instant::now());
-        new.append(&mut self.news);
-        let rewrite = self.plan.as_ref().and_then(|_| condition::write(self.agent, self.provided, &state, &new, &self.written));
-        again.into_iter().chain(rewrite).min()
     }
 }

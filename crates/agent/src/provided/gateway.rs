@@ -34,14 +34,19 @@ pub(crate) struct Occupied {
 }
 
 /// The ranges that another network's bridge has, as after a move from flannel (`cni0`) or kubenet (`cbr0`): its pods have addresses of them,
-/// and the node's route to the range leads there. A range whose gateway the bridge has is in use by its own pods, and not looked at.
-pub(crate) fn occupied(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occupied>, CniError> {
+/// and the node's route to the range leads there. A range whose gateway (`gateway_of`) the bridge has is in use by its own pods, and not
+/// looked at.
+pub(crate) fn occupied(
+    netlink: &mut Netlink,
+    ranges: &[IpNet],
+    gateway_of: impl Fn(&IpNet) -> Option<IpNet>,
+) -> Result<Vec<Occupied>, CniError> {
     let there = match find(netlink)? {
         Some(bridge) => netlink.addresses(Some(bridge.index)).map_err(internal)?,
         None => Vec::new(),
     };
     let has = |gateway: &IpNet| there.iter().any(|address| address.net == *gateway);
-    let missing: Vec<IpNet> = ranges.iter().filter(|range| of(range).is_some_and(|gateway| !has(&gateway))).copied().collect();
+    let missing: Vec<IpNet> = ranges.iter().filter(|range| gateway_of(range).is_some_and(|gateway| !has(&gateway))).copied().collect();
     if missing.is_empty() { Ok(Vec::new()) } else { others(netlink, &missing) }
 }
 
@@ -65,10 +70,9 @@ pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occu
     Ok(found)
 }
 
-/// Makes the bridge what it is to be: it is there, it is up, and it has the gateway of each of these ranges. What it has of others stays.
-/// How many things were missing.
-pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError> {
-    let wanted: Vec<IpNet> = ranges.iter().filter_map(of).collect();
+/// Makes the bridge what it is to be: it is there, it is up, and it has these addresses. What it has of others stays. How many things were
+/// missing.
+pub(crate) fn keep(host: &mut Host, wanted: &[IpNet]) -> Result<usize, CniError> {
     let Some(first) = wanted.first() else { return Ok(0) };
     let mut missing = 0;
     let bridge = match find(host.netlink()?)? {
@@ -120,10 +124,18 @@ pub(crate) fn keep(host: &mut Host, ranges: &[IpNet]) -> Result<usize, CniError>
     Ok(missing)
 }
 
-/// Takes the gateways of these ranges away, which no pod has an address of any more.
-pub(crate) fn leave(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<(), CniError> {
+/// Leads these ranges to the bridge, where nothing else leads there yet. Without a plan nobody else does.
+pub(crate) fn lead_home(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<(), CniError> {
+    let Some(bridge) = find(netlink)?.filter(|_| !ranges.is_empty()) else { return Ok(()) };
+    let route = |range: &IpNet| linux::Route { oif: Some(bridge.index), proto: fabric::PROTOCOL, ..linux::Route::to(*range) };
+    let routes = ranges.iter().map(|range| linux::route::add(&route(range)).tolerate(Errno::EEXIST));
+    netlink.send(routes.collect()).map(drop).map_err(internal)
+}
+
+/// Takes these addresses from the bridge, which are no pod's gateway any more.
+pub(crate) fn leave(netlink: &mut Netlink, gateways: &[IpNet]) -> Result<(), CniError> {
     let Some(bridge) = find(netlink)? else { return Ok(()) };
-    let gone = ranges.iter().filter_map(of).map(|net| addr::delete(bridge.index, net).tolerate(Errno::EADDRNOTAVAIL));
+    let gone = gateways.iter().map(|net| addr::delete(bridge.index, *net).tolerate(Errno::EADDRNOTAVAIL));
     netlink.send(gone.collect()).map(drop).map_err(internal)
 }
 

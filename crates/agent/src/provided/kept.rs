@@ -1,5 +1,6 @@
 //! What an agent knew last of its node's part of the network: a node that starts while its API server is away has it at once.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use ipnet::IpNet;
 use linux::file::{self, Durability, Links, ReadError};
 use serde::{Deserialize, Serialize};
 
-use super::list;
+use super::{Addresses, Source, gateway, list};
 
 /// More than the file ever has.
 const MAX_FILE: usize = 64 << 10;
@@ -25,20 +26,26 @@ pub(crate) struct Kept {
     pub(crate) former: Vec<IpNet>,
     /// What pods' links get.
     pub(crate) mtu: Option<u32>,
+    /// The gateways of pools; `None` where each range has one of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gateways: Option<Vec<IpAddr>>,
 }
 
 // === impl Kept ===
 
 impl Kept {
-    /// What is there; nothing, with the reason, if it cannot be read.
-    pub(crate) fn read(state_dir: &Path) -> (Self, Option<String>) {
+    /// What is there; nothing, with the reason, if it cannot be read. Where it is of another source, its ranges are former ones.
+    pub(crate) fn read(state_dir: &Path, source: Source) -> (Self, Option<String>) {
         let path = path(state_dir);
         let read = match file::read(&path, MAX_FILE, Links::Refused) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display())),
             Err(ReadError::NotFound { .. }) => Ok(Kept::default()),
             Err(e) => Err(e.to_string()),
         };
-        read.map_or_else(|why| (Kept::default(), Some(why)), |kept| (kept, None))
+        let (kept, why) = read.map_or_else(|why| (Kept::default(), Some(why)), |kept| (kept, None));
+        let gateways = (source == Source::Pools).then(Vec::new);
+        let is_same = kept.gateways.is_some() == gateways.is_some();
+        (if is_same { kept } else { kept.with(Vec::new(), kept.mtu, gateways, |_| true) }, why)
     }
 
     /// Writes it, on the disk when this returns.
@@ -47,21 +54,53 @@ impl Kept {
         file::write_atomic(&path(state_dir), &bytes, 0o600, Durability::Durable).map_err(|e| e.to_string())
     }
 
-    /// The default network of pods; `None` without a range. `strict`: they send with their own addresses only.
+    /// The default network of pods; `None` without a range or without a gateway. `strict`: they send with their own addresses only.
     pub(crate) fn list(&self, strict: bool) -> Result<Option<Arc<NetworkList>>, CniError> {
-        if self.ranges.is_empty() {
-            return Ok(None);
-        }
-        list(&self.ranges, self.mtu, strict).map(|list| Some(Arc::new(list)))
+        let addresses = match &self.gateways {
+            _ if self.ranges.is_empty() => return Ok(None),
+            None => Addresses::Ranges(&self.ranges),
+            Some(gateways) if gateways.is_empty() => return Ok(None),
+            Some(_) => Addresses::Pools,
+        };
+        list(addresses, self.mtu, strict).map(|list| Some(Arc::new(list)))
     }
 
-    /// What is to be kept when pods get addresses of these ranges from now on.
-    pub(crate) fn with(&self, ranges: Vec<IpNet>, mtu: Option<u32>) -> Self {
-        let before = self.ranges.iter().chain(&self.former).copied();
+    /// What is to be kept when pods get addresses of these ranges from now on. `may_be_used`: whether a pod may have an address of one that
+    /// is not among them.
+    pub(crate) fn with(
+        &self,
+        ranges: Vec<IpNet>,
+        mtu: Option<u32>,
+        gateways: Option<Vec<IpAddr>>,
+        may_be_used: impl Fn(&IpNet) -> bool,
+    ) -> Self {
+        let before = self.ranges.iter().filter(|range| may_be_used(range)).chain(&self.former).copied();
         let mut former: Vec<IpNet> = before.filter(|range| !ranges.contains(range)).collect();
         former.sort();
         former.dedup();
-        Kept { ranges, former, mtu }
+        Kept { ranges, former, mtu, gateways }
+    }
+
+    /// The address by which the pods' bridge is the gateway of a range; `None` if it has none.
+    pub(crate) fn gateway_of(&self, range: &IpNet) -> Option<IpNet> {
+        match &self.gateways {
+            None => gateway::of(range),
+            Some(gateways) => gateways.iter().copied().find(|gateway| gateway.is_ipv4() == range.addr().is_ipv4()).map(IpNet::from),
+        }
+    }
+
+    /// All addresses that the pods' bridge has for these ranges. A pool's gateway has no subnet: its range is routed ([`Kept::routed`]).
+    pub(crate) fn on_bridge(&self, ranges: &[IpNet]) -> Vec<IpNet> {
+        match &self.gateways {
+            None => ranges.iter().filter_map(gateway::of).collect(),
+            Some(_) if ranges.is_empty() => Vec::new(),
+            Some(gateways) => gateways.iter().copied().map(IpNet::from).collect(),
+        }
+    }
+
+    /// Which of these ranges no subnet of the bridge leads to.
+    pub(crate) fn routed<'r>(&self, ranges: &'r [IpNet]) -> &'r [IpNet] {
+        if self.gateways.is_some() { ranges } else { &[] }
     }
 }
 
@@ -79,24 +118,56 @@ mod tests {
 
     #[test]
     fn a_range_that_is_given_again_is_former_no_longer() {
-        let first = Kept::default().with(vec![net("10.1.1.0/24")], Some(1500));
+        let first = Kept::default().with(vec![net("10.1.1.0/24")], Some(1500), None, |_| true);
         assert_eq!(first.former, []);
-        let second = first.with(vec![net("10.1.2.0/24")], Some(1450));
+        let second = first.with(vec![net("10.1.2.0/24")], Some(1450), None, |_| true);
         assert_eq!(second.former, [net("10.1.1.0/24")]);
-        let third = second.with(vec![net("10.1.1.0/24")], Some(1450));
+        let third = second.with(vec![net("10.1.1.0/24")], Some(1450), None, |_| true);
         assert_eq!((third.ranges, third.former), (vec![net("10.1.1.0/24")], vec![net("10.1.2.0/24")]));
+    }
+
+    #[test]
+    fn a_block_that_no_pod_has_an_address_of_is_given_back_at_once() {
+        let used = net("10.20.0.0/26");
+        let first = Kept::default().with(vec![used, net("10.20.0.64/26")], None, Some(vec![]), |_| true);
+        let second = first.with(vec![net("10.20.0.128/26")], None, Some(vec![]), |range| *range == used);
+        assert_eq!(second.former, [used]);
+    }
+
+    #[test]
+    fn pools_have_their_gateways_alone_and_need_one() {
+        let ranges = [net("10.20.0.64/26"), net("fd00:20::100/120")];
+        let mut kept = Kept { ranges: ranges.to_vec(), gateways: Some(vec![]), ..Kept::default() };
+        assert!(kept.list(true).unwrap().is_none() && kept.on_bridge(&ranges).is_empty());
+        kept.gateways = Some(["10.20.0.1", "fd00:20::1"].map(|text| text.parse().unwrap()).to_vec());
+        assert!(kept.list(true).unwrap().is_some());
+        assert_eq!(kept.on_bridge(&ranges), [net("10.20.0.1/32"), net("fd00:20::1/128")]);
+        assert_eq!(
+            (kept.gateway_of(&ranges[1]), kept.on_bridge(&[]), kept.routed(&ranges)),
+            (Some(net("fd00:20::1/128")), vec![], &ranges[..])
+        );
+        let of_nodes = Kept { gateways: None, ..kept };
+        assert_eq!((of_nodes.gateway_of(&ranges[0]), of_nodes.routed(&ranges)), (Some(net("10.20.0.65/26")), &[][..]));
     }
 
     #[test]
     fn what_was_written_is_read_and_what_is_no_file_of_ours_is_told() {
         let dir = std::env::temp_dir().join(format!("netloom-provided-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        assert_eq!(Kept::read(&dir), (Kept::default(), None));
-        let kept = Kept { ranges: vec![net("10.1.1.0/24"), net("fd00:1::/64")], former: vec![net("10.9.0.0/16")], mtu: Some(1450) };
+        let read = || Kept::read(&dir, Source::PodCidrs);
+        assert_eq!(read(), (Kept::default(), None));
+        let ranges = vec![net("10.1.1.0/24"), net("fd00:1::/64")];
+        let kept = Kept { ranges: ranges.clone(), former: vec![net("10.9.0.0/16")], mtu: Some(1450), gateways: None };
         kept.write(&dir).unwrap();
-        assert_eq!(Kept::read(&dir), (kept, None));
+        assert_eq!(read(), (kept, None));
+        let (of_pools, _) = Kept::read(&dir, Source::Pools);
+        assert_eq!(
+            (of_pools.ranges, of_pools.former.len(), of_pools.gateways),
+            (vec![], 3, Some(vec![])),
+            "no pod gets an address of them"
+        );
         std::fs::write(dir.join(FILE), "{").unwrap();
-        let (nothing, why) = Kept::read(&dir);
+        let (nothing, why) = read();
         assert!(nothing == Kept::default() && why.as_ref().is_some_and(|why| why.contains(FILE)), "{why:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }

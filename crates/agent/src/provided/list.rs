@@ -1,15 +1,28 @@
 //! The default network of this node's pods, as a configuration list: what its file would say if somebody wrote one.
 
+use api::CLUSTER_NETWORK;
 use cni::{CniError, Code, NetworkList};
 use ipnet::IpNet;
 use serde_json::{Value, json};
+
+use super::Source;
 
 /// The bridge that every pod of the node is attached to.
 pub const BRIDGE: &str = "netloom0";
 /// The network's name, by which its addresses are kept on the disk.
 pub(crate) const NAME: &str = "netloom";
 
-/// The default network for pods with addresses of these ranges, whose links have this MTU. Pure.
+/// What pods get addresses of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses<'a> {
+    /// Of these ranges, one of each.
+    Ranges(&'a [IpNet]),
+    /// Of the pools of the network [`CLUSTER_NETWORK`]. Each is alone on its link: pods of one block may be on two nodes after a while, and
+    /// those of two blocks on one.
+    Pools,
+}
+
+/// The default network for pods with these addresses, whose links have this MTU. Pure.
 ///
 /// A pod's default route leads to the bridge, and its own packets find the way back to it (hairpin), as a Service of which it is the only
 /// endpoint needs it. Nothing is masqueraded per pod: what leaves the cluster is, by one rule of the node (`rules::EGRESS`).
@@ -17,8 +30,14 @@ pub(crate) const NAME: &str = "netloom";
 ///
 /// # Errors
 /// None for ranges that a Node can have.
-pub fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
-    let of_each: Vec<Value> = ranges.iter().map(|range| json!([{ "subnet": range }])).collect();
+pub fn list(addresses: Addresses<'_>, mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
+    let ipam = match addresses {
+        Addresses::Ranges(ranges) => {
+            let of_each: Vec<Value> = ranges.iter().map(|range| json!([{ "subnet": range }])).collect();
+            json!({"type": "host-local", "ranges": of_each})
+        }
+        Addresses::Pools => json!({"type": "pool", "network": CLUSTER_NETWORK, "hostPrefix": true}),
+    };
     let mut bridge = json!({
         "type": "bridge",
         "bridge": BRIDGE,
@@ -26,7 +45,7 @@ pub fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkL
         "hairpinMode": true,
         "strictSource": strict,
         "macspoofchk": strict,
-        "ipam": {"type": "host-local", "ranges": of_each},
+        "ipam": ipam,
     });
     if let (Some(mtu), Value::Object(keys)) = (mtu, &mut bridge) {
         keys.insert("mtu".to_owned(), mtu.into());
@@ -43,6 +62,18 @@ pub fn list(ranges: &[IpNet], mtu: Option<u32>, strict: bool) -> Result<NetworkL
     NetworkList::parse(whole.to_string().as_bytes(), None).map_err(|e| CniError::new(Code::INTERNAL, e.to_string()))
 }
 
+// === impl Addresses ===
+
+impl<'a> Addresses<'a> {
+    /// Those of a source; ranges are the node's, where it has some of its own.
+    pub(crate) fn of(source: Source, ranges: &'a [IpNet]) -> Self {
+        match source {
+            Source::PodCidrs => Addresses::Ranges(ranges),
+            Source::Pools => Addresses::Pools,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,7 +81,7 @@ mod tests {
     #[test]
     fn a_range_of_each_family_is_a_set_of_its_own() {
         let ranges = ["10.1.2.0/24", "fd00:1:2::/64"].map(|range| range.parse().unwrap());
-        let list = list(&ranges, Some(1450), true).unwrap();
+        let list = list(Addresses::Ranges(&ranges), Some(1450), true).unwrap();
         let [bridge, portmap, bandwidth] = &list.plugins[..] else { panic!("{list:?}") };
         assert_eq!((list.name.as_str(), bridge.kind.as_str()), ("netloom", "bridge"));
         let ipam = bridge.raw().object("ipam").unwrap();
@@ -61,9 +92,16 @@ mod tests {
     }
 
     #[test]
+    fn pods_of_pools_are_alone_on_their_link() {
+        let list = list(Addresses::Pools, None, true).unwrap();
+        let ipam = list.plugins[0].raw().object("ipam").unwrap();
+        assert_eq!(json::compact(ipam), r#"{"hostPrefix":true,"network":"default","type":"pool"}"#);
+    }
+
+    #[test]
     fn strict_pods_send_with_their_own_ip_and_hardware_addresses() {
         let guards = |strict| {
-            let list = list(&["10.1.2.0/24".parse().unwrap()], None, strict).unwrap();
+            let list = list(Addresses::Ranges(&["10.1.2.0/24".parse().unwrap()]), None, strict).unwrap();
             ["strictSource", "macspoofchk"].map(|key| list.plugins[0].raw().get(key).map(json::compact))
         };
         let both = |value: &str| [Some(value.to_owned()), Some(value.to_owned())];

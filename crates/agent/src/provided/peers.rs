@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use between::rotation::SESSION;
 use between::{Device, Plan, Problem};
-use cluster::Node;
 use cni::{CniError, Code};
 use ipnet::IpNet;
 use json::{Object, Value};
@@ -17,7 +15,7 @@ use linux::wireguard::Key;
 use linux::{Answers, Inside, Netlink};
 
 use super::keys::age_of;
-use super::{Provided, gateway, texts};
+use super::{Provided, Source, gateway, texts};
 use crate::{Agent, lock};
 
 /// How long a peer may take to answer.
@@ -38,7 +36,11 @@ impl Agent {
         for problem in plan.iter().flat_map(|plan| &plan.problems) {
             problems.entry(problem.node()).or_default().push(problem);
         }
-        let gateways: Vec<IpAddr> = nodes.iter().filter(|node| node.name != self.cluster.node()).flat_map(gateways).collect();
+        let ranges = &provided.ranges;
+        // A pool's gateway is every node's own: nobody answers there for another one.
+        let asks = provided.settings.source == Source::PodCidrs;
+        let others = nodes.iter().filter(|node| asks && node.name != self.cluster.node());
+        let gateways: Vec<IpAddr> = others.flat_map(|node| ranges.of(node)).filter_map(|range| Some(gateway::of(&range)?.addr())).collect();
         let inside = Inside::here();
         let answers =
             linux::echo(&inside, &gateways, PATIENCE).map_err(|e| CniError::new(Code::INTERNAL, format!("cannot ask for an echo: {e}")))?;
@@ -46,21 +48,22 @@ impl Agent {
         let has_tunnels = plan.as_ref().is_some_and(|plan| !plan.peers.is_empty());
         let tunnels =
             Netlink::open(&inside).ok().filter(|_| has_tunnels).and_then(|mut netlink| fabric::tunnels(&inside, &mut netlink).ok());
-        let kernel = Kernel { names, answers, tunnels: tunnels.unwrap_or_default() };
+        let kernel = Kernel { names, answers: asks.then_some(answers), tunnels: tunnels.unwrap_or_default() };
         let each = nodes.iter().map(|node| {
             let mut o = Object::new();
             let is_own = node.name == self.cluster.node();
             o.set("name", node.name.as_str());
             o.set("own", is_own);
             o.set("addresses", texts(&node.internal_ips));
-            o.set("ranges", texts(&node.pod_cidrs));
+            let ranges = ranges.of(node);
+            o.set("ranges", texts(&ranges));
             if let Some(plan) = plan.as_ref().filter(|_| !is_own) {
-                let is_failed = node.pod_cidrs.iter().any(|range| failed.contains(&range.trunc()));
+                let is_failed = ranges.iter().any(|range| failed.contains(&range.trunc()));
                 o.set("reached", !is_failed && !plan.unreached.contains(&node.name));
-                o.set("ways", Value::Array(ways(plan, node, &kernel)));
+                o.set("ways", Value::Array(ways(plan, &ranges, &kernel)));
             }
             let of_node = problems.get(node.name.as_str()).into_iter().flatten().map(ToString::to_string);
-            o.set("problems", of_node.chain(node.unreadable.iter().cloned()).collect::<Vec<_>>());
+            o.set("problems", of_node.chain(provided.ranges.unreadable(node)).collect::<Vec<_>>());
             Value::from(o)
         });
         Ok(Value::Array(each.collect()))
@@ -110,12 +113,9 @@ impl Agent {
 struct Kernel {
     /// What links are called.
     names: BTreeMap<u32, String>,
-    answers: Answers,
+    /// Who has answered; `None` where nobody can be asked.
+    answers: Option<Answers>,
     tunnels: BTreeMap<(u16, Key), linux::wireguard::Peer>,
-}
-
-fn gateways(node: &Arc<Node>) -> Vec<IpAddr> {
-    node.pod_cidrs.iter().filter_map(gateway::of).map(|net| net.addr()).collect()
 }
 
 /// What the links are called that direct routes of a plan lead over.
@@ -126,9 +126,9 @@ fn names(inside: &Inside, plan: &Plan) -> BTreeMap<u32, String> {
     indexes.into_iter().filter_map(|index| Some((index, netlink.link_by_index(index).ok()??.name))).collect()
 }
 
-/// How packets get to each of a Node's ranges.
-fn ways(plan: &Plan, node: &Node, kernel: &Kernel) -> Vec<Value> {
-    let routes = node.pod_cidrs.iter().filter_map(|range| Some((range.trunc(), *plan.routes.get(&range.trunc())?)));
+/// How packets get to each of these ranges.
+fn ways(plan: &Plan, ranges: &[IpNet], kernel: &Kernel) -> Vec<Value> {
+    let routes = ranges.iter().filter_map(|range| Some((range.trunc(), *plan.routes.get(&range.trunc())?)));
     let way = |(range, route): (IpNet, between::Route)| {
         let mut o = Object::new();
         o.set("range", range.to_string());
@@ -158,10 +158,12 @@ fn ways(plan: &Plan, node: &Node, kernel: &Kernel) -> Vec<Value> {
         if let Some(to) = to {
             o.set("to", to);
         }
-        let answer = gateway::of(&range).and_then(|net| kernel.answers.get(&net.addr()));
-        o.set("answers", answer.is_some());
-        if let Some(took) = answer {
-            o.set("microseconds", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        if let Some(answers) = &kernel.answers {
+            let answer = gateway::of(&range).and_then(|net| answers.get(&net.addr()));
+            o.set("answers", answer.is_some());
+            if let Some(took) = answer {
+                o.set("microseconds", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            }
         }
         Value::from(o)
     };

@@ -160,7 +160,7 @@ pub const KEYS: &[Key] = &[
         Origin::Own,
         "pool",
         "the source of this node's addresses. pool: files, and the cluster's operator; crd: the node's CiliumNode \
-            (docs/operate/cilium-crd.md). With provide: podCIDR, and pools are for other networks",
+            (docs/operate/cilium-crd.md). With provide: podCIDR (the default), the Node's ranges; pool, blocks of the cluster's pools",
     ),
     key("ciliumNodeUpdateRate", Origin::Own, "15s", "with ipam: crd, the minimum time between two writes of the CiliumNode's status"),
     key("ipamPrefixIPv4", Origin::Own, "32", "with ipam: crd, the prefix length that an interface gets with an IPv4 address"),

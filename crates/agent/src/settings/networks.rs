@@ -8,9 +8,9 @@ use json::{Object, Value};
 
 use between::{Mode, Tunnel, Vxlan};
 
-use super::values::{count, duration, on_host, path, ranges, text, word, wrong};
+use super::values::{count, duration, on_host, path, ranges, source as source_of_addresses, text, word, wrong};
 use super::{NetworkSource, SettingsError};
-use crate::provided::Provide;
+use crate::provided::{Provide, Source};
 
 /// Keys that name another default network.
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
@@ -38,12 +38,17 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
         ("wireguard", Mode::WireGuard),
     ];
     let default = Provide::new(word(keys, "between", &all)?);
+    let source = source_of_addresses(keys)?;
+    if source == Source::Pools && default.mode.tunnel() == Some(Tunnel::WireGuard) {
+        return Err(SettingsError::PoolsOverWireGuard { mode: default.mode });
+    }
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let vni = number("vxlanVNI", default.vxlan.vni as usize, (1 << 24) - 1)?;
     let port = number("vxlanPort", usize::from(default.vxlan.port), usize::from(u16::MAX))?;
     // A rotation has the next port.
     let wireguard_port = number("wireguardPort", usize::from(default.wireguard_port), usize::from(u16::MAX - 1))?;
     Ok(Some(Provide {
+        source,
         vxlan: Vxlan { vni, port: u16::try_from(port).unwrap_or(u16::MAX) },
         wireguard_port: u16::try_from(wireguard_port).unwrap_or(u16::MAX - 1),
         wireguard_overlap: duration(keys, "wireguardOverlap", default.wireguard_overlap)?,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::provided::Source;
 use attach::InvalidAnnotation;
 
 fn parse(text: &str) -> Settings {
@@ -286,7 +287,10 @@ fn sample(name: &str) -> &'static str {
 
 #[test]
 fn the_network_that_the_agent_provides() {
+    let of_pools = parse("provide: netloom\nipam: pool\n");
+    assert_eq!((of_pools.provide.unwrap().source, of_pools.ipam), (Source::Pools, Ipam::Pool));
     let settings = parse("provide: netloom\n");
+    assert_eq!(settings.provide.as_ref().unwrap().source, Source::PodCidrs);
     let provide = settings.provide.unwrap();
     assert_eq!((settings.default_network, provide.mode.to_string()), (NetworkSource::Provided, "auto".to_owned()));
     assert!(provide.strict_source && provide.non_masquerade.is_none());
@@ -299,7 +303,8 @@ fn the_network_that_the_agent_provides() {
         ("wireguardOverlap: 5m", "wireguardOverlap has no effect without provide: netloom"),
         ("provide: netloom\nvxlanPort: 65536", "vxlanPort: expected a number from 1 to 65535"),
         ("provide: netloom\nvxlanVNI: 16777216", "vxlanVNI: expected a number from 1 to 16777215"),
-        ("provide: netloom\nipam: crd", "ipam: expected podCIDR"),
+        ("provide: netloom\nipam: cluster", "ipam: expected podCIDR or pool"),
+        ("provide: netloom\nipam: crd", "ipam: expected podCIDR or pool"),
         ("provide: netloom\nstrictSource: 1", "strictSource: expected true or false"),
         ("between: direct", "between has no effect without provide: netloom: add that, or remove between"),
         ("ipam: podCIDR", "ipam: expected pool or crd"),

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use json::{Object, Value};
 
 use super::{Ipam, SettingsError, kind};
+use crate::provided::Source;
 
 /// Multus's words beside ours.
 pub(super) const LEVELS: &[(&str, Level)] = &[
@@ -119,13 +120,17 @@ pub(super) fn word<T: Copy>(keys: &Object, key: &str, words: &[(&str, T)]) -> Re
     found.map(|(_, value)| *value).ok_or_else(|| wrong(key, &expected(), &Value::String(given.unwrap_or_default())))
 }
 
-/// Where the node's addresses come from. With the network that the agent provides, its pods' come from the Node's ranges, and pools are for
-/// other networks.
+/// Where the node's addresses come from. With the network that the agent provides ([`source`]), other networks have those of pools.
 pub(super) fn ipam(keys: &Object) -> Result<Ipam, SettingsError> {
-    match (keys.get("provide"), keys.get("ipam")) {
-        (None, _) => word(keys, "ipam", &[("pool", Ipam::Pool), ("crd", Ipam::Crd)]),
-        (Some(_), _) => word(keys, "ipam", &[("podCIDR", Ipam::Pool)]),
+    match keys.get("provide") {
+        None => word(keys, "ipam", &[("pool", Ipam::Pool), ("crd", Ipam::Crd)]),
+        Some(_) => source(keys).map(|_| Ipam::Pool),
     }
+}
+
+/// Where those of the network come from that the agent provides.
+pub(super) fn source(keys: &Object) -> Result<Source, SettingsError> {
+    word(keys, "ipam", &[("podCIDR", Source::PodCidrs), ("pool", Source::Pools)])
 }
 
 /// A version of CNI.

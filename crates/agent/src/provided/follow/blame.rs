@@ -5,6 +5,8 @@ use cluster::Node;
 use fabric::EntryError;
 use ipnet::IpNet;
 
+use crate::provided::ranges::Ranges;
+
 /// Whether a problem leaves this node without a range or without its only address: then its pods have no network.
 pub(super) fn takes_away(problem: &Problem, own: &str) -> bool {
     let costs = matches!(
@@ -36,7 +38,7 @@ pub(super) fn range_of(error: &EntryError) -> Option<IpNet> {
 }
 
 /// What of a Node cannot be read, with its name.
-pub(super) fn unreadable(node: &Node) -> Vec<String> {
+pub(super) fn unreadable(node: &Node, ranges: &Ranges) -> Vec<String> {
     let announced = node.announced.as_ref().and_then(|announced| announced.as_ref().err()).map(ToString::to_string);
-    node.unreadable.iter().cloned().chain(announced).map(|why| format!("node {}: {why}", node.name)).collect()
+    ranges.unreadable(node).into_iter().chain(announced).map(|why| format!("node {}: {why}", node.name)).collect()
 }

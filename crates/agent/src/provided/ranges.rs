@@ -1,0 +1,116 @@
+//! Which ranges the pods of each node have addresses of, and what leads there on their own node.
+//!
+//! ```text
+//!   podCIDR   Node.spec.podCIDRs                            the bridge has the first address of each, with its subnet
+//!   pool      NodeIPPool.spec: blocks of network `default`  the bridge has the pools' gateways, alone; routes lead to it
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cluster::{Blocks, Cluster, Listed, Node};
+use ipnet::IpNet;
+use pool::Family;
+
+/// Where the addresses of pods come from, as a person chooses it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Source {
+    /// From the ranges that Kubernetes gives each Node (`ipam: podCIDR`).
+    #[default]
+    PodCidrs,
+    /// From the pools of the network [`api::CLUSTER_NETWORK`], of which the operator grants each node blocks (`ipam: pool`).
+    Pools,
+}
+
+/// The ranges of all nodes.
+#[derive(Clone)]
+pub(crate) enum Ranges {
+    OfNodes,
+    OfPools(Blocks),
+}
+
+/// What the own node's ranges come with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// `None`: each range has a gateway of its own.
+    pub(crate) gateways: Option<Vec<IpAddr>>,
+    /// The families of which the node may take an address itself.
+    pub(crate) families: BTreeSet<Family>,
+    /// Why pods of this node get no addresses.
+    pub(crate) lacks: Vec<String>,
+    /// Why some of them get none.
+    pub(crate) problems: Vec<String>,
+}
+
+// === impl Ranges ===
+
+impl Ranges {
+    /// Begins to follow what they are made from, besides the Nodes. Must be called within a tokio runtime.
+    pub(crate) fn follow(source: Source, cluster: &Cluster) -> Self {
+        match source {
+            Source::PodCidrs => Ranges::OfNodes,
+            Source::Pools => Ranges::OfPools(cluster.follow_blocks()),
+        }
+    }
+
+    /// Those of a Node, as they stand in the API. Blocks count whatever UID their object names: until the operator has seen that a Node was
+    /// created again, pods of the former one have addresses of them.
+    pub(crate) fn of(&self, node: &Node) -> Vec<IpNet> {
+        match self {
+            Ranges::OfNodes => node.pod_cidrs.clone(),
+            Ranges::OfPools(blocks) => blocks.get(&node.name).map(|blocks| blocks.ranges.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether they can be trusted; `None` where the Nodes say all.
+    pub(crate) fn listed(&self) -> Option<Listed> {
+        match self {
+            Ranges::OfNodes => None,
+            Ranges::OfPools(blocks) => Some(blocks.listed()),
+        }
+    }
+
+    /// Waits until they are otherwise than when this was asked last; for good, where the Nodes say all.
+    pub(crate) async fn changed(&mut self) {
+        match self {
+            Ranges::OfNodes => std::future::pending().await,
+            Ranges::OfPools(blocks) => blocks.changed().await,
+        }
+    }
+
+    /// What cannot be read of a Node and its ranges.
+    pub(crate) fn unreadable(&self, node: &Node) -> Vec<String> {
+        let mut all = node.unreadable.clone();
+        if let Ranges::OfPools(blocks) = self {
+            all.extend(blocks.get(&node.name).iter().flat_map(|blocks| &blocks.unreadable).cloned());
+        }
+        all
+    }
+
+    /// What the ranges of the own node need.
+    pub(crate) fn terms(&self, own: &Node) -> Terms {
+        let Ranges::OfPools(blocks) = self else {
+            let lacks = own.pod_cidrs.is_empty().then(|| format!("Node {} has no podCIDR yet", own.name));
+            return Terms { lacks: lacks.into_iter().collect(), ..Terms::default() };
+        };
+        let blocks = blocks.get(&own.name).unwrap_or_default();
+        let without =
+            |(pool, key): &(String, &str)| format!("pool {pool} has no {key}: set it with `kubectl edit ippools.netloom.io {pool}`");
+        let families = blocks.ranges.iter().filter(|_| blocks.has_main).map(|range| Family::of(range.addr())).collect();
+        let mut terms = Terms { gateways: Some(blocks.gateways.clone()), families, ..Terms::default() };
+        let without_gateway = blocks.lacking.iter().map(without);
+        if blocks.gateways.is_empty() {
+            terms.lacks.extend(without_gateway)
+        } else {
+            terms.problems.extend(without_gateway)
+        }
+        if blocks.ranges.is_empty() {
+            let (node, network) = (&own.name, api::CLUSTER_NETWORK);
+            terms.lacks.push(format!(
+                "node {node} has no addresses of the network {network} yet: check with `kubectl get ippools.netloom.io` that a pool of this \
+                 network has some left and is for this node, and that the operator runs"
+            ));
+        }
+        terms
+    }
+}

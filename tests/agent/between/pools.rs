@@ -1,0 +1,210 @@
+//! The cluster's own network with addresses of pools: blocks that a real operator grants, and the ways to them.
+
+use std::process::Command;
+
+use netloom_tests::{Running, netloom};
+use serde_json::{Value, json};
+
+use super::paths::{PORT, all_meet, pod};
+use super::scene::{A, B, FAR, Place, Scene, reached};
+
+const IP_POOLS: &str = "/apis/netloom.io/v1alpha1/ippools";
+
+/// Machines whose agents are ready, with blocks of this pool, and the operator that grants them.
+fn start(settings: &str, pool: &Value, places: &[Place]) -> (Scene, Running) {
+    let (scene, operator) = prepare(settings, places);
+    make(&scene, "default", pool);
+    scene.nodes.iter().for_each(|node| node.launch());
+    scene.nodes.iter().for_each(|node| node.until("the agent is ready", || node.status()["ready"] == json!(true)));
+    scene.nodes.iter().for_each(|node| node.until("all peers are reached", || reached(node) == Some(places.len() as u64 - 1)));
+    (scene, operator)
+}
+
+/// Nodes without ranges, an operator, and no agent yet.
+fn prepare(settings: &str, places: &[Place]) -> (Scene, Running) {
+    let scene = Scene::new(&format!("ipam: pool\n{settings}"), places);
+    scene.api.define("ippools.yaml");
+    places.iter().for_each(|place| scene.register(place, json!([])));
+    let config = scene.nodes[0].host.path("/run/kubeconfig");
+    let operator = Running::start(Command::new(netloom()).args(["operator", "--no-lease", "--kubeconfig"]).arg(config));
+    (scene, operator)
+}
+
+fn make(scene: &Scene, name: &str, spec: &Value) {
+    let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": name}, "spec": spec});
+    scene.api.must("POST", IP_POOLS, &pool);
+}
+
+fn dual() -> Value {
+    json!({"ipv4": {"entries": [{"cidr": "10.1.0.0/16"}], "gateway": "10.1.0.1"},
+        "ipv6": {"entries": [{"cidr": "fd00:1::/64"}], "gateway": "fd00:1::1"}})
+}
+
+/// Blocks of four addresses, of which a node keeps one at the least and gives back what it does not need.
+fn small() -> Value {
+    json!({"ipv4": {"entries": [{"cidr": "10.1.0.0/24"}], "gateway": "10.1.0.1", "blockPrefix": 30},
+        "scaling": {"preAllocate": 1, "releaseDelaySeconds": 0}, "reuse": {"cooldownSeconds": 0}})
+}
+
+/// The blocks of a place's node, as the operator has written them.
+fn blocks(scene: &Scene, place: &Place) -> Vec<String> {
+    let path = format!("/apis/netloom.io/v1alpha1/nodeippools/{}", place.name);
+    let (_, object) = scene.api.ask("GET", &path, &Value::Null);
+    let all = object["spec"]["blocks"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|block| block["cidr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The first node itself and pods of it and of the last one reach each other.
+fn nodes_meet_pods(scene: &Scene) {
+    let [a, b] = [scene.nodes.first(), scene.nodes.last()].map(Option::unwrap);
+    let ((near, of_near), (far, of_far)) = (pod(a, "near"), pod(b, "far"));
+    for (name, address) in of_near.iter().map(|address| ("near ", address)).chain(of_far.iter().map(|address| ("far ", address))) {
+        let told = a.host.told_over_tcp("", address, PORT);
+        assert!(told.starts_with(name), "{address}: {told}\n{}", a.tail());
+    }
+    a.host.answer_at("", "node", "::", PORT + 1);
+    for address in A.addresses {
+        for (host, from) in [(&a.host, &near), (&b.host, &far)] {
+            let told = host.told_over_tcp(&from.sandbox(), address, PORT + 1);
+            assert!(told.starts_with("node "), "{} to {address}: {told}", from.name);
+        }
+    }
+}
+
+#[test]
+fn blocks_are_routed_directly() {
+    let (scene, _operator) = start("between: direct", &dual(), &[A, B]);
+    all_meet(&scene);
+    nodes_meet_pods(&scene);
+    let a = &scene.nodes[0];
+    let routes = a.host.sh("", "ip route show proto 110");
+    let [own, other] = [A, B].map(|place| blocks(&scene, &place).into_iter().find(|block| block.starts_with("10.")).unwrap());
+    assert!(routes.contains(&format!("{own} dev netloom0")) && routes.contains(&format!("{other} via 192.0.2.12 dev eth0")), "{routes}");
+    assert_eq!(a.host.addresses("", "netloom0"), ["10.1.0.1/32", "fd00:1::1/128"]);
+    a.until("the Node says so", || scene.condition(&A) == Some(("False".to_owned(), "NetloomIsUp".to_owned())));
+    let said = a.host.command("", netloom()).args(["nodes"]).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains(&other) && said.contains("direct by eth0"), "{said}");
+}
+
+#[test]
+fn blocks_are_routed_over_vxlan() {
+    let (scene, _operator) = start("between: vxlan", &dual(), &[A, B, FAR]);
+    all_meet(&scene);
+    nodes_meet_pods(&scene);
+}
+
+#[test]
+fn pods_of_one_node_meet_and_check_tells_what_is_gone() {
+    let (scene, _operator) = start("between: direct", &dual(), &[A]);
+    let a = &scene.nodes[0];
+    let ((one, own), (_two, other)) = (pod(a, "one"), pod(a, "two"));
+    for (family, address) in [(0, &other[0]), (1, &other[1])] {
+        assert_eq!(a.host.told_over_tcp(&one.sandbox(), address, PORT), format!("two {}", own[family]));
+    }
+    let routes = a.host.sh(&one.sandbox(), "ip route");
+    assert!(routes.contains("10.1.0.1 dev eth0 scope link") && routes.contains("default via 10.1.0.1 dev eth0"), "{routes}");
+    one.must("CHECK");
+    a.host.sh(&one.sandbox(), "ip route del default");
+    a.host.sh(&one.sandbox(), "ip route del 10.1.0.1");
+    let told = one.call("CHECK");
+    assert!(told.code != 0 && format!("{told:?}").contains("route to 10.1.0.1/32 is gone"), "{told:?}");
+    one.must("DEL");
+}
+
+/// As kube-proxy translates it: the pod that asks itself, and one beside it.
+#[test]
+fn a_service_reaches_pods_of_the_same_node() {
+    let (scene, _operator) = start("between: direct", &dual(), &[A]);
+    let a = &scene.nodes[0];
+    let ((from, own), (_to, addresses)) = (pod(a, "from"), pod(a, "to"));
+    for line in [
+        "add table ip svc".to_owned(),
+        "add chain ip svc pre { type nat hook prerouting priority dstnat; }".to_owned(),
+        "add chain ip svc post { type nat hook postrouting priority 90; }".to_owned(),
+        format!("add rule ip svc pre ip daddr 10.96.0.10 dnat to {}", own[0]),
+        format!("add rule ip svc pre ip daddr 10.96.0.11 dnat to {}", addresses[0]),
+        format!("add rule ip svc post ct status dnat ip saddr {0} ip daddr {0} masquerade", own[0]),
+    ] {
+        a.host.run("", &["nft", &line]);
+    }
+    assert_eq!(a.host.told_over_tcp(&from.sandbox(), "10.96.0.10", PORT), "from 10.1.0.1");
+    assert_eq!(a.host.told_over_tcp(&from.sandbox(), "10.96.0.11", PORT), format!("to {}", own[0]));
+}
+
+#[test]
+fn a_block_that_comes_is_routed_and_one_that_is_given_back_is_not() {
+    let (scene, _operator) = start("between: direct", &small(), &[A, B]);
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let (from, own) = pod(b, "from");
+    let found = |n: usize| {
+        let (to, addresses) = pod(a, &format!("p{n}"));
+        let route = a.host.sh("", &format!("ip route get {}", addresses[0]));
+        assert!(route.contains("dev netloom0"), "a pod is found on its node as soon as its ADD has returned: {route}");
+        (to, addresses)
+    };
+    let pods: Vec<_> = (0..9).map(found).collect();
+    assert!(blocks(&scene, &A).len() >= 3, "{:?}", blocks(&scene, &A));
+    for (to, addresses) in &pods {
+        b.until("it is reached", || {
+            let told = b.host.ask_tcp(&from.sandbox(), &addresses[0], PORT, std::time::Duration::from_secs(1));
+            told.is_ok_and(|told| told == format!("{} {}", to.name, own[0]))
+        });
+    }
+    pods.iter().for_each(|(pod, _)| drop(pod.must("DEL")));
+    a.until("blocks are given back", || blocks(&scene, &A).len() == 1);
+    let ways = |node: &netloom_tests::Node, to: &str| {
+        let routes = node.host.sh("", "ip route show proto 110");
+        routes.lines().filter(|route| route.contains(to)).map(|route| route.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    b.until("its peer leads nowhere else", || ways(b, "via 192.0.2.11") == blocks(&scene, &A));
+    a.until("and nothing else leads to its pods", || ways(a, "dev netloom0") == blocks(&scene, &A));
+    assert_eq!(a.status()["network"]["ranges"], json!(blocks(&scene, &A)));
+}
+
+#[test]
+fn a_pool_that_comes_late_and_its_gateway_are_waited_for() {
+    let (scene, _operator) = prepare("between: direct", &[A]);
+    let a = &scene.nodes[0];
+    a.launch();
+    let says = |what: &str| a.status()["why"].as_str().is_some_and(|why| why.contains(what));
+    a.until("it says what it waits for", || says("node a has no addresses of the network default yet"));
+    a.until("the Node says so", || scene.condition(&A) == Some(("True".to_owned(), "NoAddresses".to_owned())));
+    make(&scene, "default", &json!({"ipv4": {"entries": [{"cidr": "10.1.0.0/16"}]}}));
+    a.until("it says what is missing", || says("pool default has no ipv4.gateway: set it with"));
+    scene.api.must("PATCH", &format!("{IP_POOLS}/default"), &json!({"spec": {"ipv4": {"gateway": "10.1.0.1"}}}));
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    a.until("the Node says so", || scene.condition(&A) == Some(("False".to_owned(), "NetloomIsUp".to_owned())));
+    let late = a.pod("late", "");
+    let address = late.must("ADD").result()["ips"][0]["address"].as_str().unwrap().to_owned();
+    assert!(address.ends_with("/32"), "{address}");
+    // Without the API server, a new agent has the network all the same.
+    a.kill9();
+    a.host.sh("", "ip link del netloom0");
+    a.api_proxy.shut();
+    a.launch();
+    a.until("the bridge is there again", || a.host.link("", "netloom0").is_some());
+    a.until("with its address", || a.host.addresses("", "netloom0") == ["10.1.0.1/32"]);
+    let block = blocks(&scene, &A).remove(0);
+    a.until("and its range", || a.host.sh("", "ip route show proto 110").contains(&format!("{block} dev netloom0")));
+    a.api_proxy.open();
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+}
+
+/// The node's own address keeps no block from a pool that is deleted.
+#[test]
+fn a_pool_that_is_deleted_goes_and_its_pods_keep_their_network_until_they_end() {
+    let (scene, _operator) = start("between: vxlan\nreconcileEvery: 1s", &small(), &[A, FAR]);
+    let a = &scene.nodes[0];
+    let own = || a.host.sh("", "ip -br addr show nl4-1000-12b5");
+    a.until("the node has an address itself", || own().contains("10.1.0."));
+    let ((last, of_last), (far, of_far)) = (pod(a, "last"), pod(&scene.nodes[1], "far"));
+    scene.api.must("DELETE", &format!("{IP_POOLS}/default"), &Value::Null);
+    a.until("the node gives its address back", || !own().contains("10.1.0."));
+    a.until("its pods are still reached", || {
+        scene.nodes[1].host.told_over_tcp(&far.sandbox(), &of_last[0], PORT) == format!("last {}", of_far[0])
+    });
+    [last, far].iter().for_each(|pod| drop(pod.must("DEL")));
+    a.until("the pool is gone", || scene.api.ask("GET", &format!("{IP_POOLS}/default"), &Value::Null).0 == 404);
+    a.until("the Node says so", || scene.condition(&A) == Some(("True".to_owned(), "NoAddresses".to_owned())));
+}
