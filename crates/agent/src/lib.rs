@@ -56,9 +56,7 @@ pub use agent::{Agent, RunError, run, run_on};
 pub use embedded::Embedded;
 pub use observe::{Beside, observe};
 pub use preflight::{Finding, preflight};
-pub use provided::{
-    Addresses as ProvidedAddresses, BRIDGE as PROVIDED_BRIDGE, Provide, Source, list as provided_list,
-};
+pub use provided::{Addresses as ProvidedAddresses, BRIDGE as PROVIDED_BRIDGE, Provide, Source, list as provided_list};
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.
