@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Run the cluster's operator, which grants address blocks to nodes
     Operator(OperatorArgs),
-    /// Find what is wrong with manifests of networks and pods, without root and without a cluster
+    /// Check manifests of networks and pods for mistakes, without root and without a cluster
     Validate(ValidateArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),

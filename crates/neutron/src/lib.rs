@@ -7,7 +7,7 @@
 //!                           '---- again: after a pause, if that is safe <---'
 //! ```
 //!
-//! A call is repeated where it was certainly not carried out, or does no harm a second time ([`retry`]). A POST that was sent and not
+//! A call is repeated where it was certainly not carried out, or does no harm a second time (module `retry`). A POST that was sent and not
 //! answered is neither: it fails with [`Error::NoAnswer`], and its caller looks for what it may have made. Deleting what is gone is no
 //! error.
 //!

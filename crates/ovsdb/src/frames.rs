@@ -35,7 +35,7 @@ impl Frames {
     /// The next whole text; `None` if more has to be received first. Each byte is looked at once.
     ///
     /// # Errors
-    /// [`FrameError`]: the connection is of no more use.
+    /// `FrameError`: the connection is of no more use.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         while let Some(byte) = self.bytes.get(self.seen).copied() {
             self.seen += 1;

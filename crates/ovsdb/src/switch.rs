@@ -218,6 +218,8 @@ impl Switch {
         operations.push(Operation::Select { table: SWITCH, conditions: Vec::new(), columns: &["next_cfg"] });
         let mut outcomes = self.client.transact(DATABASE, &operations)?;
         let rows = outcomes.pop().unwrap_or_default().rows;
+        // That of the count itself.
+        outcomes.pop();
         let next = rows.first().and_then(|row| row.integers("next_cfg").next());
         Ok((outcomes, Generation(next.unwrap_or_default())))
     }

@@ -2,6 +2,9 @@
 
 use cni::CniError;
 
+/// What is reported of one network at the most: a person mends some and asks again, and nobody shall keep us busy with a million wrong keys.
+pub(crate) const MOST_FINDINGS: usize = 100;
+
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {

@@ -4,7 +4,7 @@
 use json::{Object, Value};
 use plugin::{About, DNS};
 
-use crate::finding::{Finding, under, under_any};
+use crate::finding::{Finding, MOST_FINDINGS, under, under_any};
 
 /// Keys of a list of plugins (SPEC 1).
 const OF_LIST: &[&str] = &["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"];
@@ -89,6 +89,9 @@ fn others(plugin: &str) -> impl Iterator<Item = Known> {
 fn unknown(object: &Object, prefix: &str, reader: &str, known: &[Known], of_ipam: &[Known]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, value) in object.iter() {
+        if found.len() >= MOST_FINDINGS {
+            break;
+        }
         let path = under_any(prefix, key);
         match known.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
             Some((_, [])) => {}

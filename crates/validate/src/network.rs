@@ -4,14 +4,11 @@ use cni::{Config, IfName, NetworkList, PluginEntry};
 use json::{Object, Value};
 use plugin::{Builtins, Draft, KnownLinks, Plugin};
 
-use crate::finding::{Finding, Severity, under};
+use crate::finding::{Finding, MOST_FINDINGS, Severity, under};
 use crate::{gateway, keys};
 
 /// How often a refused key is left out, so that the next mistake is found as well.
 const MOST_MISTAKES: usize = 8;
-
-/// What is told of one network at the most: a person mends some and asks again, and nobody shall keep us busy with a million wrong keys.
-const MOST_FINDINGS: usize = 100;
 
 /// A pod's interface, in plugins that look at its name.
 const ANY_NAME: &str = "net1";

@@ -525,7 +525,7 @@ fn the_nodes_own_address_is_a_gateway_of_pairs() {
         |gateway: &str| json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.9.4.4/32", "gateway": gateway}]}});
     node.define("own", &network(&[pair("192.168.1.20")]));
     node.define("neighbour", &network(&[pair("192.168.1.21")]));
-    let routes = || node.host.sh("", "ip route show table all dev up0");
+    let routes = || node.host.sh("", "ip -4 route show table all dev up0");
     let before = routes();
     let pod = node.pod("own", "own");
     pod.must("ADD");

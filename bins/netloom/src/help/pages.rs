@@ -150,7 +150,7 @@ pub(super) const PAGES: &[Page] = &[
         ],
         examples: &[
             ("netloom validate networks.yaml pods/", "Show every mistake with its place and the next step"),
-            ("kubectl get net-attach-def,pods -A -o yaml | netloom validate -", "Look at what a cluster has"),
+            ("netloom validate - < cluster.yaml", "Look at what kubectl get net-attach-def,pods -A -o yaml has written"),
             ("netloom validate -o json networks.yaml", "Print the same for a program"),
         ],
         exit: &[("0", "No error was found; there may be warnings"), ("1", "An error was found")],

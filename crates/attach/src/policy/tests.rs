@@ -452,6 +452,7 @@ fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
             "flannel subnetFile",
             "host-local ipam.dataDir",
             "host-local ipam.resolvConf",
+            "ovs socket_file",
             "pool ipam.dataDir",
             "pool ipam.pools",
             "tuning dataDir",
