@@ -191,6 +191,7 @@ impl Agent {
 
     fn compare(&self, host: &mut Host) {
         let begun = Instant::now();
+        self.statuses.begin_comparison();
         let (mut round, mut found, mut living) = (Round::default(), BTreeMap::new(), Vec::<Living>::new());
         let sandboxes = match self.records.sandboxes() {
             Ok(sandboxes) => sandboxes,
@@ -324,9 +325,9 @@ impl Agent {
             let Some(pod) = self.cluster.pod(namespace, name).filter(|pod| Some(&pod.uid) == record.pod.uid.as_ref()) else { continue };
             // Each is read again: together they may be larger than what an agent may have.
             let Some(text) = self.still_attached(&record.sandbox, record.made_at).map(|record| self.status_of(&record)) else { continue };
-            if !pod.has_status(&text) {
+            let reference = PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() };
+            if !pod.has_status(&text) && self.statuses.follow(reference, text) {
                 written += 1;
-                self.statuses.follow(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() }, text);
             }
         }
         written

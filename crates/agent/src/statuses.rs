@@ -8,7 +8,7 @@
 //!
 //! Nothing is lost with the process: at its start the agent compares what pods have with its records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -51,6 +51,8 @@ struct Pending {
     /// must not come after it.
     newest: Mutex<BTreeMap<Key, u64>>,
     last: AtomicU64,
+    /// Pods that something was written to since the comparison began that goes on now: what it has read of them is old.
+    since: Mutex<BTreeSet<Key>>,
     wake: Notify,
 }
 
@@ -68,8 +70,19 @@ struct Waiting {
 impl Pending {
     /// A new text's number.
     fn number(&self, key: &Key) -> u64 {
+        self.number_since(&mut lock(&self.since), key)
+    }
+
+    /// The number of a text that a comparison has made; `None` if there is a newer one.
+    fn number_compared(&self, key: &Key) -> Option<u64> {
+        let mut since = lock(&self.since);
+        (!since.contains(key)).then(|| self.number_since(&mut since, key))
+    }
+
+    fn number_since(&self, since: &mut BTreeSet<Key>, key: &Key) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         lock(&self.newest).insert(key.clone(), number);
+        since.insert(key.clone());
         number
     }
 
@@ -115,11 +128,18 @@ impl Statuses {
         receiver.recv_timeout(wait).unwrap_or(Delivery::Later)
     }
 
-    /// Writes it when the API server can be reached.
-    pub(crate) fn follow(&self, pod: PodRef, text: String) {
+    /// A comparison begins to read what pods have and what they should have. There is one at a time.
+    pub(crate) fn begin_comparison(&self) {
+        lock(&self.pending.since).clear();
+    }
+
+    /// Writes what a comparison has found to be missing, when the API server can be reached. Nothing, if something was written to the pod
+    /// since the comparison began: that is newer. Whether it is to be written.
+    pub(crate) fn follow(&self, pod: PodRef, text: String) -> bool {
         let key = key(&pod);
-        let number = self.pending.number(&key);
+        let Some(number) = self.pending.number_compared(&key) else { return false };
         self.wait(key, Waiting { pod, text, number });
+        true
     }
 
     fn wait(&self, key: Key, waiting: Waiting) {
@@ -194,4 +214,22 @@ impl Statuses {
 
 fn key(pod: &PodRef) -> Key {
     (pod.namespace.clone(), pod.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_comparison_has_read_is_older_than_what_was_written_since() {
+        let (pending, key) = (Pending::default(), ("team-a".to_owned(), "web".to_owned()));
+        let before = pending.number(&key);
+        lock(&pending.since).clear();
+        let compared = pending.number_compared(&key).unwrap();
+        assert!(compared > before && pending.is_newest(&key, compared));
+        lock(&pending.since).clear();
+        let written = pending.number(&key);
+        pending.settle(&key, written);
+        assert_eq!(pending.number_compared(&key), None, "it would come after what was written already");
+    }
 }
