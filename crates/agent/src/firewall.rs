@@ -63,6 +63,7 @@ impl Agent {
             Err(e) => return e.to_string(),
         };
         // After the socket is there: nothing is missed between.
+        self.cluster_rules_are_lost();
         let mut busy = self.put_back(None, "start", host);
         let mut again = Instant::now() + AGAIN;
         let mut later: Option<(Instant, String)> = None;
@@ -78,15 +79,14 @@ impl Agent {
                     later.get_or_insert_with(|| (Instant::now() + SETTLED, told(&removal)));
                 }
                 Some(removal) => {
-                    if let Some(provided) = self.provided.as_ref().filter(|_| removal.removed != Removed::Elements) {
-                        provided.rules_are_lost();
-                    }
                     // A reload is many transactions; what has come by now is one.
                     while let Ok(Some(more)) = watch.next(Some(Duration::ZERO)) {
                         if more.removed == Removed::Others {
                             later.get_or_insert_with(|| (Instant::now() + SETTLED, told(&more)));
                         }
                     }
+                    // Ranges are elements as well.
+                    self.cluster_rules_are_lost();
                     busy = self.put_back(None, &told(&removal), host);
                     again = Instant::now() + AGAIN;
                     std::thread::sleep(BREATH);
@@ -100,6 +100,13 @@ impl Agent {
                     again = Instant::now() + AGAIN;
                 }
             }
+        }
+    }
+
+    /// What the cluster's network has in our table belongs to no sandbox.
+    fn cluster_rules_are_lost(&self) {
+        if let Some(provided) = &self.provided {
+            provided.rules_are_lost();
         }
     }
 

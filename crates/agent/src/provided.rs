@@ -106,6 +106,8 @@ pub(crate) struct Provided {
     wake: Mutex<Option<SyncSender<Wake>>>,
     /// Whether somebody has asked for a rotation of the keys.
     rotate: AtomicBool,
+    /// Whether rules or ranges of ours may be gone.
+    rules_lost: AtomicBool,
 }
 
 /// What came of the last round.
@@ -187,6 +189,7 @@ impl Provided {
             home: Home::default(),
             wake: Mutex::default(),
             rotate: AtomicBool::new(false),
+            rules_lost: AtomicBool::new(false),
         }
     }
 
@@ -301,12 +304,18 @@ impl Provided {
         self.rotate.swap(false, Ordering::AcqRel)
     }
 
-    /// Says that rules of ours were removed, by whomever.
+    /// Says that rules or ranges of ours were removed, by whomever.
     pub(crate) fn rules_are_lost(&self) {
+        self.rules_lost.store(true, Ordering::Release);
         if let Some(wake) = &*lock(&self.wake) {
-            // Who has much to do looks at the rules anyway.
+            // Where there is no room a round is due anyway, and asks.
             let _ = wake.try_send(Wake::Rules);
         }
+    }
+
+    /// Whether rules or ranges of ours were removed since the last call.
+    pub(crate) fn takes_lost_rules(&self) -> bool {
+        self.rules_lost.swap(false, Ordering::AcqRel)
     }
 }
 

@@ -126,4 +126,9 @@ fn what_leaves_is_masqueraded_again_after_a_flush() {
     a.until("the node is seen again", || seen() == format!("router {own}"));
     // Not because it was seen before the rules were gone.
     assert!(a.host.sh("", "nft list chain inet netloom egress").contains("masquerade"));
+    // The rules alone masquerade nothing.
+    for (set, range) in [("own4", A.ranges[0]), ("inside4", A.ranges[0])] {
+        a.host.sh("", &format!("nft flush set inet netloom {set}"));
+        a.until("the range is there again", || a.host.sh("", &format!("nft list set inet netloom {set}")).contains(range));
+    }
 }

@@ -1,5 +1,6 @@
 //! What others have set on a node that drops pods' packets: it is told with commands, and these let the packets pass.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netloom_tests::Node;
@@ -62,6 +63,30 @@ fn a_firewall_that_drops_what_is_forwarded_is_told() {
     follow(a, &problem);
     a.until("it is over", || problems(a).is_empty());
     assert_eq!(a.host.told_over_tcp(&from.sandbox(), &of_near[0], PORT), format!("{} {}", near.name, own[0]));
+}
+
+/// In a large cluster there is always something new.
+#[test]
+fn a_firewall_that_drops_is_found_while_nodes_change() {
+    let scene = Scene::start("between: direct\nreconcileEvery: 1s", &[A]);
+    let a = &scene.nodes[0];
+    scene.register(&B, json!(B.ranges));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut ranges = B.ranges;
+            while !is_over.load(Ordering::Relaxed) {
+                ranges.reverse();
+                scene.register(&B, json!(ranges[..1]));
+                // Sleeps: more often than the agent compares, and seldom enough for a busy machine.
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        a.host.sh("", "iptables -P FORWARD DROP");
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| told(a, "iptables's chain FORWARD has the policy DROP")));
+        is_over.store(true, Ordering::Relaxed);
+        found.unwrap();
+    });
 }
 
 /// iptables' own tables, which nftables does not show.

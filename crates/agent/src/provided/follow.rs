@@ -233,11 +233,17 @@ impl<'a> Network<'a> {
     /// One round after the other, for as long as anybody can wake it.
     fn keep(&mut self, wakes: &Receiver<Wake>) {
         let mut todo = Todo::ALL;
+        let mut all_at = Instant::now();
         loop {
             let begun = Instant::now();
+            // In a cluster where there is always something new, nothing else would ever be looked at.
+            if all_at <= begun {
+                todo = Todo::ALL;
+                all_at = begun + self.agent.settings.reconcile;
+            }
             let rest = self.round(todo);
             todo = Todo::default();
-            let until = begun + rest.unwrap_or(self.agent.settings.reconcile);
+            let until = rest.map_or(all_at, |rest| all_at.min(begun + rest));
             let mut look = self.look_is_due().map(|rest| Instant::now() + rest);
             while todo.is_empty() {
                 let next = look.map_or(until, |look| look.min(until));
@@ -272,7 +278,7 @@ impl<'a> Network<'a> {
     /// Does what is to be done. How long until it is to be tried again, if anything could not be done.
     fn round(&mut self, todo: Todo) -> Option<Duration> {
         let mut lacks = Lacks::default();
-        if todo.keep {
+        if self.provided.takes_lost_rules() || todo.keep {
             self.masqueraded = None;
         }
         let missing = self.provided.missing();
@@ -323,10 +329,24 @@ impl<'a> Network<'a> {
             Err(e) => self.plan_lacks.push(format!("cannot read the node's links: {e}")),
         }
         self.has_range = !self.provided.ranges.of(own).is_empty();
-        self.terms = self.provided.ranges.terms(own);
-        self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
         self.reserved = self.reserved_now();
+        let mut terms = self.provided.ranges.terms(own);
+        terms.leave_taken(|gateway| self.whose(gateway, &nodes));
+        self.terms = terms;
+        self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
         self.plan_with(&nodes);
+    }
+
+    /// Whose an address is that pods cannot have as a gateway.
+    fn whose(&self, address: IpAddr, nodes: &[Arc<Node>]) -> Option<String> {
+        let reserved = self.reserved.iter().find(|range| range.contains(&address));
+        let of_node = || nodes.iter().find(|node| node.internal_ips.iter().any(|ip| ip.to_canonical() == address));
+        let within = |link: &&Underlay| link.addresses.iter().any(|subnet| subnet.contains(&address));
+        let of_link = || self.links.iter().find(within);
+        reserved
+            .map(|range| format!("in {range}, where Services or API servers are"))
+            .or_else(|| of_node().map(|node| format!("the address of node {}", node.name)))
+            .or_else(|| of_link().map(|link| format!("in a subnet of this node's link {}", link.name)))
     }
 
     /// A plan from these Nodes, the own links and the own WireGuard keys.
@@ -392,11 +412,7 @@ impl<'a> Network<'a> {
         let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range || self.kept.gateways.is_some());
         let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
         let kept = gateway::keep(&mut self.host, &self.kept.on_bridge(&free));
-        if kept.is_ok() && lock(&self.provided.state).list.is_none() {
-            // Who waits for a range has it.
-            lock(&self.provided.state).list = self.list().ok().flatten();
-            self.agent.default.wake();
-        }
+        let has_bridge = kept.is_ok();
         match kept {
             Ok(0) => {}
             Ok(missing) => Line::info("cluster network").with("bridge", list::BRIDGE).with("added", missing).end(),
@@ -409,14 +425,29 @@ impl<'a> Network<'a> {
                 Ok(()) => self.provided.home.set(self.kept.routed(&free)),
                 Err(e) => lacks.own.push(format!("routes to bridge {}: {e}", list::BRIDGE)),
             }
+            if has_bridge {
+                self.offer();
+            }
             return;
         };
         let plan = self.with_own_ranges(self.without_former(plan, lacks), &free);
         self.guard_tunnels(&plan, &all, lacks);
+        // A connection keeps the address that it began with, so no pod begins one before.
+        self.masquerade(&all, lacks);
         if self.apply(&plan, lacks) {
             self.provided.home.set(self.kept.routed(&free));
         }
-        self.masquerade(&all, lacks);
+        if has_bridge {
+            self.offer();
+        }
+    }
+
+    /// Gives pods that wait for the network the network.
+    fn offer(&self) {
+        if lock(&self.provided.state).list.is_none() {
+            lock(&self.provided.state).list = self.list().ok().flatten();
+            self.agent.default.wake();
+        }
     }
 
     /// Writes a plan to the kernel. Whether that could be tried.

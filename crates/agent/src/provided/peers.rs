@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use between::rotation::SESSION;
-use between::{Device, Plan, Problem};
+use between::{Device, Peer, Plan, Problem};
 use cni::{CniError, Code};
 use ipnet::IpNet;
 use json::{Object, Value};
@@ -49,6 +49,7 @@ impl Agent {
         let tunnels =
             Netlink::open(&inside).ok().filter(|_| has_tunnels).and_then(|mut netlink| fabric::tunnels(&inside, &mut netlink).ok());
         let kernel = Kernel { names, answers: asks.then_some(answers), tunnels: tunnels.unwrap_or_default() };
+        let allowed = plan.as_ref().map(|plan| allowed(plan)).unwrap_or_default();
         let each = nodes.iter().map(|node| {
             let mut o = Object::new();
             let is_own = node.name == self.cluster.node();
@@ -60,7 +61,7 @@ impl Agent {
             if let Some(plan) = plan.as_ref().filter(|_| !is_own) {
                 let is_failed = ranges.iter().any(|range| failed.contains(&range.trunc()));
                 o.set("reached", !is_failed && !plan.unreached.contains(&node.name));
-                o.set("ways", Value::Array(ways(plan, &ranges, &kernel)));
+                o.set("ways", Value::Array(ways(plan, &allowed, &ranges, &kernel)));
             }
             let of_node = problems.get(node.name.as_str()).into_iter().flatten().map(ToString::to_string);
             o.set("problems", of_node.chain(provided.ranges.unreadable(node)).collect::<Vec<_>>());
@@ -126,8 +127,19 @@ fn names(inside: &Inside, plan: &Plan) -> BTreeMap<u32, String> {
     indexes.into_iter().filter_map(|index| Some((index, netlink.link_by_index(index).ok()??.name))).collect()
 }
 
+/// Who takes packets to a range on a WireGuard device: its public key, and the peer.
+type Allowed<'a> = BTreeMap<(Device, IpNet), (&'a Key, &'a Peer)>;
+
+fn allowed(plan: &Plan) -> Allowed<'_> {
+    let mut all = Allowed::new();
+    for ((device, key), peer) in &plan.peers {
+        all.extend(peer.allowed.iter().map(|range| ((*device, *range), (key, peer))));
+    }
+    all
+}
+
 /// How packets get to each of these ranges.
-fn ways(plan: &Plan, ranges: &[IpNet], kernel: &Kernel) -> Vec<Value> {
+fn ways(plan: &Plan, allowed: &Allowed<'_>, ranges: &[IpNet], kernel: &Kernel) -> Vec<Value> {
     let routes = ranges.iter().filter_map(|range| Some((range.trunc(), *plan.routes.get(&range.trunc())?)));
     let way = |(range, route): (IpNet, between::Route)| {
         let mut o = Object::new();
@@ -144,11 +156,10 @@ fn ways(plan: &Plan, ranges: &[IpNet], kernel: &Kernel) -> Vec<Value> {
                 ("vxlan", link(), to.map(ToString::to_string))
             }
             device @ Device::WireGuard { port } => {
-                let mut peers = plan.peers.iter().filter(|((on, _), peer)| *on == device && peer.allowed.contains(&range));
-                let found = peers.next();
-                if let Some(((_, key), _)) = found {
+                let found = allowed.get(&(device, range));
+                if let Some((key, _)) = found {
                     o.set("publicKey", STANDARD.encode(key));
-                    set_traffic(&mut o, kernel.tunnels.get(&(port, *key)));
+                    set_traffic(&mut o, kernel.tunnels.get(&(port, **key)));
                 }
                 ("wireguard", link(), found.map(|(_, peer)| peer.endpoint.to_string()))
             }

@@ -42,6 +42,28 @@ pub(crate) struct Terms {
     pub(crate) problems: Vec<String>,
 }
 
+// === impl Terms ===
+
+impl Terms {
+    /// Leaves out gateways that are somebody else's: each node's bridge would take that one's packets, the API server's too. `whose` says
+    /// whose an address is.
+    pub(crate) fn leave_taken(&mut self, whose: impl Fn(IpAddr) -> Option<String>) {
+        let Some(gateways) = &mut self.gateways else { return };
+        let is_there = !gateways.is_empty();
+        let mut taken = Vec::new();
+        gateways.retain(|gateway| match whose(*gateway) {
+            Some(whose) => {
+                taken.push(format!(
+                    "no pod gets the gateway {gateway} of a pool, which is {whose}: set another one with `kubectl edit ippools.netloom.io`"
+                ));
+                false
+            }
+            None => true,
+        });
+        if is_there && gateways.is_empty() { self.lacks.append(&mut taken) } else { self.problems.append(&mut taken) }
+    }
+}
+
 // === impl Ranges ===
 
 impl Ranges {
@@ -112,5 +134,25 @@ impl Ranges {
             ));
         }
         terms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_is_somebody_elses_is_not_taken() {
+        let gateways: Vec<IpAddr> = ["10.20.0.1", "192.0.2.1"].map(|text| text.parse().unwrap()).to_vec();
+        let whose = |address: IpAddr| (address == gateways[1]).then(|| "the address of node a".to_owned());
+        let mut terms = Terms { gateways: Some(gateways.clone()), ..Terms::default() };
+        terms.leave_taken(whose);
+        assert_eq!((terms.gateways.as_deref(), terms.lacks.len(), terms.problems.len()), (Some(&gateways[..1]), 0, 1));
+        let mut alone = Terms { gateways: Some(gateways[1..].to_vec()), ..Terms::default() };
+        alone.leave_taken(whose);
+        assert_eq!((alone.gateways.as_deref(), alone.lacks.len()), (Some(&[][..]), 1), "pods wait");
+        let mut none = Terms::default();
+        none.leave_taken(whose);
+        assert_eq!(none, Terms::default());
     }
 }

@@ -152,10 +152,10 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool
     netlink.send(batch).map(drop).map_err(internal)
 }
 
-/// A bridge has one IPv4 address; of IPv6 it may have several, but not two in one network.
+/// A bridge has one IPv4 address, less those that are alone in their network; of IPv6 it may have several, but not two in one network.
 fn in_the_way(wanted: &IpNet, other: &IpNet) -> bool {
     match (wanted, other) {
-        (IpNet::V4(_), IpNet::V4(_)) => true,
+        (IpNet::V4(w), IpNet::V4(o)) => w.prefix_len() < 32 || o.prefix_len() < 32,
         (IpNet::V6(w), IpNet::V6(o)) => !o.addr().is_unicast_link_local() && (w.contains(&o.network()) || o.contains(&w.network())),
         _ => false,
     }
