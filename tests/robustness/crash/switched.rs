@@ -12,6 +12,8 @@ pub(crate) fn scene() -> (Scene, Switch) {
         "ipam": {"type": "host-local", "subnet": "10.7.0.0/24"}});
     let scene = Scene::cold(Runtime::Itself, &config);
     let switch = Switch::start(&scene.host, &["br0"]);
+    // Else it follows those of its ports, whenever the switch comes to it.
+    switch.vsctl("set interface br0 mtu_request=1500");
     (scene.warmed(), switch)
 }
 
