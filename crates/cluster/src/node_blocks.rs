@@ -8,11 +8,10 @@ use std::sync::Arc;
 use api::{CLUSTER_NETWORK, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec};
 use ipnet::IpNet;
 use serde::Deserialize;
-use tokio::sync::watch::Receiver;
 
 use crate::Cluster;
-use crate::cache::{Cache, Listed};
-use crate::watch::{Following, Watch, Watched};
+use crate::cache::Listed;
+use crate::watch::{Following, Watched};
 
 /// What one node has of the network [`CLUSTER_NETWORK`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,9 +31,7 @@ pub struct NodeBlocks {
 /// What all nodes have, followed until the last clone of this is dropped. Each clone waits for changes by itself.
 #[derive(Clone)]
 pub struct Blocks {
-    cache: Arc<Cache<Arc<NodeBlocks>>>,
-    news: Receiver<()>,
-    _following: Arc<Following>,
+    following: Following<Arc<NodeBlocks>>,
 }
 
 /// The kind, for a watch.
@@ -125,20 +122,17 @@ impl Watched for AllBlocks {
 impl Blocks {
     /// What a node has, by the name of its Node. `None`: it was never granted anything.
     pub fn get(&self, node: &str) -> Option<Arc<NodeBlocks>> {
-        self.cache.get("", node)
+        self.following.cache.get("", node)
     }
 
     /// Whether they can be trusted. Until the list is complete, what is not there may only not have come yet.
     pub fn listed(&self) -> Listed {
-        self.cache.listed()
+        self.following.cache.listed()
     }
 
     /// As [`Nodes::changed`](crate::Nodes::changed).
     pub async fn changed(&mut self) {
-        if self.news.changed().await.is_err() {
-            // Nobody is left to tell.
-            std::future::pending::<()>().await;
-        }
+        self.following.changed().await;
     }
 }
 
@@ -147,10 +141,7 @@ impl Blocks {
 impl Cluster {
     /// Follows what all nodes were granted from now on. Must be called within a tokio runtime.
     pub fn follow_blocks(&self) -> Blocks {
-        let cache = Arc::new(Cache::new());
-        let news = cache.news();
-        let watch = Watch::<AllBlocks> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
-        Blocks { cache, news, _following: watch.spawn() }
+        Blocks { following: Following::all::<AllBlocks>(self.inner.caller.clone()) }
     }
 }
 

@@ -16,10 +16,9 @@ use between::NodeSeen;
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use tokio::sync::watch::Receiver;
 
-use crate::cache::{Cache, Listed};
-use crate::watch::{Following, Watch, Watched};
+use crate::cache::Listed;
+use crate::watch::{Following, Watched};
 use crate::{Announced, AnnouncedError, Cluster};
 
 /// How many ranges and how many addresses of a Node are kept. The API server admits one range of each family.
@@ -59,9 +58,7 @@ pub struct ConditionDigest(u64);
 #[derive(Clone)]
 pub struct Nodes {
     own: Arc<str>,
-    cache: Arc<Cache<Arc<Node>>>,
-    news: Receiver<()>,
-    _following: Arc<Following>,
+    following: Following<Arc<Node>>,
 }
 
 /// The kind, for a watch.
@@ -291,12 +288,12 @@ impl Watched for AllNodes {
 impl Nodes {
     /// Every Node as it was seen last, in no order.
     pub fn all(&self) -> Vec<Arc<Node>> {
-        self.cache.all()
+        self.following.cache.all()
     }
 
     /// A Node as it was seen last. `None`: there is none of that name, or it was never seen.
     pub fn get(&self, name: &str) -> Option<Arc<Node>> {
-        self.cache.get("", name)
+        self.following.cache.get("", name)
     }
 
     /// The Node of this node.
@@ -306,16 +303,13 @@ impl Nodes {
 
     /// Whether they can be trusted. Until the list is complete, a Node that is not there may only not have come yet.
     pub fn listed(&self) -> Listed {
-        self.cache.listed()
+        self.following.cache.listed()
     }
 
     /// Waits until a Node is otherwise than when this was asked last, is new or is gone, or the first list is complete. Many changes at
     /// once are one. May be dropped while it waits.
     pub async fn changed(&mut self) {
-        if self.news.changed().await.is_err() {
-            // Nobody is left to tell.
-            std::future::pending::<()>().await;
-        }
+        self.following.changed().await;
     }
 }
 
@@ -324,10 +318,7 @@ impl Nodes {
 impl Cluster {
     /// Follows all Nodes from now on. Must be called within a tokio runtime.
     pub fn follow_nodes(&self) -> Nodes {
-        let cache = Arc::new(Cache::new());
-        let news = cache.news();
-        let watch = Watch::<AllNodes> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
-        Nodes { own: self.node().into(), cache, news, _following: watch.spawn() }
+        Nodes { own: self.node().into(), following: Following::all::<AllNodes>(self.inner.caller.clone()) }
     }
 }
 

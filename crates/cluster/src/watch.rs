@@ -15,6 +15,7 @@ use futures::{Stream, StreamExt};
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -61,8 +62,16 @@ pub(crate) struct Watch<W: Watched> {
     pub(crate) fields: Option<String>,
 }
 
+/// Objects of one kind, followed until the last clone of this is dropped. Each clone waits for changes by itself.
+#[derive(Clone)]
+pub(crate) struct Following<T> {
+    pub(crate) cache: Arc<Cache<T>>,
+    news: Receiver<()>,
+    _task: Arc<Task>,
+}
+
 /// The task that follows. It ends when this is dropped.
-pub(crate) struct Following(AbortHandle);
+struct Task(AbortHandle);
 
 /// What is kept of a list so far.
 struct Gathered<W: Watched> {
@@ -115,20 +124,36 @@ impl<W: Watched> Gathered<W> {
     }
 }
 
-// === impl Watch ===
+// === impl Following ===
 
-impl Drop for Following {
+impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl<W: Watched> Watch<W> {
-    /// Follows the server on a task of its own. Must be called within a tokio runtime.
-    pub(crate) fn spawn(self) -> Arc<Following> {
-        Arc::new(Following(tokio::spawn(self.run()).abort_handle()))
+impl<T: Clone + PartialEq + Send + Sync + 'static> Following<T> {
+    /// Follows all objects of a kind on a task of its own. Must be called within a tokio runtime.
+    pub(crate) fn all<W: Watched<Kept = T>>(caller: Caller) -> Self {
+        let cache = Arc::new(Cache::new());
+        let news = cache.news();
+        let watch = Watch::<W> { caller, cache: Arc::clone(&cache), fields: None };
+        Following { cache, news, _task: Arc::new(Task(tokio::spawn(watch.run()).abort_handle())) }
     }
 
+    /// Waits until something is otherwise than when this was asked last, or the first list is complete. Many changes at once are one. May be
+    /// dropped while it waits.
+    pub(crate) async fn changed(&mut self) {
+        if self.news.changed().await.is_err() {
+            // Nobody is left to tell.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl<W: Watched> Watch<W> {
     /// Follows the server until the task is dropped.
     pub(crate) async fn run(self) {
         let mut pause = Pause::default();
