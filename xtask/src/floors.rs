@@ -43,8 +43,8 @@ pub(crate) const HOUSE: &[Floor] = &[
         packages: &["netloom-journal", "netloom-dbus", "netloom-ovsdb", "netloom-ledger", "netloom-between", "netloom-binding"],
     },
     Floor {
-        about: "the multi-network standard; the kernel; what a daemon says of itself; an OpenStack's settings and resources",
-        packages: &["netloom-npwg", "netloom-linux", "netloom-daemon", "netloom-openstack"],
+        about: "the multi-network standard; the kernel; what a daemon says of itself; whom a client trusts; an OpenStack's settings and resources",
+        packages: &["netloom-npwg", "netloom-linux", "netloom-daemon", "netloom-openstack", "netloom-trust"],
     },
     Floor {
         about: "the CNI specification and OpenStack's VIFs as types; the agent's messages; who holds which address of a pool; YAML",

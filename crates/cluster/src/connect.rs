@@ -24,9 +24,9 @@ use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::KubeConfigOptions;
 use tower::{Layer, ServiceExt};
+use trust::chain;
 
 use self::credentials::{Authorization, Credentials};
-use crate::error::chain;
 
 /// By what an API server's audit log knows us.
 const PROGRAM: &str = concat!("netloom/", env!("CARGO_PKG_VERSION"));

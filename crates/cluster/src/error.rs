@@ -1,9 +1,10 @@
 //! What goes wrong when the API server is asked, and what to check then.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use trust::chain;
 
 use crate::TooLarge;
 
@@ -195,19 +196,4 @@ impl ApiError {
             _ => ApiError::Unreachable { asked, server, cause: chain(error) },
         }
     }
-}
-
-/// An error and what caused it. Some libraries print their source too: what was said is not said again.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        let more = e.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = e.source();
-    }
-    text
 }

@@ -30,7 +30,7 @@ pub enum SetupError {
         reason: String,
     },
     /// The machine's certificate authorities cannot be read.
-    #[error("no certificate authority is configured (cafile), and the system has none: {0}")]
+    #[error("no certificate authority is configured (cafile): {0}")]
     NoRoots(String),
     /// An address that is none.
     #[error("{option} = {value}: not an address such as https://cloud.example:5000")]
@@ -241,21 +241,6 @@ fn shortened(text: &str) -> String {
 /// What happened where a limit of time was reached.
 pub(crate) fn timed_out(after: Duration) -> String {
     format!("none within {} s", after.as_secs_f32())
-}
-
-/// An error and its sources, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        let more = e.to_string();
-        // hyper repeats what its source says.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = e.source();
-    }
-    text
 }
 
 #[cfg(test)]

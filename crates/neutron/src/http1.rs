@@ -13,9 +13,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use tokio::sync::Semaphore;
+use trust::chain;
 
 use crate::Limits;
-use crate::error::{Failure, chain, timed_out};
+use crate::error::{Failure, timed_out};
 use crate::retry::{Outcome, Safety, pause};
 
 /// How long a TCP connection may take.

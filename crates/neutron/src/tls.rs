@@ -1,48 +1,40 @@
 //! Whom we trust, and what we show: the TLS of a connection.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use hyper_rustls::ConfigBuilderExt;
 use openstack::Tls;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use trust::{Authorities, TrustError, chain};
 
 use crate::SetupError;
-use crate::error::chain;
 
 /// TLS as the settings want it. `encrypts`: whether any server is reached by https.
 pub(crate) fn config(tls: &Tls, encrypts: bool) -> Result<ClientConfig, SetupError> {
-    let builder = ClientConfig::builder();
-    let builder = match &tls.ca {
-        Some(file) => builder.with_root_certificates(roots(file)?),
-        // Nothing is looked up: a machine without certificates is no hindrance.
-        None if !encrypts || tls.insecure => builder.with_root_certificates(RootCertStore::empty()),
-        None => builder.with_native_roots().map_err(|e| SetupError::NoRoots(e.to_string()))?,
+    let authorities = match &tls.ca {
+        Some(file) => Authorities::Named(shown(file)?),
+        None if encrypts && !tls.insecure => Authorities::OfTheSystem,
+        None => Authorities::NotAsked,
     };
-    let mut config = match &tls.identity {
-        None => builder.with_no_client_auth(),
-        Some((certificates, key)) => {
-            let wrong = |e: rustls::Error| SetupError::File { file: certificates.clone(), reason: e.to_string() };
-            builder.with_client_auth_cert(shown(certificates)?, private_key(key)?).map_err(wrong)?
-        }
+    let identity = match &tls.identity {
+        Some((certificates, key)) => Some((shown(certificates)?, private_key(key)?)),
+        None => None,
     };
-    if tls.insecure {
-        let anybody = Anybody(ring::default_provider().signature_verification_algorithms);
-        config.dangerous().set_certificate_verifier(Arc::new(anybody));
-    }
-    Ok(config)
+    trust::client(authorities, identity, tls.insecure).map_err(|e| unusable(tls, e))
 }
 
-fn roots(file: &Path) -> Result<RootCertStore, SetupError> {
-    let mut store = RootCertStore::empty();
-    for authority in shown(file)? {
-        store.add(authority).map_err(|e| SetupError::File { file: file.to_owned(), reason: e.to_string() })?;
+/// The file whose content cannot be used.
+fn unusable(tls: &Tls, error: TrustError) -> SetupError {
+    let file = match &error {
+        TrustError::Authority(_) => tls.ca.clone(),
+        TrustError::Identity(_) => tls.identity.as_ref().map(|(certificates, _)| certificates.clone()),
+        TrustError::NoAuthorities(_) => None,
+    };
+    match file {
+        Some(file) => SetupError::File { file, reason: error.to_string() },
+        None => SetupError::NoRoots(error.to_string()),
     }
-    Ok(store)
 }
 
 fn shown(file: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
@@ -53,47 +45,6 @@ fn shown(file: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, SetupError> {
     PrivateKeyDer::from_pem_file(file).map_err(|e| SetupError::File { file: file.to_owned(), reason: chain(&e) })
-}
-
-/// `insecure`: whoever has the key of the certificate that it shows.
-#[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
-
-// === impl Anybody ===
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
+use trust::chain;
 
 use super::DeviceError;
-use crate::error::chain;
 
 /// How long the kubelet may take.
 const LIMIT: Duration = Duration::from_secs(10);
