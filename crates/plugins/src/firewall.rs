@@ -84,6 +84,9 @@ impl Plugin for Firewall {
             linux::crash_point!("firewall-gate-open");
         }
         take_back(elements.clone(), x);
+        if policy.is_some() {
+            policy::forget_idle_bridges(x);
+        }
         rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
         linux::crash_point!("firewall-added");
         match &mut through {
@@ -117,6 +120,11 @@ impl Plugin for Firewall {
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let ours = owned(call, x)?;
+        // Also where an earlier DEL has come as far as the elements.
+        let has_policy = |conf: Conf| conf.policy.is_some();
+        if ours.iter().any(|e| rules::policy_of(e).is_some()) || Conf::read(call.config).is_ok_and(has_policy) {
+            policy::forget_idle_bridges(x);
+        }
         if ours.is_empty()
             && let Some(prev) = call.prev
         {
@@ -150,6 +158,7 @@ impl Plugin for Firewall {
         for part in PARTS {
             gone.extend(rules::stale(x.host.nft()?, part, &config.network, valid).map_err(internal)?);
         }
+        policy::forget_idle_bridges(x);
         take_back(gone, x);
         Ok(())
     }

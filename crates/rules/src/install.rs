@@ -95,7 +95,7 @@ pub fn install_and_add(socket: &mut Socket, elements: &[SetElement]) -> Result<(
         }
     }
     // Whoever flushes chains, a firewall's reload say, may leave the maps.
-    if wrong_chain(socket, elements)?.is_some() {
+    if wrong(socket, elements)?.is_some() {
         repair(socket)?;
     }
     Ok(())
@@ -162,26 +162,36 @@ pub(crate) fn tried(socket: &mut Socket, family: Family, mut steps: Vec<Step>) -
     }
 }
 
-/// A chain that has not the number of rules it should have.
-pub(crate) struct Wrong {
-    pub(crate) family: Family,
-    /// Its name.
-    pub(crate) chain: String,
-    /// How many it has.
-    pub(crate) found: usize,
+/// What is not as it was installed.
+pub(crate) enum Wrong {
+    /// A chain that has not the number of rules it should have.
+    Chain {
+        family: Family,
+        /// Its name.
+        chain: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// An element that comes with a chain.
+    Missing(SetElement),
 }
 
-/// Such a chain on the way of these elements.
-pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<Wrong>, ReadError> {
+/// What is so on the way of these elements.
+pub(crate) fn wrong(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<Wrong>, ReadError> {
     let targets = targets(elements);
     for part in parts(elements) {
         if let Some(wrong) = wrong_fixed(socket, part)? {
             return Ok(Some(wrong));
         }
         for (chain, length) in targets.iter().flat_map(|chain| part.lengths(chain)) {
-            if let Some(wrong) = wrong(socket, part.family, &chain, length)? {
+            if let Some(wrong) = wrong_length(socket, part.family, &chain, length)? {
                 return Ok(Some(wrong));
             }
+        }
+        let beside: Vec<SetElement> = targets.iter().filter_map(|chain| (part.beside)(chain)).map(|beside| beside.element).collect();
+        let found = socket.find(&beside)?;
+        if let Some((missing, _)) = beside.into_iter().zip(found).find(|(_, found)| found.is_none()) {
+            return Ok(Some(Wrong::Missing(missing)));
         }
     }
     Ok(None)
@@ -200,16 +210,16 @@ fn has_fixed(socket: &mut Socket, part: &Part) -> Result<bool, ReadError> {
 /// Such a chain among those that are there whatever elements there are.
 pub(crate) fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wrong>, ReadError> {
     for chain in part.chains {
-        if let Some(wrong) = wrong(socket, part.family, chain.name, (chain.rules)().len())? {
+        if let Some(wrong) = wrong_length(socket, part.family, chain.name, (chain.rules)().len())? {
             return Ok(Some(wrong));
         }
     }
     Ok(None)
 }
 
-fn wrong(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Result<Option<Wrong>, ReadError> {
+fn wrong_length(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Result<Option<Wrong>, ReadError> {
     let found = socket.count_rules(family, TABLE, chain)?;
-    Ok((found != rules).then(|| Wrong { family, chain: chain.to_owned(), found }))
+    Ok((found != rules).then(|| Wrong::Chain { family, chain: chain.to_owned(), found }))
 }
 
 /// What is missing, as one of the refused elements' table, map or chain is not there.

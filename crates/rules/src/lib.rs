@@ -50,7 +50,7 @@ pub use egress::{EGRESS, Egress, change, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};
-pub use ingress::{INGRESS, Policy, policed, policy_of};
+pub use ingress::{INGRESS, Policy, forget_idle_bridges, policed, policy_of};
 pub use install::{AddError, guard_loopback, install_and_add, repair};
 pub use look::{CheckError, all, check, of_container, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use cni::{AttachmentId, ContainerId, NetworkName};
 use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
-use crate::install::{Wrong, wrong_chain};
+use crate::ingress::bridge_of;
+use crate::install::{Wrong, wrong};
 use crate::part::{Map, PARTS, Part};
 use crate::{Meaning, OwnerKey, Protocol, TABLE, spoof, strict_port};
 
@@ -71,9 +72,10 @@ pub fn check(socket: &mut Socket, elements: &[SetElement]) -> Result<(), CheckEr
     for (wanted, found) in elements.iter().zip(socket.find(elements)?) {
         compare(wanted, found)?;
     }
-    match wrong_chain(socket, elements)? {
+    match wrong(socket, elements)? {
         None => Ok(()),
-        Some(Wrong { family, chain, found }) => Err(CheckError::Rules { family, chain, found }),
+        Some(Wrong::Chain { family, chain, found }) => Err(CheckError::Rules { family, chain, found }),
+        Some(Wrong::Missing(element)) => Err(CheckError::Missing { what: what(&element) }),
     }
 }
 
@@ -138,7 +140,7 @@ pub fn stale(socket: &mut Socket, part: &Part, network: &NetworkName, valid: &[A
 /// All elements of one subject that attachments may have.
 pub(crate) fn elements_of(socket: &mut Socket, part: &Part) -> Result<Vec<SetElement>, ReadError> {
     let mut found = Vec::new();
-    for map in part.maps.iter().filter(|map| !map.is_of_ranges()) {
+    for map in part.maps.iter().filter(|map| map.is_of_attachments()) {
         let (family, table, set) = (part.family, TABLE, map.name);
         let elements = socket.elements(family, table, set)?;
         found.extend(elements.into_iter().map(|element| SetElement { family, table: table.to_owned(), set: set.to_owned(), element }));
@@ -152,6 +154,9 @@ fn map_of(name: &str) -> Option<&'static Map> {
 
 /// What an element is about, in the words of who configures it: `host port 8080/tcp`.
 pub(crate) fn what(element: &SetElement) -> String {
+    if let Some(bridge) = bridge_of(element) {
+        return format!("the ingress policies of {bridge}");
+    }
     match Meaning::of(element) {
         Some(Meaning::HostPort(port)) => port.to_string(),
         Some(Meaning::Rewrite { address, .. }) => format!("connections of {address} to host ports"),

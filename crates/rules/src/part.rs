@@ -17,7 +17,7 @@ pub struct Part {
     pub(crate) chains: &'static [Fixed],
     /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
     pub(crate) target: fn(&str) -> Option<Rules>,
-    /// A chain that the kernel calls and that comes with one that elements lead to; several may bring the same.
+    /// What comes with a chain that elements lead to; several may bring the same.
     pub(crate) beside: fn(&str) -> Option<Beside>,
 }
 
@@ -47,6 +47,8 @@ pub(crate) enum To {
     Count,
     /// To nothing, and they are ranges of addresses: no elements of attachments, and not read where those are.
     Ranges,
+    /// To nothing, and they come with chains ([`Part::beside`]): no elements of attachments either.
+    Beside,
 }
 
 /// A chain that is there whatever elements there are.
@@ -57,12 +59,12 @@ pub(crate) struct Fixed {
     pub(crate) rules: fn() -> Rules,
 }
 
-/// A base chain that comes with others.
+/// What comes with a chain: another chain, and an element.
 #[derive(Debug)]
 pub(crate) struct Beside {
     pub(crate) name: String,
-    pub(crate) base: Base,
     pub(crate) rules: Rules,
+    pub(crate) element: SetElement,
 }
 
 /// Every subject.
@@ -113,12 +115,15 @@ impl Part {
     /// A chain that elements lead to, with its rules; nothing for one that is none of this subject's.
     pub(crate) fn target(&self, mode: Mode, name: &str) -> Vec<Step> {
         let Some(made) = (self.target)(name) else { return Vec::new() };
+        // One that comes with another may have been brought by that one, in this very transaction.
+        let mode = if (self.beside)(name).is_some() { Mode::Add } else { mode };
         let mut steps = self.chain(mode, name, None);
         steps.extend(self.rules(name, made));
         if let Some(beside) = (self.beside)(name) {
             // Another may have brought it, and each brings the same.
-            steps.extend(self.chain(Mode::Add, &beside.name, Some(beside.base)));
+            steps.extend(self.chain(Mode::Add, &beside.name, None));
             steps.extend(self.rules(&beside.name, beside.rules));
+            steps.push(Step::Element(Mode::Add, beside.element));
         }
         steps
     }
@@ -153,15 +158,15 @@ impl Map {
         let maps_to = match self.to {
             To::Chain => Some(MapTo::Verdict),
             To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
-            To::Nothing | To::Count | To::Ranges => None,
+            To::Nothing | To::Count | To::Ranges | To::Beside => None,
         };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
-        Set { family, table, name, key, interval: self.is_of_ranges(), maps_to, counted: matches!(self.to, To::Count) }
+        Set { family, table, name, key, interval: matches!(self.to, To::Ranges), maps_to, counted: matches!(self.to, To::Count) }
     }
 
-    /// Whether it has ranges, and no elements of attachments.
-    pub(crate) fn is_of_ranges(&self) -> bool {
-        matches!(self.to, To::Ranges)
+    /// Whether it has elements of attachments.
+    pub(crate) fn is_of_attachments(&self) -> bool {
+        !matches!(self.to, To::Ranges | To::Beside)
     }
 
     /// The fields that its elements lead to.

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use linux::nft::{Element, Mode, ReadError, SetElement, Socket, Step};
 
-use crate::install::{AddError, ROUNDS, missing, repair, wrong_chain};
+use crate::install::{AddError, ROUNDS, missing, repair, wrong};
 
 /// How many elements go in one transaction: what a send takes with room to spare.
 const PER_TRANSACTION: usize = 1_000;
@@ -34,7 +34,7 @@ pub struct Restored {
 /// [`ReadError`]
 pub fn missing_of(socket: &mut Socket, elements: &[SetElement]) -> Result<Restored, ReadError> {
     let (put_back, taken) = wanting(socket, elements)?;
-    let rules = wrong_chain(socket, &without(elements, &[&put_back, &taken]))?.is_some();
+    let rules = wrong(socket, &without(elements, &[&put_back, &taken]))?.is_some();
     Ok(Restored { put_back, taken, rules })
 }
 
@@ -53,7 +53,7 @@ pub fn restore(socket: &mut Socket, elements: &[SetElement]) -> Result<Restored,
         restored.taken.extend(done.taken);
     }
     // Whoever flushes chains may leave the maps. What was put back just now came with its rules.
-    if wrong_chain(socket, &without(elements, &[&restored.taken]))?.is_some() {
+    if wrong(socket, &without(elements, &[&restored.taken]))?.is_some() {
         repair(socket)?;
         restored.rules = true;
     }

@@ -14,6 +14,7 @@ use linux::nft::{Family, SetElement, Socket};
 
 mod egress;
 mod frames;
+mod ingress;
 mod ports;
 mod source;
 mod tunnelled;

@@ -46,7 +46,7 @@ fn without_the_policy_a_forged_packet_arrives() {
     scene.host.sh("c3", &format!("ip addr add {}/32 dev eth0", c2.addresses[0]));
     scene.host.sh("", "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.br1.rp_filter=0");
     assert!(!scene.arrives("c3", &c2.addresses[0], "c1", &c1.addresses[0], false));
-    scene.host.sh("", "nft flush chain inet netloom from-br1");
+    scene.host.sh("", "nft delete element inet netloom bridges-with-policy { br1 }");
     assert!(scene.arrives("c3", &c2.addresses[0], "c1", &c1.addresses[0], true));
     [&c1, &c2, &c3].iter().for_each(|a| scene.del(a));
 }
@@ -96,7 +96,8 @@ fn what_is_made_goes_and_check_finds_what_has_changed() {
         let mut changes = vec![
             "nft flush map inet netloom policed4".to_owned(),
             "nft flush map inet netloom policed6".to_owned(),
-            "nft flush chain inet netloom from-br0".to_owned(),
+            "nft flush chain inet netloom from-bridges".to_owned(),
+            "nft flush set inet netloom bridges-with-policy".to_owned(),
             format!("nft flush chain inet netloom {chain}"),
             "nft flush chain inet netloom ingress".to_owned(),
         ];
@@ -146,8 +147,8 @@ fn who_is_at_no_bridge() {
         assert_eq!(outcome.error()["code"], 7);
         assert!(outcome.message().contains(is), "{}", outcome.message());
     }
-    let chains = scene.host.sh("", "nft list chains");
-    assert!(!chains.contains("from-wire") && !chains.contains("from-br7"), "{chains}");
+    let rules = scene.host.sh("", "nft list ruleset");
+    assert!(!rules.contains("\"wire\"") && !rules.contains("br7"), "{rules}");
     scene.del(&attached);
 }
 
@@ -167,6 +168,39 @@ fn a_policy_that_is_configured_no_more() {
             scene.expect_nothing();
         }
     }
+}
+
+/// The kernel calls 1,024 chains of a hook at most: those of bridges that are gone would use them up for everybody.
+#[test]
+fn what_is_there_of_a_bridge_goes_with_its_last_container() {
+    let scene = Scene::open();
+    let keep = scene.add("c1", &policy("isolated"));
+    let rules = || scene.host.sh("", "nft list ruleset");
+    let hooks = || rules().matches("hook").count();
+    let before = (hooks(), rules());
+    let (second, third) = (scene.add_at("br1", "c2", &policy("same-bridge")), scene.add_at("br1", "c3", &policy("isolated")));
+    assert!(rules().contains("same-bridge-br1"), "{}", rules());
+    assert_eq!(hooks(), before.0);
+    scene.del(&second);
+    assert!(rules().contains("same-bridge-br1") && rules().contains("isolated-br1"), "another container has a policy");
+    scene.check(&third).silent();
+    scene.del(&third);
+    assert!(!rules().contains("br1") && rules().contains("isolated-br0"), "{}", rules());
+    // Another program flushes all, and containers with either policy get back what they had.
+    let fourth = scene.add("c2", &policy("same-bridge"));
+    scene.host.sh("", "nft flush ruleset");
+    for attached in [&fourth, &keep] {
+        scene.call(&attached.container, "ADD", &attached.config, &attached.result).result();
+    }
+    scene.check(&keep).silent();
+    scene.check(&fourth).silent();
+    scene.del(&fourth);
+    // A DEL that came as far as the elements is repeated.
+    let last = scene.add_at("br1", "c3", &policy("isolated"));
+    ["policed4", "policed6"].iter().for_each(|map| drop(scene.host.sh("", &format!("nft flush map inet netloom {map}"))));
+    scene.del(&last);
+    assert!(!rules().contains("br1"), "{}", rules());
+    scene.del(&keep);
 }
 
 /// A container in a VLAN sends by the host's interface in it, which the result names last.

@@ -31,6 +31,15 @@ pub enum Step {
     },
     /// `nft add chain`
     Chain(Mode, Chain),
+    /// `nft delete chain`, with its rules: EBUSY, and no transaction, while an element or a rule leads to it; ENOENT, if it is not there.
+    DeleteChain {
+        /// The family of its table.
+        family: Family,
+        /// Its table.
+        table: String,
+        /// Its name.
+        name: String,
+    },
     /// `nft add set`
     Set(Mode, Set),
     /// `nft add rule`
@@ -133,6 +142,7 @@ impl Step {
             Self::Table(mode, _) => (Kind::NewTable, mode.flags()),
             Self::DeleteTable { .. } => (Kind::DelTable, 0),
             Self::Chain(mode, _) => (Kind::NewChain, mode.flags()),
+            Self::DeleteChain { .. } => (Kind::DelChain, 0),
             Self::Set(mode, _) => (Kind::NewSet, mode.flags()),
             Self::Rule(_) => (Kind::NewRule, CREATE | APPEND),
             Self::FlushChain { .. } | Self::DeleteRule { .. } => (Kind::DelRule, 0),
@@ -143,6 +153,10 @@ impl Step {
             Self::Table(_, table) => table.write(w),
             Self::DeleteTable { name, .. } => w.name(1, name),
             Self::Chain(_, chain) => chain.write(w),
+            Self::DeleteChain { table, name, .. } => {
+                w.name(1, table);
+                w.name(3, name);
+            }
             Self::Set(_, set) => set.write(w, id),
             Self::Rule(rule) => rule.write(w),
             Self::FlushChain { table, name, .. } => {
@@ -165,6 +179,7 @@ impl Step {
             Self::Table(_, Table { family, .. })
             | Self::DeleteTable { family, .. }
             | Self::FlushChain { family, .. }
+            | Self::DeleteChain { family, .. }
             | Self::DeleteRule { family, .. }
             | Self::Chain(_, Chain { family, .. })
             | Self::Set(_, Set { family, .. })
@@ -184,6 +199,7 @@ impl fmt::Display for Step {
             Self::Table(mode, t) => write!(f, "{} table {family} {}", mode.verb(), t.name),
             Self::DeleteTable { name, .. } => write!(f, "delete table {family} {name}"),
             Self::Chain(mode, c) => write!(f, "{} chain {family} {} {}", mode.verb(), c.table, c.name),
+            Self::DeleteChain { table, name, .. } => write!(f, "delete chain {family} {table} {name}"),
             Self::Set(mode, s) => write!(f, "{} set {family} {} {}", mode.verb(), s.table, s.name),
             Self::Rule(r) => write!(f, "add rule {family} {} {}", r.table, r.chain),
             Self::FlushChain { table, name, .. } => write!(f, "flush chain {family} {table} {name}"),

@@ -40,6 +40,7 @@ pub(super) enum Kind {
     DelTable = 2,
     NewChain = 3,
     GetChain = 4,
+    DelChain = 5,
     NewRule = 6,
     GetRule = 7,
     DelRule = 8,

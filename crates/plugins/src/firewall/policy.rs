@@ -4,7 +4,7 @@
 use cni::{AddResult, AttachmentId, CniError, IfName};
 use linux::Link;
 use linux::link::{PortFlags, set_port};
-use plugin::{Cx, Host};
+use plugin::{Cx, Host, Stage};
 use rules::{INGRESS, Policy};
 
 use super::conf::{Ingress, at_no_bridge};
@@ -23,6 +23,12 @@ pub(super) fn is_at_bridge(ingress: Option<&Ingress>, x: &mut Cx<'_>) -> Result<
         None => "is not on the host".to_owned(),
     };
     Err(at_no_bridge(policy.name(), bridge.as_str(), &is))
+}
+
+/// What is there of bridges goes with the last container that has a policy.
+pub(super) fn forget_idle_bridges(x: &mut Cx<'_>) {
+    let forget = |host: &mut Host| rules::forget_idle_bridges(host.nft()?).map_err(internal);
+    x.teardown.at(Stage::Devices, "remove rules of bridges without an ingress policy", forget);
 }
 
 /// Keeps the container's port apart from all others that are kept apart.

@@ -1,0 +1,45 @@
+//! Policies of ingress, where containers come and go at the same time.
+
+use super::*;
+use crate::{Policy, forget_idle_bridges, policed};
+
+/// A container that comes while the last one of its bridge goes has its policy, and what is there of the bridge goes with the last one.
+#[test]
+fn no_container_stands_without_its_policy() {
+    const EACH: u32 = 60;
+    let ns = Namespace::new();
+    let bridge: IfName = "br0".parse().unwrap();
+    let of = |n: u8| {
+        let policy = if n % 2 == 0 { Policy::SameBridge } else { Policy::Isolated };
+        policed(&id("lab", &format!("c{n}")), &[IpAddr::from([10, 1, 0, n])], &bridge, policy)
+    };
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let (ns, of) = (&ns, &of);
+            scope.spawn(move || {
+                ns.nft(|s| {
+                    for round in 0..EACH {
+                        install_and_add(s, &of(n)).unwrap();
+                        check(s, &of(n)).unwrap_or_else(|e| panic!("container {n}, round {round}: {e}"));
+                        s.delete_missing_ok(&of(n)).unwrap();
+                        forget_idle_bridges(s).unwrap();
+                    }
+                });
+            });
+        }
+    });
+    let left = ns.run("nft list ruleset");
+    assert!(left.contains("from-bridges") && !left.contains("br0"), "{left}");
+    // What one policy needs the other has brought.
+    ns.nft(|s| {
+        let both = [of(0), of(1)].concat();
+        install_and_add(s, &both).unwrap();
+        check(s, &both).unwrap();
+        s.delete_missing_ok(&of(0)).unwrap();
+        forget_idle_bridges(s).unwrap();
+        check(s, &of(1)).unwrap();
+    });
+    ns.nft_file("delete element inet netloom bridges-with-policy { br0 }");
+    let missing = ns.nft(|s| check(s, &of(1))).unwrap_err();
+    assert!(matches!(&missing, CheckError::Missing { what } if what.contains("br0")), "{missing}");
+}
