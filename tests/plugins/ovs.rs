@@ -5,7 +5,7 @@ mod crowd;
 
 use std::process::Stdio;
 
-use netloom_tests::{Host, Switch, at, ips, plugin_dir};
+use netloom_tests::{Host, Switch, at, ips, plugin_dir, until_seen};
 use serde_json::{Value, json};
 
 use crate::scene::{config, del_with_little_and_del_again};
@@ -141,6 +141,23 @@ fn mtu_and_openflow_port() {
     let port = port_of(&result);
     assert_eq!((host.link("c1", "eth0").unwrap().mtu(), host.link("", &port).unwrap().mtu()), (1400, 1400));
     assert_eq!(switch.vsctl(&format!("get interface {port} ofport")).trim(), "77");
+}
+
+/// Open vSwitch gives a bridge the smallest MTU of its ports: one of large frames keeps its own.
+#[test]
+fn the_bridge_keeps_its_mtu() {
+    let (host, switch) = machine();
+    for line in ["ip link add wire0 up mtu 9000 type veth peer name wire1 mtu 9000", "ip link set wire1 up"] {
+        host.sh("", line);
+    }
+    switch.vsctl("add-port br0 wire0");
+    let mtu = || host.link("", "br0").unwrap().mtu();
+    until_seen("the bridge has the MTU of its port", mtu, |mtu| *mtu == 9000);
+    let result = at(&host, "c1").add(&network(json!({})));
+    assert_eq!((host.link("c1", "eth0").unwrap().mtu(), host.link("", &port_of(&result)).unwrap().mtu()), (9000, 9000));
+    // Another port makes the switch look at all of them again.
+    at(&host, "c2").add(&network(json!({"mtu": 9000})));
+    assert_eq!(mtu(), 9000);
 }
 
 /// The host's kernel sees what a container sends into a userspace bridge, and must not answer: the container is in a VLAN, and the host is

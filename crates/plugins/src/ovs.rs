@@ -36,7 +36,7 @@ static ABOUT: About = About {
         Key::new("vlan", "number", "none", "the VLAN to which the container belongs, up to 4094; without it every VLAN, with its tag"),
         Key::new("trunk", "list", "all", "VLANs that the container sends and receives with their tags: {\"id\"}, {\"minID\", \"maxID\"}")
             .of(&["id", "minID", "maxID"]),
-        Key::new("mtu", "bytes", "the kernel's", "MTU of the pair"),
+        Key::new("mtu", "bytes", "the bridge's", "MTU of the pair"),
         Key::new("ofport_request", "number", "chosen by Open vSwitch", "OpenFlow port number, 1 to 65279, if it is free"),
         Key::path("socket_file", ovsdb::DEFAULT_SOCKET, conf::USUAL_SOCKETS, "socket of ovsdb-server"),
         Key::new("mac", "string", "chosen at random", "hardware address of the container's end"),
@@ -69,7 +69,8 @@ impl Plugin for Ovs {
             port::make_way(&mut switch, &name)?;
         }
         linux::crash_point!("ovs-way-made");
-        let pair = Pair { mtu: conf.mtu, mac: mac.clone(), ..Pair::default() };
+        let mtu = port::mtu(x.host.netlink()?, &conf)?;
+        let pair = Pair { mtu, mac: mac.clone(), ..Pair::default() };
         let outer = veth::make(x.host.netlink()?, call, &pair)?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ovs-pair-made");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::{AttachmentId, CniError, Code, Config, IfName, Mac};
-use linux::Link;
+use linux::{Link, Netlink};
 use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch};
 use plugin::{Call, Cx, Stage};
 
@@ -40,6 +40,15 @@ pub(super) fn bridge(switch: &mut Switch, conf: &Conf) -> Result<Bridge, CniErro
 fn missing(conf: &Conf) -> CniError {
     let (bridge, socket) = (conf.bridge.as_str(), conf.socket.display());
     CniError::invalid("bridge", format!("Open vSwitch at {socket} has no bridge {bridge:?}: make it first (ovs-vsctl add-br {bridge})"))
+}
+
+/// The pair's MTU, where nothing else is asked for that of the bridge's own interface: ovs-vswitchd gives the bridge the smallest one of its
+/// ports (`update_mtu_ofproto`), also one that others stand on. `None`: the bridge has no interface here.
+pub(super) fn mtu(netlink: &mut Netlink, conf: &Conf) -> Result<Option<u32>, CniError> {
+    match conf.mtu {
+        Some(mtu) => Ok(Some(mtu)),
+        None => Ok(netlink.link(conf.bridge.as_str()).map_err(internal)?.map(|bridge| bridge.mtu)),
+    }
 }
 
 /// The name is free for the new port. One of ours under it is what a reboot has left, or a kill. ovs-vswitchd must have applied that it is
