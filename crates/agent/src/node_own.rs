@@ -30,6 +30,7 @@ mod reserved;
 mod virtual_servers;
 
 use links::Need;
+use listeners::Listeners;
 use virtual_servers::VirtualServer;
 
 /// The node, for one plan.
@@ -45,6 +46,9 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
     pub(crate) routed: OnceCell<Vec<(IpNet, String)>>,
     virtual_servers: OnceCell<Result<Vec<VirtualServer>, String>>,
+    /// With the links that have them.
+    addresses_of_services: OnceCell<Result<Vec<(IpAddr, String)>, String>>,
+    listeners: Listeners,
     /// The links that were asked for as those on which pods' interfaces stand, by index.
     parents: RefCell<BTreeSet<u32>>,
     given: Vec<GivenNetwork<'a>>,
@@ -147,6 +151,8 @@ impl<'a> ThisNode<'a> {
             next_hops: OnceCell::new(),
             routed: OnceCell::new(),
             virtual_servers: OnceCell::new(),
+            addresses_of_services: OnceCell::new(),
+            listeners: Listeners::default(),
             parents: RefCell::default(),
             given,
             cluster,
@@ -466,7 +472,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        listeners::who(port, protocol, ip).or_else(|| self.published(port, protocol, ip))
+        self.listeners.who(port, protocol, ip).or_else(|| self.published(port, protocol, ip))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who listens on a port of the node, as the kernel lists its sockets.
 
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,30 +22,55 @@ const WELL_KNOWN: &[(u16, &str)] = &[
 /// Reads a line of a table: where a socket listens.
 type Line = fn(&str) -> Option<(IpAddr, u16)>;
 
-/// Who listens on a port, in words. `ip`: on this address, or where it is unspecified on all of its family.
-pub(super) fn who(port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-    if protocol == Protocol::Tcp
-        && let Some((_, whose)) = WELL_KNOWN.iter().find(|(own, _)| *own == port)
-    {
-        return Some((*whose).to_owned());
-    }
-    let (tables, line): (&[&str], Line) = match protocol {
-        Protocol::Tcp => (&["tcp", "tcp6"], listener),
-        Protocol::Udp => (&["udp", "udp6"], listener),
-        Protocol::Sctp => (&["sctp/eps"], endpoint),
-    };
-    tables.iter().find_map(|table| {
-        let path = format!("/proc/thread-self/net/{table}");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let is_listened_at = text.lines().filter_map(line).any(|(own, at)| at == port && meets(own, ip));
+/// The addresses at which programs listen on a port, by port; else why they cannot be read.
+type Sockets = Result<BTreeMap<u16, BTreeSet<IpAddr>>, String>;
+
+/// The node's sockets that listen. Each protocol's are read when the first port of it is asked for: a node may have as many sockets as a pod
+/// has ports.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    tcp: OnceCell<Sockets>,
+    udp: OnceCell<Sockets>,
+    sctp: OnceCell<Sockets>,
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    /// Who listens on a port, in words. `ip`: on this address, or where it is unspecified on all of its family.
+    pub(super) fn who(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
+        if protocol == Protocol::Tcp
+            && let Some((_, whose)) = WELL_KNOWN.iter().find(|(own, _)| *own == port)
+        {
+            return Some((*whose).to_owned());
+        }
+        let sockets = match protocol {
+            Protocol::Tcp => self.tcp.get_or_init(|| read(&["tcp", "tcp6"], listener)),
+            Protocol::Udp => self.udp.get_or_init(|| read(&["udp", "udp6"], listener)),
+            Protocol::Sctp => self.sctp.get_or_init(|| read(&["sctp/eps"], endpoint)),
+        };
+        match sockets {
+            Ok(sockets) => {
+                let is_listened_at = sockets.get(&port)?.iter().any(|own| meets(*own, ip));
                 is_listened_at.then(|| "on which a program of the node listens".to_owned())
             }
-            // A kernel without IPv6, or without SCTP.
-            Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) => Some(format!("on which a program of the node may listen ({path} cannot be read: {e})")),
+            Err(e) => Some(format!("on which a program of the node may listen ({e})")),
         }
-    })
+    }
+}
+
+fn read(tables: &[&str], line: Line) -> Sockets {
+    let mut sockets = BTreeMap::<u16, BTreeSet<IpAddr>>::new();
+    for table in tables {
+        let path = format!("/proc/thread-self/net/{table}");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.lines().filter_map(line).for_each(|(ip, port)| drop(sockets.entry(port).or_default().insert(ip))),
+            // A kernel without IPv6, or without SCTP.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{path} cannot be read: {e}")),
+        }
+    }
+    Ok(sockets)
 }
 
 /// Whether what is published at `ip` no longer reaches who listens at `own`. A socket of IPv6 at no address may be one of both families.
@@ -105,6 +132,7 @@ mod tests {
     fn who_listens_here() {
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0").unwrap());
         let (tcp, udp) = (tcp.local_addr().map(|a| (a.port(), tcp)).unwrap(), udp.local_addr().map(|a| (a.port(), udp)).unwrap());
+        let who = |port, protocol, ip| Listeners::default().who(port, protocol, ip);
         for met in [None, ip("127.0.0.1"), ip("0.0.0.0"), ip("::ffff:127.0.0.1"), ip("::ffff:0.0.0.0")] {
             assert!(who(tcp.0, Protocol::Tcp, met).is_some(), "{met:?}");
         }
@@ -113,6 +141,17 @@ mod tests {
         }
         assert!(who(udp.0, Protocol::Udp, None).is_some() && who(udp.0, Protocol::Udp, ip("::")).is_some());
         assert_eq!(who(10250, Protocol::Tcp, None).as_deref(), Some("the port of the kubelet"));
+    }
+
+    /// A pod asks for many ports, and a node has many sockets.
+    #[test]
+    fn sockets_are_read_once() {
+        let listeners = Listeners::default();
+        assert_eq!(listeners.who(1, Protocol::Udp, None), None);
+        let later = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = later.local_addr().unwrap().port();
+        assert_eq!(listeners.who(port, Protocol::Udp, None), None, "not in what was read before");
+        assert!(Listeners::default().who(port, Protocol::Udp, None).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl ThisNode<'_> {
         {
             return Some(format!("at {ip}, {whose}"));
         }
-        let of_services = match self.addresses_of_services() {
+        let of_services = match self.addresses_of_services.get_or_init(|| self.read_addresses_of_services()) {
             Ok(addresses) => addresses,
             Err(e) => return Some(format!("which may be a Service's ({e})")),
         };
@@ -65,7 +65,7 @@ impl ThisNode<'_> {
 
     /// The addresses of the links that have those of Services, with the link's name; of the uplink only Services'. Among them are those that
     /// are in no range of Services: of load balancers, and external ones.
-    fn addresses_of_services(&self) -> Result<Vec<(IpAddr, &str)>, &str> {
+    fn read_addresses_of_services(&self) -> Result<Vec<(IpAddr, String)>, String> {
         let is_service = |address: IpAddr| self.cluster.ranges.iter().any(|range| range.contains(&address));
         let addresses = self.addresses()?;
         let has = |link: &Link| {
@@ -80,7 +80,7 @@ impl ThisNode<'_> {
         let is_shared = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
         let of = |one: &linux::Address| {
             let (link, address) = (links.iter().find(|link| link.index == one.index)?, one.net.addr());
-            (is_service(address) || links::is_global(address) && !is_shared(link.index)).then_some((address, link.name.as_str()))
+            (is_service(address) || links::is_global(address) && !is_shared(link.index)).then(|| (address, link.name.clone()))
         };
         Ok(addresses.iter().filter_map(of).collect())
     }

@@ -34,6 +34,9 @@ pub const MAX_NETWORKS: usize = 256 << 10;
 /// The values of all networks of one pod at the most.
 pub const MAX_NETWORKS_VALUES: usize = 8192;
 
+/// The host ports that the annotation and the definitions of one pod publish at the most: each is looked for among what the node has.
+pub const MAX_HOST_PORTS: usize = 256;
+
 /// What configurations take.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
@@ -57,6 +60,8 @@ pub(super) struct Resolver<'a> {
     choice: Choice<'a>,
     /// Of the networks so far.
     load: Load,
+    /// The host ports that selections publish so far.
+    host_ports: usize,
     /// What is taken of the node's own, where that is only warned of.
     pub(super) taken: Vec<Refusal>,
 }
@@ -100,7 +105,7 @@ impl<'a> Resolver<'a> {
     pub(super) fn new(asked: &'a Asked<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
         let named = sources.iter().filter_map(Source::selection);
         let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
-        Resolver { asked, networks, choice: Choice::new(asked.devices, named), load: Load::default(), taken: Vec::new() }
+        Resolver { asked, networks, choice: Choice::new(asked.devices, named), load: Load::default(), host_ports: 0, taken: Vec::new() }
     }
 
     /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
@@ -172,6 +177,8 @@ impl<'a> Resolver<'a> {
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
         let uses = Uses::of(&list, self.asked.builtins);
+        self.host_ports += selection.port_mappings.len() + uses.ports.len();
+        host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
         let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
         let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
@@ -228,6 +235,16 @@ impl<'a> Resolver<'a> {
             device.tell(list, args);
         }
     }
+}
+
+/// # Errors
+/// If one pod must not publish as many ports.
+fn host_ports_fit(count: usize) -> Result<(), CniError> {
+    if count <= MAX_HOST_PORTS {
+        return Ok(());
+    }
+    let why = format!("with this network, the pod publishes {count} host ports: at most {MAX_HOST_PORTS} are accepted; publish fewer");
+    Err(CniError::invalid("portMappings", why))
 }
 
 /// The one key of `runtimeConfig` of which there may be some of the runtime and some of the pod's annotation.

@@ -258,6 +258,26 @@ fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declar
     assert!(both[0].contains(r#""mac":"02:00:00:00:00:02""#) && both[0].contains(r#"[{"hostPort":1},{"hostPort":2"#), "{both:?}");
 }
 
+/// Each host port is looked for among all that the node has.
+#[test]
+fn a_pod_publishes_so_many_host_ports() {
+    let mut networks = fixture();
+    let able = r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"portMappings":true}}"#;
+    networks.definitions.get_mut("a/plain").unwrap().config = Some(able.into());
+    let planned = |first: u32, second: u32| {
+        let ports = |from: u32, count: u32| {
+            let ports = (from..from + count).map(|port| format!(r#"{{"hostPort":{port},"containerPort":80}}"#)).collect::<Vec<_>>();
+            format!(r#"{{"name":"plain","portMappings":[{}]}}"#, ports.join(","))
+        };
+        let pod = pod(&format!("[{},{}]", ports(1000, first), ports(5000, second)));
+        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+    };
+    planned(200, 56).unwrap();
+    let refused = planned(200, 57).unwrap_err();
+    assert!(refused[0].contains("the pod publishes 257 host ports: at most 256 are accepted"), "{refused:?}");
+    planned(257, 1).unwrap_err();
+}
+
 #[test]
 fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
     let ignore = Admission { invalid_annotation: InvalidAnnotation::Ignore, ..Admission::default() };
