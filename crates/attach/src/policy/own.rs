@@ -243,7 +243,9 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         all.push(format!("definition {definition} has the condition {one}, {why}: {next}"));
     }
     for one in &uses.shared {
-        all.push(format!("definition {definition} has the condition {one}, which may count or remember for the whole node"));
+        all.push(format!(
+            "definition {definition} has the condition {one}, which may count, remember or change something for the whole node"
+        ));
     }
     for one in &uses.identities {
         all.push(format!("definition {definition} sends the DHCP option {one}, by which a server knows a machine: remove it"));

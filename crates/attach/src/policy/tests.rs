@@ -660,9 +660,10 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         ),
         (
             r#"{"type":"portmap","conditionsV4":["-m","recent","--name","ssh","--rcheck"]}"#,
-            r#"has the condition "-m recent" (plugins[0].conditionsV4), which may count or remember for the whole node"#,
+            r#"has the condition "-m recent" (plugins[0].conditionsV4), which may count, remember or change something for the whole node"#,
         ),
         (r#"{"type":"portmap","ConditionsV6":["-mhashlimit","--hashlimit-name","x"]}"#, r#"the condition "-m hashlimit""#),
+        (r#"{"type":"portmap","conditionsV4":["--match=physdev","--physdev-is-bridged"]}"#, r#"the condition "-m physdev""#),
         (
             r#"{"type":"macvlan","ipam":{"type":"dhcp","provide":[{"option":"12","value":"a"},{"Option":"061","value":"theirs"}]}}"#,
             r#"sends the DHCP option "061" (plugins[0].ipam.provide), by which a server knows a machine: remove it"#,

@@ -34,7 +34,7 @@ pub struct Uses {
     pub(crate) firewall: Vec<Use>,
     /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`; and whether the number is not.
     pub(crate) looked_up: Vec<(Use, bool)>,
-    /// Matches of the host's firewall that count or remember for the whole node.
+    /// Matches of the host's firewall that count, remember or change something for the whole node.
     pub(crate) shared: Vec<Use>,
     /// Options of DHCP by which a server may know another machine.
     pub(crate) identities: Vec<Use>,
@@ -137,7 +137,7 @@ pub(crate) type Changed = (&'static str, &'static str);
 /// Beside its address. The kernel gives a bridge the smallest MTU of its ports; the others stay set after DEL.
 const CHANGES: &[Changed] = &[("mtu", "the MTU"), ("promiscMode", "the promiscuous mode"), ("macspoofchk", "the learning of addresses")];
 
-/// What `firewall` changes of the bridge that its pods are ports of: the rule for the bridge stays after DEL.
+/// What `firewall` changes of the bridge that its pods are ports of: what comes by it is held against policies.
 const INGRESS: Changed = ("ingressPolicy", "who may send by way");
 
 /// The plugin for addresses that flannel takes where it is told no other.

@@ -1,5 +1,5 @@
 //! Names in matches of iptables that it looks up somewhere else: in the node's files, or at the servers of `nsswitch.conf`; and matches that
-//! count or remember for the whole node.
+//! count, remember or change something for the whole node.
 //!
 //! ```text
 //!   -m owner --uid-owner alice     getpwnam      --dport http     getservbyname      -p ospf     getprotobyname
@@ -118,7 +118,8 @@ const MULTIPORT: &str = "multiport";
 
 /// Matches that keep nothing but what is of their own rule, or of the packet's own connection (iptables-extensions(8)). Others have lists,
 /// counters and sets by name, which any rule of the node may change that names them (`recent`, `hashlimit`, `nfacct`, `set`, `rateest`), or a
-/// table that grows with what passes (`connlimit`), or switch something on for all (`connbytes`: accounting).
+/// table that grows with what passes (`connlimit`), or switch something on for all: `connbytes` accounting, `physdev` the filter of every
+/// bridge by the rules for IP (it loads `br_netfilter`, net/netfilter/xt_physdev.c).
 const OF_THEIR_RULE: &[&str] = &[
     "addrtype",
     "ah",
@@ -155,7 +156,6 @@ const OF_THEIR_RULE: &[&str] = &[
     "mh",
     "multiport",
     "owner",
-    "physdev",
     "pkttype",
     "policy",
     "realm",
@@ -387,6 +387,8 @@ mod tests {
             ("-mhashlimit --hashlimit-name x --hashlimit-upto 5/sec", "-m hashlimit"),
             ("--match connlimit --connlimit-above 10", "-m connlimit"),
             ("-p tcp --match=quota --quota 1000", "-m quota"),
+            // It loads a module that changes every bridge of the node.
+            ("-m physdev --physdev-is-bridged", "-m physdev"),
             ("--mat nfacct --nfacct-name x", "-m nfacct"),
             ("--ma=set --match-set KUBE-CLUSTER-IP dst", "-m set"),
             ("! -m condition --condition x", "-m condition"),
