@@ -9,6 +9,7 @@
 //!   record that cannot be read       told
 //!   an address of a pool is held, and nobody is there who could have it, twice    given back (`addresses::adopt`)
 //!   what a living sandbox has of the firewall is missing    put back (`firewall`)
+//!   a bridge that was made for a definition, and nobody uses    removed
 //! ```
 //!
 //! Only what is known to be gone frees anything. A pod that the API server does not have is no reason by itself, nor is an
@@ -99,6 +100,9 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                 // The other thread waits for those that are being changed.
                 agent.put_back(None, "reconcile", &mut host);
                 agent.compare(&mut host);
+                if let Err(e) = agent.attacher_in_host().forget_idle_bridges(&mut host) {
+                    Line::warn("reconcile").with("what", "bridges that nobody uses may be left").with("error", e).end();
+                }
             };
             if catch_unwind(AssertUnwindSafe(round)).is_err() {
                 Line::error("reconcile").with("error", "this is a bug in the agent or in a plugin; please report it with the log").end();

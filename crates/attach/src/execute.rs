@@ -249,12 +249,15 @@ impl Attacher {
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
         let mut check = |plugin, foreseen: Foreseen<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
-        let result = match self.chain.add_checked(&step.list, &runtime, host, by, &mut check) {
+        host.is_transient = idle_bridge::is_chosen(step);
+        let made = self.chain.add_checked(&step.list, &runtime, host, by, &mut check);
+        host.is_transient = false;
+        let result = match made {
             Ok(result) => result,
             Err(e) => {
                 let mut files = Teardown::new();
                 device::collect(step, &mut files);
-                idle_bridge::collect(step, &mut files);
+                idle_bridge::collect(step, &sandbox.id, &self.records, &mut files);
                 let left = [e.left, files.commit(host).err().unwrap_or_default()].concat();
                 return Err(AddError { network: planned.name(), error: e.error, left });
             }
@@ -354,7 +357,7 @@ impl Attacher {
             let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, teardown, by);
             if failed.is_empty() {
                 device::collect(step, teardown);
-                idle_bridge::collect(step, teardown);
+                idle_bridge::collect(step, &record.sandbox, &self.records, teardown);
             }
             errors.extend(failed);
             teardown.next_attachment();

@@ -90,7 +90,7 @@ pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
 pub use monitor::{Monitor, Notice, Object};
 pub use neigh::Neighbour;
 pub use netlink::{Netlink, OpenError, ReadError};
-pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError, reachable};
+pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError, NetnsLock, reachable};
 pub use nix::errno::Errno;
 pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};

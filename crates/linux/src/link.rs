@@ -44,6 +44,9 @@ const ALTIFNAMSIZ: usize = 128;
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
 
+/// The group of links that go with their last user: it is below those of `Netlink::delete_together`, and a link is born with it.
+pub const TRANSIENT: u32 = 0x2e6c_6f6d;
+
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,6 +77,9 @@ pub struct Link {
     pub link_netnsid: Option<i32>,
     /// Group, 0 unless set.
     pub group: u32,
+    /// How many want it to receive what is not for it (`ip -d link`: promiscuity): also macvlans and ipvlans that stand on a bridge and are
+    /// up, in whatever namespace.
+    pub promiscuity: u32,
     /// Length of the transmit queue in packets.
     pub txqlen: u32,
     /// Free text (`ip link set alias`).
@@ -236,6 +242,7 @@ impl Link {
             parent: None,
             link_netnsid: None,
             group: 0,
+            promiscuity: 0,
             txqlen: 0,
             alias: None,
             altnames: Vec::new(),
@@ -265,6 +272,7 @@ impl Link {
                 IFLA_LINK => link.parent = u32_at(value).filter(|index| *index != 0),
                 IFLA_LINK_NETNSID => link.link_netnsid = i32_at(value),
                 IFLA_GROUP => link.group = u32_at(value)?,
+                IFLA_PROMISCUITY => link.promiscuity = u32_at(value)?,
                 IFLA_TXQLEN => link.txqlen = u32_at(value)?,
                 IFLA_IFALIAS => link.alias = Some(text(value)),
                 IFLA_PROP_LIST => {

@@ -29,9 +29,11 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::file::{self, Lock, LockError};
 
+mod lock;
 mod mount;
 mod reachable;
 
+pub use lock::NetnsLock;
 pub use reachable::reachable;
 
 /// The calling thread's own namespace. Never `/proc/self`: that is the main thread's.

@@ -172,6 +172,7 @@ pub(crate) mod link {
     pub(crate) const IFLA_GROUP: u16 = 27;
     pub(crate) const IFLA_NET_NS_FD: u16 = 28;
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
+    pub(crate) const IFLA_PROMISCUITY: u16 = 30;
     pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
     pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
     pub(crate) const IFLA_MIN_MTU: u16 = 50;

@@ -32,6 +32,8 @@ pub struct Host {
     nft: Option<nft::Socket>,
     /// Where state is kept.
     pub dirs: Dirs,
+    /// Whether what plugins make for all containers of a network goes with the last one: it is marked so. Otherwise it stays.
+    pub is_transient: bool,
 }
 
 // === impl Dirs ===
@@ -84,7 +86,7 @@ impl Dirs {
 impl Host {
     /// The namespace that the calling thread is in.
     pub fn here(dirs: Dirs) -> Self {
-        Host { inside: Inside::here(), route: None, nft: None, dirs }
+        Host { inside: Inside::here(), route: None, nft: None, dirs, is_transient: false }
     }
 
     /// The proof that sockets and sysctls need.

@@ -560,24 +560,60 @@ fn a_bridges_address_goes_with_its_last_pod() {
         ),
     );
     let there = || -> Vec<String> {
-        let all = node.host.addresses("", "x6");
+        let Some(link) = node.host.link("", "x6") else { return vec!["no link".to_owned()] };
+        let all = node.host.addresses("", link["ifname"].as_str().unwrap());
         all.into_iter().filter(|address| !address.starts_with("fe80")).collect()
     };
+    let is_gone = || there() == ["no link"];
     let (one, two) = (node.pod("one", "first"), node.pod("two", "first"));
     one.must("ADD");
     two.must("ADD");
     one.must("DEL");
-    assert_eq!(there().len(), 1, "another pod is there: {:?}", there());
+    assert_eq!(there(), ["10.66.0.1/24"], "another pod is there");
     let refused = node.pod("refused", "other").add();
     assert!(refused.message().contains("already has an IP address different from"), "{refused:?}");
     two.must("DEL");
-    node.until("the address is gone", || there().is_empty());
+    node.until("the bridge is gone", is_gone);
     let failed = node.pod("failed", "fails").add();
-    assert!(!failed.error().is_null() && there().is_empty(), "{failed:?}: {:?}", there());
+    assert!(!failed.error().is_null() && is_gone(), "{failed:?}: {:?}", there());
     let (other, its_address) = (node.pod("other", "other"), node.pod("its-address", "its-address"));
     other.must("ADD");
     its_address.must("ADD");
-    assert_eq!(there().len(), 1, "{:?}", there());
+    assert_eq!(there(), ["10.67.0.1/24"]);
     its_address.must("DEL");
+    // A pod's macvlan stands on it, which the links of the node do not show.
+    node.define("stands", &named("stands", &[json!({"type": "macvlan", "master": "x6",
+        "ipam": {"type": "static", "addresses": [{"address": "10.67.0.99/24"}]}})]));
+    let stands = node.pod("stands", "stands");
+    stands.must("ADD");
     other.must("DEL");
+    node.settled();
+    assert_eq!(there(), ["10.67.0.1/24"], "a macvlan is there");
+    stands.must("DEL");
+    node.until("the bridge is gone", is_gone);
+    // As the pod's default network.
+    let annotations = json!({"v1.multus-cni.io/default-network": "parked/first"});
+    let metadata = json!({"name": "default", "namespace": "parked", "annotations": annotations});
+    let pod = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+    pod.must("ADD");
+    assert_eq!(there(), ["10.66.0.1/24"]);
+    pod.must("DEL");
+    node.until("the bridge is gone", is_gone);
+    // A bridge that the node has had before loses the address alone.
+    node.host.sh("", "ip link add x6 up type bridge");
+    let last = node.pod("last", "first");
+    last.must("ADD");
+    assert_eq!(there(), ["10.66.0.1/24"]);
+    last.must("DEL");
+    node.until("the address is gone", || there().is_empty());
+}
+
+/// What a DEL has left, because it was killed or met an ADD, goes at the agent's next look.
+#[test]
+fn a_bridge_that_was_left_goes_later() {
+    let node = node("left", "reconcileEvery: 1s");
+    node.host.sh("", &format!("ip link add x8 up group {} type bridge", linux::link::TRANSIENT));
+    node.host.sh("", "ip link add x9 up type bridge");
+    node.until("the bridge is gone", || node.host.link("", "x8").is_none());
+    assert!(node.host.link("", "x9").is_some(), "nobody marked it");
 }

@@ -16,11 +16,17 @@ use crate::process::chance::soak;
 const TRACE: &str = "/run/trace";
 
 /// What is ours alone: the others are come by in other tests too, which try each time that a call comes by them.
-const OWN: [&str; 9] = ["agent-", "attach", "retire-", "finish-", "tombstone-", "teardown-", "detach-", "file-", "lock-"];
+const OWN: [&str; 10] = ["agent-", "attach", "retire-", "finish-", "tombstone-", "teardown-", "detach-", "file-", "lock-", "idle-bridge-"];
+
+/// What the pod selects: the last one's bridge is made for it, and goes with it.
+const NETWORKS: &str = "mac1,mac2,made";
 
 /// A node whose agents have crash points.
 fn node(name: &str) -> Node {
     let node = Node::new(&Api::shared(), name, "");
+    let made = json!({"cniVersion": "1.0.0", "name": "made", "type": "bridge", "bridge": "made0", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.79.0.0/24"}});
+    node.define("made", &made.to_string());
     node.restart();
     node
 }
@@ -112,7 +118,7 @@ const NODES: usize = 4;
 /// The points, and the times, at which an agent is to die.
 fn deaths() -> Vec<String> {
     let node = node("points");
-    let pod = node.pod("web", "mac1,mac2");
+    let pod = node.pod("web", NETWORKS);
     drop(node.before());
     let points = all_of(&node, &pod);
     let chosen = |(name, times): (&String, &usize)| {
@@ -130,7 +136,7 @@ fn an_agent_dies_at_each_of_its_points() {
     let points = deaths();
     let one_node = |nth: usize| {
         let node = node(&format!("points-{nth}"));
-        let pod = node.pod("web", "mac1,mac2");
+        let pod = node.pod("web", NETWORKS);
         pod.remove_namespace();
         let before = node.before();
         points.iter().skip(nth).step_by(NODES).filter(|point| !dies(&node, &pod, &before, point)).collect::<Vec<_>>()
@@ -142,7 +148,7 @@ fn an_agent_dies_at_each_of_its_points() {
     });
     println!("{} deaths: {points:?}; it came not by {alive:?}", points.len());
     assert!(alive.len() * 5 <= points.len(), "it came not by {alive:?}");
-    for own in ["agent-spooled-done", "retire-links-quiet", "finish-collected", "attach-intended", "tombstone-there"] {
+    for own in ["idle-bridge-cleared", "idle-bridge-locked", "agent-spooled-done", "retire-links-quiet", "finish-collected", "attach-intended", "tombstone-there"] {
         assert!(points.contains(&format!("{own}:1")), "nothing dies at {own}: {points:?}");
     }
 }

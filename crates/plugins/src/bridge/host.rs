@@ -13,10 +13,11 @@ use crate::{address, internal, veth};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
+    let group = group(host);
     let netlink = host.netlink()?;
     let bridge = match netlink.link(conf.bridge.as_str()).map_err(internal)? {
         Some(link) => link,
-        None => create(netlink, conf)?,
+        None => create(netlink, conf, group)?,
     };
     linux::crash_point!("bridge-made");
     is_bridge(&bridge)?;
@@ -55,10 +56,15 @@ fn settings(inside: &Inside, bridge: &Link, conf: &Conf) -> Result<(), CniError>
     if conf.enable_dad { Ok(()) } else { address::set_ipv6(inside, bridge, Ipv6Conf::AcceptDad, 0) }
 }
 
+/// What says that a link goes with its last user.
+pub(super) fn group(host: &Host) -> Option<u32> {
+    host.is_transient.then_some(link::TRANSIENT)
+}
+
 /// Several processes may make it at once: one does, the others find it.
-fn create(netlink: &mut Netlink, conf: &Conf) -> Result<Link, CniError> {
+fn create(netlink: &mut Netlink, conf: &Conf, group: Option<u32>) -> Result<Link, CniError> {
     let kind = link::Bridge { vlan_filtering: conf.vlans.filter.then_some(true), ..link::Bridge::default() };
-    let spec = LinkSpec { mtu: conf.mtu, mac: conf.bridge_mac.clone(), ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
+    let spec = LinkSpec { mtu: conf.mtu, mac: conf.bridge_mac.clone(), group, ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
     conf.vlans.made_bridge(netlink.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map(drop))?;
     let made = netlink.link(conf.bridge.as_str()).map_err(internal)?;
     made.ok_or_else(|| internal(format!("bridge {} disappeared while it was created", conf.bridge)))

@@ -134,13 +134,14 @@ fn not_filtering() -> CniError {
 }
 
 /// The host's link in the native VLAN, made if it is missing, and up; `None` where the bridge itself is the gateway. Like the
-/// bridge it is the network's, and stays.
+/// bridge it is the network's.
 pub(super) fn ensure_gateway_link(host: &mut Host, conf: &Conf, bridge: &Link) -> Result<Option<Link>, CniError> {
     let Some(name) = conf.vlans.gateway_name(&conf.bridge)? else { return Ok(None) };
+    let group = super::host::group(host);
     let netlink = host.netlink()?;
     let there = match netlink.link(name.as_str()).map_err(internal)? {
         Some(link) => link,
-        None => make(netlink, conf, bridge, &name)?,
+        None => make(netlink, conf, bridge, &name, group)?,
     };
     // To bring it up is the last step of making it: whoever made this one may have been killed before, or be at it.
     if there.flags.up() {
@@ -163,10 +164,10 @@ pub(super) fn ensure_gateway_link(host: &mut Host, conf: &Conf, bridge: &Link) -
 }
 
 /// Several processes may make it at once: one does, the others find it.
-fn make(netlink: &mut Netlink, conf: &Conf, bridge: &Link, name: &IfName) -> Result<Link, CniError> {
+fn make(netlink: &mut Netlink, conf: &Conf, bridge: &Link, name: &IfName, group: Option<u32>) -> Result<Link, CniError> {
     // The same for the same bridge and VLAN, and none of an attachment's.
     let port = IfName::parse(&format!("gw{:011x}", identity::of(&[name.as_str(), "gateway"]) >> 20)).map_err(internal)?;
-    let peer = Peer { mtu: Some(bridge.mtu), ..Peer::new(name.clone()) };
+    let peer = Peer { mtu: Some(bridge.mtu), group, ..Peer::new(name.clone()) };
     let spec = LinkSpec { mtu: Some(bridge.mtu), mac: mac::of_port(), master: Some(bridge.index), ..LinkSpec::new(port, Kind::Veth(peer)) };
     match netlink.send_one(link::create(&spec)) {
         Err(e) if e.errno() != Errno::EEXIST => return Err(internal(e)),

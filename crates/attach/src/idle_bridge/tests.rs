@@ -1,0 +1,237 @@
+use std::path::PathBuf;
+
+use chain::MadeBy;
+use cni::{CniArgs, NetworkList};
+use linux::{Inside, Netns};
+use plugin::Dirs;
+
+use super::*;
+use crate::{PodView, State, Told};
+
+fn sh(text: &str) {
+    let done = std::process::Command::new("sh").args(["-ec", text]).output().unwrap();
+    assert!(done.status.success(), "{text}: {done:?}");
+}
+
+fn of(plugin: &str) -> Option<String> {
+    let value = json::parse(plugin.as_bytes()).unwrap();
+    let raw = value.as_object().unwrap();
+    bridge_of(raw.str("type").unwrap(), raw)
+}
+
+#[test]
+fn bridges_that_plugins_make() {
+    assert_eq!(of(r#"{"type":"bridge","bridge":"x","isGateway":true}"#).as_deref(), Some("x"));
+    assert_eq!(of(r#"{"type":"bridge","IsDefaultGateway":true}"#).as_deref(), Some("cni0"));
+    assert_eq!(of(r#"{"type":"flannel","delegate":{"bridge":"y"}}"#).as_deref(), Some("y"));
+    assert_eq!(of(r#"{"type":"flannel","delegate":{"type":"bridge"}}"#).as_deref(), Some("cni0"));
+    for none in
+        [r#"{"type":"ptp","bridge":"x"}"#, r#"{"type":"flannel"}"#, r#"{"type":"flannel","delegate":{"type":"macvlan","bridge":"x"}}"#]
+    {
+        assert_eq!(of(none), None, "{none}");
+    }
+}
+
+/// A node: a namespace of the thread's own, and a directory of records.
+struct Node {
+    dir: PathBuf,
+    records: Records,
+    host: Host,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Node {
+    /// What of the bridge `x` is left, and of its links into VLANs, with their addresses.
+    fn left(&mut self, going: &str) -> Vec<String> {
+        forget(&mut self.host, "x", &self.records, Some(&going.parse().unwrap())).unwrap();
+        self.there()
+    }
+
+    fn there(&mut self) -> Vec<String> {
+        let netlink = self.host.netlink().unwrap();
+        let (links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
+        let own = links.iter().filter(|link| link.name == "x" || link.name.starts_with("x."));
+        let of = |link: &Link| {
+            let nets = addresses.iter().filter(|a| a.index == link.index && !is_link_local(a)).map(|a| format!(" {}", a.net));
+            format!("{}{}", link.name, nets.collect::<String>())
+        };
+        own.map(of).collect()
+    }
+
+    /// As the plugin does for a definition.
+    fn give(&mut self, link: &str, net: &str) {
+        let netlink = self.host.netlink().unwrap();
+        let index = netlink.link(link).unwrap().unwrap().index;
+        netlink.send_one(addr::add_of(addr::TRANSIENT, index, net.parse().unwrap(), linux::AddrFlags::NODAD)).unwrap();
+    }
+
+    fn record(&self, sandbox: &str, networks: &[(&str, &str)]) {
+        let step = |(name, plugin): &(&str, &str)| Step {
+            name: (*name).to_owned(),
+            default: false,
+            list: NetworkList::parse(format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugin}]}}"#).as_bytes(), None).unwrap(),
+            ifname: "eth0".parse().unwrap(),
+            capability_args: Object::new(),
+            default_route: None,
+            device: Told::Nothing,
+            made_by: MadeBy::default(),
+            took: None,
+            state: State::Intended,
+        };
+        let netns = Netns::current().unwrap();
+        let record = Record {
+            sandbox: sandbox.parse().unwrap(),
+            boot: linux::boot_id().unwrap(),
+            netns: "/run/netns/x".into(),
+            netns_id: netns.id(),
+            netns_cookie: None,
+            made_at: None,
+            pod: PodView::default(),
+            args: CniArgs::default(),
+            steps: networks.iter().map(step).collect(),
+        };
+        self.records.write(&record).unwrap();
+    }
+}
+
+fn on_a_node(name: &str, test: impl FnOnce(&mut Node) + Send) {
+    let dir = std::env::temp_dir().join(format!("nlidle-{}-{name}", std::process::id()));
+    let here = |_: &Inside| {
+        let (records, host) = (Records::new(dir.join("records")), Host::here(Dirs::below(&dir)));
+        test(&mut Node { dir: dir.clone(), records, host });
+    };
+    Netns::unnamed().unwrap().enter(here).unwrap();
+}
+
+/// What an administrator gave the bridge stays, and everything while there is a pod.
+#[test]
+fn addresses_go_with_the_last_pod() {
+    on_a_node("addresses", |node| {
+        sh("ip link add x type bridge; ip addr add 192.0.2.1/24 dev x; ip link add pod type veth peer name eth0; ip link set pod master x
+            ip link add gw type veth peer name x.5; ip link set gw master x; ip tuntap add nic mode tap");
+        for (link, net) in [("x", "10.9.0.1/24"), ("x", "fd00:9::1/64"), ("x.5", "10.9.5.1/24")] {
+            node.give(link, net);
+        }
+        assert_eq!(node.left("p")[0], "x 192.0.2.1/24 10.9.0.1/24 fd00:9::1/64", "there is a pod");
+        sh("ip link del pod");
+        assert_eq!(node.left("p"), ["x 192.0.2.1/24", "x.5"]);
+        forget(&mut node.host, "none", &node.records, None).unwrap();
+    });
+}
+
+/// One that nobody marked is another's, whoever else is there no more.
+#[test]
+fn a_bridge_that_was_made_for_a_definition_goes_with_the_last_pod() {
+    on_a_node("bridge", |node| {
+        let marked = format!("ip link add x up group {TRANSIENT} type bridge");
+        sh(&marked);
+        node.give("x", "10.9.0.1/24");
+        sh("ip link add pod type veth peer name eth0; ip link set pod master x");
+        assert_eq!(node.left("p"), ["x 10.9.0.1/24"], "there is a pod");
+        sh("ip link del pod");
+        assert_eq!(node.left("p"), [""; 0]);
+        // What is another's keeps it.
+        for (what, made, removed) in [
+            ("an address", "ip addr add 192.0.2.1/24 dev x", "ip addr del 192.0.2.1/24 dev x"),
+            (
+                "a port",
+                "ip link add w0 type veth peer name w1; ip link add link w0 name port type macvlan; ip link set port master x",
+                "ip link del w0",
+            ),
+            ("an alias", "ip link set x alias mine", "ip link set x alias ''"),
+            ("a macvlan", "ip link add link x name mv type macvlan mode bridge", "ip link del mv"),
+        ] {
+            sh(&marked);
+            sh(made);
+            assert_eq!(node.left("p").len(), 1, "{what}");
+            sh(removed);
+            assert_eq!(node.left("p"), [""; 0], "{what}");
+        }
+        sh("ip link add x up type bridge");
+        assert_eq!(node.left("p"), ["x"], "nobody marked it");
+    });
+}
+
+/// Pods' macvlans are in namespaces of their own: the kernel shows that somebody listens, and a record who.
+#[test]
+fn a_bridge_on_which_a_macvlan_of_a_pod_stands_stays() {
+    on_a_node("macvlan", |node| {
+        sh(&format!("ip link add x up group {TRANSIENT} type bridge"));
+        node.give("x", "10.9.0.1/24");
+        let pod = Netns::unnamed().unwrap();
+        let netlink = node.host.netlink().unwrap();
+        let parent = netlink.link("x").unwrap().unwrap().index;
+        let macvlan = link::Macvlan { mode: linux::MacvlanMode::Bridge, bc_queue_len: None };
+        let kind = link::Kind::Macvlan { parent, macvlan };
+        let spec = linux::LinkSpec { netns: Some(std::os::fd::AsFd::as_fd(&pod)), ..linux::LinkSpec::new("eth0".parse().unwrap(), kind) };
+        netlink.send_one(link::create(&spec)).unwrap();
+        node.record("other", &[("a/b", r#"{"type":"macvlan","master":"x"}"#)]);
+        assert_eq!(node.left("p"), ["x 10.9.0.1/24"], "its record names it");
+        node.records.remove(&"other".parse().unwrap()).unwrap();
+        let up = |inside: &Inside| {
+            let mut netlink = Netlink::open(inside).unwrap();
+            let index = netlink.link("eth0").unwrap().unwrap().index;
+            netlink.send_one(link::set(index, &link::Change { up: Some(true), ..link::Change::default() })).unwrap();
+        };
+        pod.enter(up).unwrap();
+        assert_eq!(node.left("p"), ["x 10.9.0.1/24"], "it listens");
+        drop(pod);
+        let mut tries = 0;
+        while !node.left("p").is_empty() {
+            tries += 1;
+            assert!(tries < 10_000, "the namespace is gone, and with it the macvlan");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+}
+
+#[test]
+fn what_records_say_of_a_bridge() {
+    on_a_node("records", |node| {
+        let marked = format!("ip link add x up group {TRANSIENT} type bridge");
+        sh(&marked);
+        let on_x = r#"{"type":"bridge","bridge":"x"}"#;
+        node.record("other", &[("a/b", on_x)]);
+        assert_eq!(node.left("p"), ["x"], "another pod is on its way");
+        node.records.bury(&"other".parse().unwrap());
+        assert_eq!(node.left("p"), [""; 0], "it goes as well");
+        sh(&marked);
+        node.record("p", &[("a/b", on_x)]);
+        assert_eq!(node.left("p"), [""; 0], "its own");
+        sh(&marked);
+        node.record("p", &[("lab", on_x), ("a/b", on_x)]);
+        assert_eq!(node.left("p"), ["x"], "of a network that it has without asking");
+        node.records.remove(&"p".parse().unwrap()).unwrap();
+        std::fs::write(node.dir.join("records/torn.json"), "{").unwrap();
+        assert_eq!(node.left("p"), ["x"], "who knows what it says");
+        std::fs::remove_file(node.dir.join("records/torn.json")).unwrap();
+        // An ADD is between its look and its port; what is left is the agent's.
+        let lock = NetnsLock::shared(node.host.inside(), std::time::Instant::now()).unwrap();
+        assert_eq!(node.left("p"), ["x"]);
+        drop(lock);
+        let chain = chain::Chain::new(plugin::Finder::new(plugins::BUILTINS, Vec::new(), plugin::Prefer::Builtin, Vec::new()), None);
+        Attacher::new(chain, node.records.clone()).forget_idle_bridges(&mut node.host).unwrap();
+        assert_eq!(node.there(), [""; 0]);
+    });
+}
+
+/// On a bridge that is another's, the host's link into a VLAN is the definition's.
+#[test]
+fn a_link_into_a_vlan_goes_alone() {
+    on_a_node("vlan", |node| {
+        sh(&format!(
+            "ip link add x up type bridge; ip addr add 192.0.2.1/24 dev x
+             ip link add gw type veth peer name x.5; ip link set gw master x; ip link set x.5 group {TRANSIENT}; ip link set gw up"
+        ));
+        node.give("x.5", "10.9.5.1/24");
+        node.record("other", &[("a/b", r#"{"type":"bridge","bridge":"x","vlan":5}"#)]);
+        assert_eq!(node.left("p"), ["x 192.0.2.1/24", "x.5 10.9.5.1/24"]);
+        node.records.remove(&"other".parse().unwrap()).unwrap();
+        assert_eq!(node.left("p"), ["x 192.0.2.1/24"]);
+    });
+}

@@ -1,0 +1,71 @@
+//! A lock that a network namespace itself is: `flock(2)` on its file in nsfs, which is one inode for all that look at the namespace, from
+//! whatever mount or PID namespace.
+//!
+//! Any process in the namespace can have it. So nobody waits for it for long, and it guards nothing but what would otherwise depend on luck.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::{Inside, OWN};
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The lock of the calling thread's namespace, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct NetnsLock {
+    _file: Flock<File>,
+}
+
+// === impl NetnsLock ===
+
+impl NetnsLock {
+    /// The lock for one of many, which keeps off who wants it alone. `None`: somebody had it alone until `by`, or the kernel refused.
+    #[must_use]
+    pub fn shared(_: &Inside, by: Instant) -> Option<Self> {
+        loop {
+            match Self::at_once(FlockArg::LockSharedNonblock) {
+                Err(Errno::EWOULDBLOCK | Errno::EINTR) if Instant::now() < by => std::thread::sleep(PAUSE),
+                done => return done.ok(),
+            }
+        }
+    }
+
+    /// The lock alone. `None`: others have it at this moment, or the kernel refused.
+    #[must_use]
+    pub fn alone(_: &Inside) -> Option<Self> {
+        Self::at_once(FlockArg::LockExclusiveNonblock).ok()
+    }
+
+    fn at_once(how: FlockArg) -> Result<Self, Errno> {
+        let file = File::open(OWN).map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        Flock::lock(file, how).map(|file| NetnsLock { _file: file }).map_err(|(_, e)| e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Netns;
+
+    #[test]
+    fn one_alone_or_many_of_one_namespace() {
+        let (one, other) = (Netns::unnamed().unwrap(), Netns::unnamed().unwrap());
+        let here = |inside: &Inside| {
+            let now = Instant::now();
+            let many = [NetnsLock::shared(inside, now), NetnsLock::shared(inside, now)];
+            assert!(many.iter().all(Option::is_some));
+            assert!(NetnsLock::alone(inside).is_none());
+            assert!(other.enter(|inside| NetnsLock::alone(inside).is_some()).unwrap(), "another namespace");
+            drop(many);
+            let alone = NetnsLock::alone(inside).unwrap();
+            let elsewhere = || one.enter(|inside| NetnsLock::shared(inside, now).is_some()).unwrap();
+            std::thread::scope(|scope| assert!(!scope.spawn(elsewhere).join().unwrap()));
+            drop(alone);
+            std::thread::scope(|scope| assert!(scope.spawn(elsewhere).join().unwrap()));
+        };
+        one.enter(here).unwrap();
+    }
+}
