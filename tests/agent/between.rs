@@ -2,6 +2,7 @@
 //! and pods whose packets are followed.
 
 mod addresses;
+mod attacks;
 mod bridge;
 mod by_hand;
 mod history;

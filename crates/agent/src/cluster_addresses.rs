@@ -10,20 +10,23 @@
 //!   KUBERNETES_SERVICE_HOST ----------------'
 //! ```
 //!
-//! Until all lists have come, nothing is known of what they hold: an ADD that selects networks waits. A server that does not serve a
-//! list will not serve it later either: then the agent goes on without, and says what is not protected.
+//! Until all lists have come, nothing is known of what they hold: an ADD that selects networks waits, and fails if they do not come, however
+//! long the API server takes. Pods that select none are attached meanwhile. A server that does not serve a list, or not to the agent, will
+//! not do so later either: then the agent goes on without, and says what is not protected.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cluster::{ApiEndpoints, Cluster, Listed, ServiceRanges, Services};
+use cluster::{ApiEndpoints, ApiError, Cluster, Listed, ServiceRanges, Services};
 use cni::{CniError, Code};
 use ipnet::IpNet;
 
 use crate::log::Line;
+use crate::provided::Provided;
 use crate::{Agent, Settings};
 
-/// How long after the agent's start an answer that does not come is waited for.
+/// How long after the agent's start an answer that does not come is waited for: after that the agent serves the pods that need none, and
+/// refuses the others at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an ADD waits for it; then its runtime tries again.
 const OF_A_CALL: Duration = Duration::from_secs(10);
@@ -55,6 +58,8 @@ pub(crate) struct ClusterOwn<'a> {
     pub(crate) servers: Vec<IpAddr>,
     /// Where Services are reached beside their ranges.
     pub(crate) services: Option<&'a Services>,
+    /// The network of its pods, where agents provide it.
+    pub(crate) pods: Option<&'a Provided>,
 }
 
 /// What came of the lists.
@@ -79,15 +84,35 @@ pub(crate) enum Came {
 // === impl Came ===
 
 impl Came {
-    fn of(listed: &Listed, since: Duration) -> Self {
+    fn of(listed: &Listed) -> Self {
         let error = listed.failing.as_ref().map(|failing| &failing.error);
         let why = || error.map_or_else(|| "the API server has not answered yet".to_owned(), ToString::to_string);
         match error {
             _ if listed.complete => Came::Listed,
-            Some(error) if error.is_final() => Came::Never(why()),
-            _ if since > PATIENCE => Came::Never(why()),
+            // A token that is not accepted now may be replaced.
+            Some(error) if error.is_final() && !matches!(error, ApiError::Unauthorized { .. }) => Came::Never(why()),
             _ => Came::Pending(why()),
         }
+    }
+}
+
+// === impl Lists ===
+
+impl Lists {
+    /// What is not known yet, and why, if it may still come.
+    fn pending(&self) -> Option<String> {
+        let Lists { ranges, services, servers } = self;
+        let lists =
+            [("the ranges of Services", ranges), ("the addresses of Services", services), ("the addresses of the API server", servers)];
+        lists.into_iter().find_map(|(what, came)| match came {
+            Came::Pending(why) => Some(format!("{what} are not known yet: {why}")),
+            Came::Listed | Came::Never(_) => None,
+        })
+    }
+
+    /// The same of what was waited for long enough.
+    fn late(&self) -> Option<String> {
+        Some(format!("{}; until then, pods that select networks of definitions fail", self.pending()?))
     }
 }
 
@@ -111,7 +136,7 @@ impl ClusterAddresses {
     /// What no pod may take.
     pub(crate) fn own(&self) -> ClusterOwn<'_> {
         let services = self.followed.as_ref().map(|followed| &followed.services);
-        ClusterOwn { ranges: self.ranges(), servers: self.servers(), services }
+        ClusterOwn { ranges: self.ranges(), servers: self.servers(), services, pods: None }
     }
 
     /// The ranges of Services.
@@ -128,31 +153,39 @@ impl ClusterAddresses {
 
     fn came(&self) -> Option<Lists> {
         let Followed { ranges, services, endpoints } = self.followed.as_ref()?;
-        let since = self.since.elapsed();
-        let of = |listed: &Listed| Came::of(listed, since);
+        let of = Came::of;
         Some(Lists { ranges: of(&ranges.listed()), services: of(&services.listed()), servers: of(&endpoints.listed()) })
+    }
+
+    /// Whether the agent has just begun: the lists are on their way.
+    fn is_early(&self) -> bool {
+        self.since.elapsed() <= PATIENCE
+    }
+
+    /// What is not known yet, and why, if the agent is to wait for it before it serves anybody.
+    pub(crate) fn awaited(&self) -> Option<String> {
+        if self.is_early() { self.pending() } else { None }
     }
 
     /// What is not known yet, and why, if it may still come.
     pub(crate) fn pending(&self) -> Option<String> {
-        let Lists { ranges, services, servers } = self.came()?;
-        let lists =
-            [("the ranges of Services", ranges), ("the addresses of Services", services), ("the addresses of the API server", servers)];
-        lists.into_iter().find_map(|(what, came)| match came {
-            Came::Pending(why) => Some(format!("{what} are not known yet: {why}")),
-            Came::Listed | Came::Never(_) => None,
-        })
+        self.came()?.pending()
     }
 
     /// What is not protected, why, and what would mend it.
     pub(crate) fn gaps(&self) -> Vec<String> {
-        self.came().map(|lists| gaps(&lists, self.ranges().is_empty())).unwrap_or_default()
+        let of = |lists: Lists| {
+            let late = if self.is_early() { None } else { lists.late() };
+            late.into_iter().chain(gaps(&lists, self.ranges().is_empty())).collect()
+        };
+        self.came().map(of).unwrap_or_default()
     }
 
-    /// Waits until nothing is pending.
-    fn wait(&self, by: Instant) -> Result<(), CniError> {
-        let by = by.min(Instant::now() + OF_A_CALL);
-        while let Some(why) = self.pending() {
+    /// Waits until nothing is pending, and `more` says nothing either.
+    fn wait(&self, by: Instant, more: impl Fn() -> Option<String>) -> Result<(), CniError> {
+        // Later nobody waits: the threads that serve calls are needed for pods that select nothing.
+        let by = by.min(Instant::now() + if self.is_early() { OF_A_CALL } else { Duration::ZERO });
+        while let Some(why) = self.pending().or_else(&more) {
             if Instant::now() >= by {
                 let msg = format!("{why}; until then no pod gets a network of a definition");
                 return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
@@ -190,12 +223,12 @@ pub(crate) fn gaps(lists: &Lists, has_no_range: bool) -> Vec<String> {
 impl Agent {
     /// Waits until it is known what a pod's networks are held against.
     pub(crate) fn knows_cluster_addresses(&self, by: Instant) -> Result<(), CniError> {
-        self.cluster_addresses.wait(by)
+        self.cluster_addresses.wait(by, || self.provided.as_ref()?.missing())
     }
 
-    /// Says once, when it is known, what is not protected.
+    /// Says once, when it is known or was waited for long enough, what is not protected.
     pub(crate) async fn warn_of_gaps(&self) {
-        while self.cluster_addresses.pending().is_some() {
+        while self.cluster_addresses.awaited().is_some() {
             tokio::time::sleep(LOOK).await;
         }
         for gap in self.cluster_addresses.gaps() {
@@ -208,13 +241,26 @@ impl Agent {
 mod tests {
     use super::*;
 
+    /// A protection must not end because the API server is slow.
+    #[test]
+    fn what_is_late_is_never_taken_for_nothing() {
+        let failing = |error| Listed { complete: false, failing: Some(cluster::Failing { since: std::time::SystemTime::now(), error }) };
+        let asked = cluster::Asked { group: "", resource: "services", verb: "list", of: "".into() };
+        let slow = ApiError::Unreachable { asked, server: "https://192.0.2.1".into(), cause: "timed out".to_owned() };
+        let services = Came::of(&failing(slow));
+        assert!(matches!(services, Came::Pending(_)), "{services:?}");
+        let lists = Lists { ranges: Came::Listed, services, servers: Came::Listed };
+        let said = lists.late().unwrap();
+        assert!(said.starts_with("the addresses of Services are not known yet: ") && said.contains("timed out"), "{said}");
+        assert_eq!(gaps(&lists, false), [""; 0], "they are protected: nobody gets one");
+    }
+
     #[test]
     fn what_does_not_come_is_told_with_the_setting_that_is_missing() {
-        let waits = Came::of(&Listed::default(), Duration::from_secs(1));
+        let waits = Came::of(&Listed::default());
         assert_eq!(waits, Came::Pending("the API server has not answered yet".to_owned()));
-        let never = Came::of(&Listed::default(), PATIENCE * 2);
-        assert!(matches!(never, Came::Never(_)), "not for ever: {never:?}");
-        assert_eq!(Came::of(&Listed { complete: true, failing: None }, PATIENCE * 2), Came::Listed);
+        assert_eq!(Came::of(&Listed { complete: true, failing: None }), Came::Listed);
+        let never = Came::Never("not served".to_owned());
         let gaps = |ranges: &Came, has_no_range, services: &Came, servers: &Came| {
             gaps(&Lists { ranges: ranges.clone(), services: services.clone(), servers: servers.clone() }, has_no_range)
         };

@@ -71,7 +71,7 @@ impl Agent {
         if self.load.is_stopping() {
             return Some("the agent is stopping".to_owned());
         }
-        if let Some(why) = self.cluster.synced().missing().or_else(|| self.cluster_addresses.pending()) {
+        if let Some(why) = self.cluster.synced().missing().or_else(|| self.cluster_addresses.awaited()) {
             return Some(why);
         }
         if let Some(why) = self.waits.why().or_else(|| self.addresses.as_ref()?.store.closed()) {

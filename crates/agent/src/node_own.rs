@@ -12,13 +12,14 @@ use ipnet::IpNet;
 use json::Value;
 use linux::Family;
 use linux::link::Link;
-use linux::route::RouteFilter;
+use linux::route::{RouteFilter, RouteKind};
 use npwg::{DefinitionRef, Protocol};
 use plugin::{Foreseen, Host};
 use plugins::BUILTINS;
 
 use crate::Agent;
 use crate::cluster_addresses::ClusterOwn;
+use crate::node_traffic::{Attached, is_of_a_link};
 
 mod addresses;
 mod links;
@@ -38,6 +39,7 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
+    vlans_of_pods: OnceCell<Vec<(u32, IpNet)>>,
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
     addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
@@ -61,6 +63,10 @@ struct GivenNetwork<'g> {
     /// In words.
     what: &'static str,
     bridge: Option<String>,
+    /// The link that is the gateway of its VLAN on that bridge.
+    way_in: Option<String>,
+    /// Keys of its bridge by which a port sends with its own addresses only.
+    guards: Vec<&'static str>,
     list: Option<&'g NetworkList>,
     /// The directories in which it keeps its pods' addresses, as they are named and as they really are; read when they are asked for.
     leases: OnceCell<Vec<(PathBuf, Option<PathBuf>)>>,
@@ -79,7 +85,7 @@ impl fmt::Debug for ThisNode<'_> {
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
     pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
-        ThisNode::new(host, given, self.cluster_addresses.own())
+        ThisNode::new(host, given, ClusterOwn { pods: self.provided.as_ref(), ..self.cluster_addresses.own() })
     }
 }
 
@@ -96,11 +102,32 @@ fn bridge(list: &NetworkList) -> Option<String> {
     })
 }
 
+/// Keys of `bridge` by which a container sends with its own hardware and IP addresses only.
+const GUARDS: &[&str] = &["strictSource", "macspoofchk"];
+
+/// The gateway's link in the VLAN of a network, on its bridge.
+fn way_in(list: &NetworkList) -> Option<String> {
+    let plugin = list.plugins.iter().find(|plugin| plugin.kind.as_str() == "bridge")?;
+    match plugin.raw().get("vlan") {
+        Some(Value::Number(vlan)) => Some(format!("{}.{}", bridge(list)?, vlan.as_u64().filter(|vlan| *vlan != 0)?)),
+        _ => None,
+    }
+}
+
+/// The keys that guard the ports of a network's bridge.
+fn guards(list: &NetworkList) -> Vec<&'static str> {
+    let bridges = || list.plugins.iter().filter(|plugin| plugin.kind.as_str() == "bridge");
+    let is_set = |key: &&&str| bridges().any(|plugin| plugin.raw().get(key) == Some(&Value::Bool(true)));
+    GUARDS.iter().filter(is_set).copied().collect()
+}
+
 impl<'g> GivenNetwork<'g> {
     fn of(number: usize, given: &'g Given) -> Self {
         GivenNetwork {
             what: if number == 0 { "the node's default network" } else { "a network that every pod of the node has" },
             bridge: bridge(&given.list),
+            way_in: way_in(&given.list),
+            guards: guards(&given.list),
             list: Some(&given.list),
             leases: OnceCell::new(),
             ranges: OnceCell::new(),
@@ -130,6 +157,11 @@ impl<'g> GivenNetwork<'g> {
         self.list.and_then(attach::source_of).is_some_and(|own| own == *source)
     }
 
+    /// Whether a link is its bridge, or the gateway of its VLAN on that one.
+    fn has_link(&self, link: &Link) -> bool {
+        [&self.bridge, &self.way_in].into_iter().flatten().any(|name| links::has_name(link, name))
+    }
+
     /// Whether its configuration says which addresses of a family it hands out.
     fn knows_ranges(&self, run: AddressRun) -> bool {
         self.ranges().iter().any(|own| own.first.is_ipv4() == run.first.is_ipv4())
@@ -144,6 +176,7 @@ impl<'a> ThisNode<'a> {
             host: RefCell::new(host),
             links: OnceCell::new(),
             needed: OnceCell::new(),
+            vlans_of_pods: OnceCell::new(),
             routes: OnceCell::new(),
             addresses: OnceCell::new(),
             own_links: OnceCell::new(),
@@ -171,12 +204,31 @@ impl<'a> ThisNode<'a> {
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
-            let (links, addresses, routes) = (self.links()?, self.addresses()?, self.routes()?);
+            let (links, mut addresses, mut routes) = (self.links()?, self.addresses()?.to_vec(), self.routes()?.to_vec());
+            addresses.retain(|one| !self.is_vlan_of_pods(one.index, one.net.trunc()));
+            routes.retain(|route| !route.oif.is_some_and(|oif| route.gateway.is_none() && self.is_vlan_of_pods(oif, route.dst)));
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
-            links::needed(netlink, links, addresses, routes, &self.cluster.servers).map_err(|e| e.to_string())
+            links::needed(netlink, links, &addresses, &routes, &self.cluster.servers).map_err(|e| e.to_string())
         };
         self.needed.get_or_init(read).as_ref().map_err(String::as_str)
+    }
+
+    /// The networks of pods that a plugin has given a VLAN of a bridge, by the link's index: the VLAN is another's, an administrator's say, and
+    /// the address there only the gateway of these pods. What cannot be read is none.
+    fn vlans_of_pods(&self) -> &[(u32, IpNet)] {
+        let look = || {
+            let (Ok(links), Ok(addresses)) = (self.links(), self.addresses()) else { return Vec::new() };
+            let is_of_plugin = |one: &&linux::Address| one.protocol == linux::addr::TRANSIENT;
+            let is_vlan = |index: u32| links.iter().any(|link| link.index == index && links::is_vlan_of_bridge(link, links));
+            addresses.iter().filter(is_of_plugin).filter(|one| is_vlan(one.index)).map(|one| (one.index, one.net.trunc())).collect()
+        };
+        self.vlans_of_pods.get_or_init(look)
+    }
+
+    /// Whether a network on a link is one of these.
+    pub(crate) fn is_vlan_of_pods(&self, index: u32, network: IpNet) -> bool {
+        self.vlans_of_pods().contains(&(index, network))
     }
 
     /// The link that one of the names, addresses or places of a link means, if the node needs it.
@@ -231,8 +283,25 @@ impl<'a> ThisNode<'a> {
         let in_container = links::is_container(self.links()?, needed);
         let need = needed.get(&link.index).copied();
         let of_program = || reserved::is_of_program(link).filter(|_| need != Some(Need::Uplink));
-        let why = links::is_no_parent(link, self.links()?, routes, need, in_container).or_else(of_program);
+        let why =
+            links::is_no_parent(link, self.links()?, routes, need, in_container).or_else(of_program).or_else(|| self.is_guarded(link));
         Ok(why.map(|why| format!("{}, {why}", link.name)))
+    }
+
+    /// Of what bridge a link is, or on what bridge it stands, whose ports are guarded, in words: an interface on the bridge itself is no port.
+    fn is_guarded(&self, link: &Link) -> Option<String> {
+        let links = self.links().ok()?;
+        let stack = || std::iter::successors(Some(link), |link| links::parent_of(link, links));
+        let has = |given: &&GivenNetwork<'_>| {
+            let bridge = given.bridge.as_deref().filter(|_| !given.guards.is_empty());
+            bridge.is_some_and(|bridge| stack().take(links.len()).any(|link| links::has_name(link, bridge)))
+        };
+        let given = self.given.iter().find(has)?;
+        let bridge = given.bridge.as_deref().unwrap_or_default();
+        Some(format!(
+            "on which a pod could send with addresses of others: {bridge} is the bridge of {}, whose ports are guarded",
+            given.what
+        ))
     }
 
     /// The links that were asked for as those on which pods' interfaces stand, by index: what a name means later may be another link.
@@ -308,17 +377,32 @@ impl<'a> ThisNode<'a> {
         self.own_links.get_or_init(look).as_deref().map_err(String::as_str)
     }
 
-    /// What networks hand out that pods have without asking, unless its bridge is this one, with the network in words.
-    pub(crate) fn given_ranges(&self, but: Option<&str>) -> impl Iterator<Item = (AddressRun, &'static str)> {
-        let given = self.given.iter().filter(move |given| but.is_none() || given.bridge.as_deref() != but);
-        given.flat_map(|given| given.ranges().iter().map(move |run| (*run, given.what)))
+    /// The addresses, in words, among which one of these is that pods have without asking, unless the bridge of their network is this one.
+    pub(crate) fn given_range(&self, run: AddressRun, but: Option<&str>) -> Option<String> {
+        let mut given = self.given.iter().filter(|given| but.is_none() || given.bridge.as_deref() != but);
+        let of_list = given.find_map(|given| Some((given.ranges().iter().find(|own| run.overlaps(**own))?, given.what)));
+        let of_list = of_list.map(|(own, what)| format!("{own}, addresses of {what}"));
+        of_list.or_else(|| Some(format!("{}, addresses of the cluster's pods", self.cluster.pods?.range_of_pods(run)?)))
+    }
+
+    /// The networks, with what has each in words, that the host reaches over the bridges of networks that pods have without asking, unless
+    /// it is this one: those of the bridge's addresses, and those to which a route leads there, as to the blocks of a pool.
+    pub(crate) fn behind_default_bridges(&self, but: Option<&str>) -> Result<Vec<Attached>, String> {
+        let bridges = self.default_bridges(but)?;
+        let mut all = self.networks_of(&bridges)?;
+        let of = |index: u32| bridges.iter().find(|(own, _)| *own == index).map(|(_, bridge)| bridge.clone());
+        let is_way = |route: &&linux::Route| route.kind == RouteKind::Unicast && route.gateway.is_none() && !route.is_default();
+        let routes =
+            self.routes()?.iter().filter(is_way).filter(|route| !is_of_a_link(route.dst.addr()) && !route.dst.addr().is_multicast());
+        all.extend(routes.filter_map(|route| Some(Attached { network: route.dst, index: route.oif?, link: of(route.oif?)? })));
+        Ok(all)
     }
 
     /// The bridges of networks that pods have without asking, unless it is this one, by index and in words; else why they cannot be read.
     pub(crate) fn default_bridges(&self, but: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
         let is = |link: &Link, name: Option<&str>| name.is_some_and(|name| links::has_name(link, name));
         let of = |link: &Link| {
-            let own = self.given.iter().find(|given| is(link, given.bridge.as_deref()) && !is(link, but))?;
+            let own = self.given.iter().find(|given| given.has_link(link) && !is(link, but))?;
             Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
         Ok(self.links()?.iter().filter_map(of).collect())
@@ -332,6 +416,11 @@ impl<'a> ThisNode<'a> {
     /// Whether nobody else gets these addresses: a pool is the owner's, who says what is in it, and of whereabouts it is the same range.
     fn is_leased(&self, source: Option<&AddressSource>) -> bool {
         source.is_some_and(|source| matches!(source, AddressSource::Pool(_)) || self.given.iter().any(|given| given.has_source(source)))
+    }
+
+    /// Whether a pool gives these addresses, to one pod at a time.
+    pub(crate) fn is_of_pool(source: Option<&AddressSource>) -> bool {
+        matches!(source, Some(AddressSource::Pool(_)))
     }
 
     /// Whether a network may have these addresses that pods have without asking. Where its configuration does not say which it hands out, all
@@ -357,6 +446,21 @@ impl<'a> ThisNode<'a> {
         Ok(None)
     }
 
+    /// Which of these bridges has a port that sends with this hardware address and no other, in words. A pod that is silent for some minutes
+    /// is forgotten by the bridge.
+    fn has_guarded_mac(&self, mac: &Mac, bridges: &[(u32, String)]) -> Result<Option<String>, String> {
+        let mut host = self.host.borrow_mut();
+        if bridges.is_empty() || !host.has_nft().map_err(|e| e.to_string())? {
+            return Ok(None);
+        }
+        let elements = rules::all(host.nft().map_err(|e| e.to_string())?, &rules::SPOOF_GUARD).map_err(|e| e.to_string())?;
+        let of_mac = elements.iter().filter(|(_, element)| rules::guarded_mac(element).as_ref() == Some(mac));
+        let ports: BTreeSet<String> = of_mac.filter_map(|(_, element)| rules::guarded_port(element)).collect();
+        let links = self.links()?.iter().filter(|link| ports.contains(&link.name));
+        let mut masters = links.filter_map(|link| link.master);
+        Ok(masters.find_map(|master| bridges.iter().find(|(bridge, _)| *bridge == master)).map(|(_, bridge)| bridge.clone()))
+    }
+
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
         let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
@@ -364,6 +468,9 @@ impl<'a> ThisNode<'a> {
             return Ok(Some(format!("which {} of the node has", link.name)));
         }
         let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
+        if let Some(bridge) = self.has_guarded_mac(mac, &bridges)? {
+            return Ok(Some(format!("which another pod has on {bridge}")));
+        }
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;
         for (hop, link) in hops {
@@ -443,6 +550,20 @@ impl NodeOwn for ThisNode<'_> {
         self.leads_over_pair(address.to_canonical()).unwrap_or(true)
     }
 
+    fn of_pod(&self, address: IpAddr) -> Option<String> {
+        self.reached_over_pods(address.to_canonical()).unwrap_or_else(|e| Some(format!("which may be a pod's ({e})")))
+    }
+
+    fn guards(&self, bridge: &str) -> Vec<&'static str> {
+        // What cannot be looked up may be a name of it.
+        let is_own = |own: &str| {
+            own == bridge
+                || self.links().map_or(true, |links| links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)))
+        };
+        let given = self.given.iter().filter(|given| given.bridge.as_deref().is_some_and(is_own));
+        given.flat_map(|given| given.guards.iter().copied()).collect()
+    }
+
     fn address(&self, address: IpAddr) -> Option<String> {
         self.whose_address(address.to_canonical())
     }
@@ -451,13 +572,14 @@ impl NodeOwn for ThisNode<'_> {
         self.whose_in_cluster(address.to_canonical())
     }
 
-    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
-        self.taken_by_route(run, bridge)
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String> {
+        self.taken_by_route(run, bridge, source)
     }
 
     fn default_network(&self, run: AddressRun, source: Option<&AddressSource>) -> Option<String> {
         // The kernel is asked only if the addresses may be those of such a network.
-        if self.is_leased(source) || !self.given.iter().any(|given| self.may_be_given(given, run)) {
+        let is_of_cluster = || self.cluster.pods.is_some_and(|pods| pods.range_of_pods(run).is_some());
+        if self.is_leased(source) || !(self.given.iter().any(|given| self.may_be_given(given, run)) || is_of_cluster()) {
             return None;
         }
         self.is_of_default_network(run)

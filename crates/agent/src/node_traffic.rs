@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use attach::AddressRun;
+use attach::{AddressRun, AddressSource};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::Route;
 use linux::route::RouteKind;
@@ -80,6 +80,8 @@ pub(crate) fn nameservers() -> Result<Vec<IpAddr>, String> {
 /// A network that links of the node are in.
 pub(crate) struct Attached {
     pub(crate) network: IpNet,
+    /// The link's index.
+    pub(crate) index: u32,
     /// As `eth0, the node's uplink`.
     pub(crate) link: String,
 }
@@ -90,13 +92,13 @@ pub(crate) fn is_metadata(address: IpAddr) -> bool {
 }
 
 /// Every link has link-local addresses of IPv6.
-fn is_of_a_link(address: IpAddr) -> bool {
+pub(crate) fn is_of_a_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 impl ThisNode<'_> {
     /// Whose traffic a route to these addresses would take, in words.
-    pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+    pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String> {
         if let Some(range) = self.cluster.ranges.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
             return Some(format!("which redirects traffic for the cluster's Services ({range})"));
         }
@@ -120,18 +122,19 @@ impl ThisNode<'_> {
             }
             Err(e) => return Some(format!("which may redirect traffic for the node's DNS servers ({e})")),
         }
-        self.taken_from_networks(run, bridge)
+        self.taken_from_networks(run, bridge, source)
             .unwrap_or_else(|e| Some(format!("which may redirect traffic for the node's own networks ({e})")))
     }
 
     /// The same of the networks of the node's links, of its pods' networks, and of those to which the host has a route.
-    fn taken_from_networks(&self, run: AddressRun, bridge: Option<&str>) -> Result<Option<String>, String> {
-        let attached = self.attached(bridge)?;
+    fn taken_from_networks(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Result<Option<String>, String> {
+        let is_of_pool = ThisNode::is_of_pool(source);
+        let attached = self.attached(bridge, is_of_pool)?;
         if let Some(own) = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network))) {
             return Ok(Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link)));
         }
-        if let Some((own, what)) = self.given_ranges(bridge).find(|(own, _)| run.overlaps(*own)) {
-            return Ok(Some(format!("which redirects traffic for {own}, addresses of {what}")));
+        if let Some(own) = self.given_range(run, bridge).filter(|_| !is_of_pool) {
+            return Ok(Some(format!("which redirects traffic for {own}")));
         }
         let routed = self.routed()?;
         let way = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network)));
@@ -159,7 +162,8 @@ impl ThisNode<'_> {
             for hop in own {
                 routed.push((IpNet::from(hop), format!("over {hop}, a next hop of the node's routes")));
             }
-            if route.dst.prefix_len() <= 1 || is_of_a_link(route.dst.addr()) {
+            let is_vlan_of_pods = || route.gateway.is_none() && route.oif.is_some_and(|oif| self.is_vlan_of_pods(oif, route.dst));
+            if route.dst.prefix_len() <= 1 || is_of_a_link(route.dst.addr()) || is_vlan_of_pods() {
                 continue;
             }
             // Every machine without an address in its network has such a route.
@@ -173,13 +177,13 @@ impl ThisNode<'_> {
 
     /// The default network that one of these addresses is in, in words.
     pub(crate) fn is_of_default_network(&self, run: AddressRun) -> Option<String> {
-        match self.default_bridges(None).map_err(str::to_owned).and_then(|bridges| self.networks_of(&bridges)) {
+        match self.behind_default_bridges(None) {
             Ok(networks) => {
                 let of_bridge = networks.iter().find(|own| run.overlaps(AddressRun::of(own.network)));
                 let of_bridge = of_bridge.map(|own| format!("{} is the network of {}", own.network, own.link));
                 // Its bridge may not be there yet, or it has none.
-                let of_range = || self.given_ranges(None).find(|(own, _)| run.overlaps(*own));
-                let whose = of_bridge.or_else(|| of_range().map(|(own, what)| format!("{own} are addresses of {what}")))?;
+                let of_range = || self.given_range(run, None).map(|own| own.replacen(", addresses", " are addresses", 1));
+                let whose = of_bridge.or_else(of_range)?;
                 Some(format!("which may be those of other pods: {whose}"))
             }
             Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
@@ -188,21 +192,25 @@ impl ThisNode<'_> {
 
     /// The networks of the node's own links, and those of the default network's bridge unless it is this one; else why they cannot be
     /// read.
-    fn attached(&self, bridge: Option<&str>) -> Result<Vec<Attached>, String> {
-        let mut links = self.own_links()?.to_vec();
-        let bridges = self.default_bridges(bridge)?;
-        links.extend(bridges.into_iter().filter(|(bridge, _)| links.iter().all(|(uplink, _)| uplink != bridge)).collect::<Vec<_>>());
-        self.networks_of(&links)
+    fn attached(&self, bridge: Option<&str>, is_of_pool: bool) -> Result<Vec<Attached>, String> {
+        let own = self.networks_of(self.own_links()?)?;
+        let mut all: Vec<Attached> = own.into_iter().filter(|own| !self.is_vlan_of_pods(own.index, own.network)).collect();
+        if !is_of_pool {
+            all.extend(self.behind_default_bridges(bridge)?);
+        }
+        Ok(all)
     }
 
     /// The networks of links, by index and in words. Every link has link-local addresses of IPv6: they say nothing.
-    fn networks_of(&self, links: &[(u32, String)]) -> Result<Vec<Attached>, String> {
+    pub(crate) fn networks_of(&self, links: &[(u32, String)]) -> Result<Vec<Attached>, String> {
         if links.is_empty() {
             return Ok(Vec::new());
         }
         let addresses = self.addresses()?;
         let of = |index: u32| links.iter().find(|(own, _)| *own == index).map(|(_, link)| link.clone());
         let global = addresses.iter().filter(|address| !is_of_a_link(address.net.addr()));
-        Ok(global.filter_map(|address| Some(Attached { network: address.net.trunc(), link: of(address.index)? })).collect())
+        Ok(global
+            .filter_map(|address| Some(Attached { network: address.net.trunc(), index: address.index, link: of(address.index)? }))
+            .collect())
     }
 }

@@ -21,6 +21,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use attach::AddressRun;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use between::{Mode, Plan, PublicKey, Vxlan};
@@ -121,6 +122,10 @@ pub(crate) struct State {
     pub(crate) problems: BTreeSet<String>,
     /// The own pods' ranges.
     pub(crate) ranges: Vec<IpNet>,
+    /// What they were before, as long as a pod may have an address of it.
+    former: Vec<IpNet>,
+    /// Of what any node may get a range.
+    pools: Vec<IpNet>,
     /// What pods' links get.
     pub(crate) mtu: Option<u32>,
     /// How many Nodes there are besides the own one, and how many of them have a way to all of their ranges.
@@ -180,7 +185,7 @@ impl Provided {
             Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
         }
         let list = kept.list(settings.strict_source).ok().flatten();
-        let state = State { list, ranges: kept.ranges, mtu: kept.mtu, ..State::default() };
+        let state = State { list, ranges: kept.ranges, former: kept.former, mtu: kept.mtu, ..State::default() };
         Provided {
             settings: settings.clone(),
             nodes: cluster.follow_nodes(),
@@ -201,6 +206,16 @@ impl Provided {
         }
         let why = if state.lacks.is_empty() { "the API server has not told of the Nodes yet".to_owned() } else { state.lacks.join("; ") };
         Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
+    }
+
+    /// Among which addresses of pods, of this node or of another, one of these is: a node's ranges, what it had before while a pod may have an
+    /// address of it, those of all that packets are sent to, and the networks of pools, of which nodes get their ranges.
+    pub(crate) fn range_of_pods(&self, run: AddressRun) -> Option<IpNet> {
+        let state = lock(&self.state);
+        let plan = state.plan.as_deref();
+        let of_plan = plan.into_iter().flat_map(|plan| plan.ranges.iter().chain(plan.routes.keys()).chain(&plan.closed));
+        let mut all = state.ranges.iter().chain(&state.former).chain(of_plan).chain(&state.pools);
+        all.find(|range| run.overlaps(AddressRun::of(**range))).copied()
     }
 
     /// Waits until packets for a pod with these addresses find it on this node: a block may be granted, and one of its addresses assigned, before

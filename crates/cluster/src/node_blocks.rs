@@ -20,6 +20,8 @@ pub struct NodeBlocks {
     pub ranges: Vec<IpNet>,
     /// The gateways of its pools, sorted.
     pub gateways: Vec<IpAddr>,
+    /// The networks that these are in, by the prefix length of their pool: nodes may be granted any address of them.
+    pub networks: Vec<IpNet>,
     /// Whether the pool [`CLUSTER_NETWORK`] itself is among them, and is not being deleted.
     pub has_main: bool,
     /// Pools without a gateway for a family, and the key of their `spec` that is missing.
@@ -73,6 +75,8 @@ impl NodeBlocks {
         blocks.ranges.sort_unstable();
         blocks.gateways.sort_unstable();
         blocks.gateways.dedup();
+        blocks.networks.sort_unstable();
+        blocks.networks.dedup();
         blocks
     }
 
@@ -86,9 +90,12 @@ impl NodeBlocks {
     fn enter_gateways(&mut self, name: &str, pool: &GrantedPool) {
         let families = [("ipv4.gateway", &pool.ipv4), ("ipv6.gateway", &pool.ipv6)];
         let given = families.into_iter().filter_map(|(key, family)| Some((key, family.as_ref()?)));
-        for (key, GrantedFamily { gateway, .. }) in given {
+        for (key, GrantedFamily { gateway, prefix_length, .. }) in given {
             match gateway.as_deref().map(str::parse) {
-                Some(Ok(gateway)) => self.gateways.push(gateway),
+                Some(Ok(gateway)) => {
+                    self.gateways.push(gateway);
+                    self.networks.extend(IpNet::new(gateway, *prefix_length).ok().map(|network| network.trunc()));
+                }
                 Some(Err(_)) => self.unreadable.push(format!("pool {name} has the {key} {gateway:?}, which is not an IP address")),
                 // Of one that is being deleted nobody gets an address.
                 None if pool.ending => {}
@@ -198,6 +205,8 @@ mod tests {
         );
         let gateways: Vec<String> = blocks.gateways.iter().map(ToString::to_string).collect();
         assert_eq!((gateways, blocks.has_main), (["10.20.0.1", "fd00:20::1"].map(str::to_owned).to_vec(), true));
+        let networks: Vec<String> = blocks.networks.iter().map(ToString::to_string).collect();
+        assert_eq!(networks, ["10.20.0.0/16", "fd00:20::/64"]);
         assert_eq!(blocks.lacking, [("red".to_owned(), "ipv4.gateway")]);
         assert_eq!(blocks.unreadable, [""; 0]);
     }

@@ -32,6 +32,8 @@ pub(crate) struct Reached {
     addresses: Box<[IpAddr]>,
     /// Ports of every node.
     ports: Box<[(Protocol, u16)]>,
+    /// Ports at these addresses.
+    served: Box<[(Protocol, u16)]>,
 }
 
 /// The kind, for a watch.
@@ -71,6 +73,7 @@ struct Spec {
 #[serde(rename_all = "camelCase", default)]
 struct Port {
     protocol: Option<String>,
+    port: Option<i64>,
     node_port: Option<i64>,
 }
 
@@ -96,8 +99,12 @@ struct Ingress {
 
 impl Reached {
     /// What all together may have.
-    const LIMIT: Limit<Arc<Reached>> =
-        Limit { most: MOST, weight: |reached| size_of_val(&*reached.addresses) + size_of_val(&*reached.ports), light: |_| Arc::default() };
+    const LIMIT: Limit<Arc<Reached>> = Limit { most: MOST, weight: Reached::weight, light: |_| Arc::default() };
+
+    /// In bytes.
+    fn weight(reached: &Arc<Self>) -> usize {
+        size_of_val(&*reached.addresses) + size_of_val(&*reached.ports) + size_of_val(&*reached.served)
+    }
 
     fn of(spec: Spec, status: Status) -> Self {
         let ingress = status.load_balancer.unwrap_or_default().ingress.unwrap_or_default();
@@ -105,12 +112,17 @@ impl Reached {
         // A Service without an address has `None` for one.
         let addresses = listed.chain(ingress.into_iter().filter_map(|one| one.ip)).filter_map(|text| text.parse::<IpAddr>().ok());
         let port = |number: Option<i64>| u16::try_from(number?).ok().filter(|port| *port != 0);
-        let ports = spec.ports.unwrap_or_default().into_iter();
-        let ports = ports.filter_map(|one| Some((protocol(one.protocol.as_deref())?, port(one.node_port)?)));
+        let listed = spec.ports.unwrap_or_default();
+        let of = |number: fn(&Port) -> Option<i64>| {
+            listed.iter().filter_map(move |one| Some((protocol(one.protocol.as_deref())?, port(number(one))?))).take(MOST_OF_ONE)
+        };
+        let served = of(|one| one.port).collect();
+        let ports = of(|one| one.node_port);
         let health = port(spec.health).map(|port| (Protocol::Tcp, port));
         Reached {
             addresses: addresses.map(|address| address.to_canonical()).take(MOST_OF_ONE).collect(),
             ports: health.into_iter().chain(ports).take(MOST_OF_ONE).collect(),
+            served,
         }
     }
 }
@@ -162,15 +174,26 @@ impl Services {
         services
     }
 
-    /// One that is reached at these addresses, and at these ports of every node.
-    pub fn reached(addresses: impl IntoIterator<Item = IpAddr>, ports: impl IntoIterator<Item = (Protocol, u16)>) -> Self {
-        let one = Reached { addresses: addresses.into_iter().collect(), ports: ports.into_iter().collect() };
+    /// One that is reached at these addresses, at the ports `served`, and at these ports of every node.
+    pub fn reached(
+        addresses: impl IntoIterator<Item = IpAddr>,
+        served: impl IntoIterator<Item = (Protocol, u16)>,
+        ports: impl IntoIterator<Item = (Protocol, u16)>,
+    ) -> Self {
+        let (addresses, served) = (addresses.into_iter().collect(), served.into_iter().collect());
+        let one = Reached { addresses, served, ports: ports.into_iter().collect() };
         Services::of([("/".into(), Arc::new(one))])
     }
 
     /// One of the addresses at which Services are reached, if one is meant.
     pub fn address(&self, is_meant: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         self.cache.find(|reached| reached.addresses.iter().copied().find(|address| is_meant(*address)))
+    }
+
+    /// One of the addresses at which Services have this port, if one is meant.
+    pub fn serves(&self, port: u16, protocol: Protocol, is_meant: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let has_port = |reached: &Reached| reached.served.contains(&(protocol, port));
+        self.cache.find(|reached| reached.addresses.iter().copied().find(|address| has_port(reached) && is_meant(*address)))
     }
 
     /// Whether a Service is reached at this port of every node: as a NodePort, or to ask for its health.
@@ -237,6 +260,10 @@ mod tests {
         assert_eq!(ports(Protocol::Tcp), [true, false, true, false]);
         assert_eq!(ports(Protocol::Udp), [false, true, false, false]);
         assert_eq!(ports(Protocol::Sctp), [false; 4]);
+        let serves =
+            |port, protocol| services.serves(port, protocol, |address| address == "192.0.2.7".parse::<IpAddr>().unwrap()).is_some();
+        assert!(serves(80, Protocol::Tcp) && serves(53, Protocol::Udp) && !serves(53, Protocol::Tcp) && !serves(30080, Protocol::Tcp));
+        assert_eq!(services.serves(80, Protocol::Tcp, |address| address == "203.0.113.8".parse::<IpAddr>().unwrap()), None);
         assert!(services.listed().complete && !Services::default().listed().complete);
     }
 

@@ -158,6 +158,14 @@ impl NetworkList {
         }
     }
 
+    /// Puts a key into one plugin of the list, by its number; no plugin has more than there are.
+    pub fn set_in_plugin(&mut self, plugin: usize, key: &str, value: impl Into<Value>) {
+        if let Some(plugin) = self.plugins.get_mut(plugin) {
+            plugin.raw.set(key, value);
+            self.print_plugins();
+        }
+    }
+
     fn print_plugins(&mut self) {
         if let Ok(Value::Object(mut raw)) = json::parse(&self.source) {
             raw.set("plugins", self.plugins.iter().map(|p| p.raw.clone()).collect::<Vec<_>>());

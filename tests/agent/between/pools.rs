@@ -11,7 +11,7 @@ use super::scene::{A, B, FAR, Place, Scene, reached};
 const IP_POOLS: &str = "/apis/netloom.io/v1alpha1/ippools";
 
 /// Machines whose agents are ready, with blocks of this pool, and the operator that grants them.
-fn start(settings: &str, pool: &Value, places: &[Place]) -> (Scene, Running) {
+pub(super) fn start(settings: &str, pool: &Value, places: &[Place]) -> (Scene, Running) {
     let (scene, operator) = prepare(settings, places);
     make(&scene, "default", pool);
     scene.nodes.iter().for_each(|node| node.launch());
@@ -35,7 +35,7 @@ fn make(scene: &Scene, name: &str, spec: &Value) {
     scene.api.must("POST", IP_POOLS, &pool);
 }
 
-fn dual() -> Value {
+pub(super) fn dual() -> Value {
     json!({"ipv4": {"entries": [{"cidr": "10.1.0.0/16"}], "gateway": "10.1.0.1"},
         "ipv6": {"entries": [{"cidr": "fd00:1::/64"}], "gateway": "fd00:1::1"}})
 }

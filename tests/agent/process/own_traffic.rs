@@ -517,6 +517,52 @@ fn a_next_hop_is_the_nodes_own_unless_it_is_a_pod() {
     }
 }
 
+/// The host got another pod's address as its own, and nothing that it sent there left it any more.
+#[test]
+fn a_gateway_that_another_pod_has() {
+    let node = node("gateways", "");
+    let at = |address: &str, gateway: &str| json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]});
+    node.define(
+        "bridged",
+        &network(&[json!({"type": "bridge", "bridge": "x5", "isGateway": true, "ipam": at("10.50.0.9/24", "10.50.0.1")})]),
+    );
+    node.define("paired", &network(&[json!({"type": "ptp", "ipam": at("10.72.0.9/32", "10.72.0.1")})]));
+    let (bridged, paired) = (node.pod("bridged", "bridged"), node.pod("paired", "paired"));
+    bridged.must("ADD");
+    paired.must("ADD");
+    let late = json!({"cniVersion": "1.0.0", "ips": [{"address": "172.30.9.9/32", "gateway": "10.50.0.9"}]});
+    node.host.write("/run/bin/theirs", &format!("#!/bin/sh\n[ $CNI_COMMAND = ADD ] && echo '{late}'\nexit 0\n"));
+    node.host.sh("", "chmod 755 /run/bin/theirs");
+    let before = node.host.sh("", "ip -br addr");
+    for (name, plugin, says) in [
+        ("pair", json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.50.0.9")}), "the host reaches it over x5"),
+        (
+            "pair-of-pair",
+            json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.72.0.9")}),
+            "which may be a pod's: the host reaches it over veth",
+        ),
+        (
+            "bridge",
+            json!({"type": "bridge", "bridge": "x6", "isGateway": true, "ipam": at("10.72.0.8/24", "10.72.0.9")}),
+            "which may be a pod's: the host reaches it over veth",
+        ),
+        ("late", json!({"type": "ptp", "ipam": {"type": "theirs"}}), "the host got the gateway 10.50.0.9, which may be a pod's"),
+    ] {
+        node.define(name, &network(&[plugin]));
+        let pod = node.pod(name, name);
+        is_refused(&node, &pod, says);
+        pod.must("DEL");
+        drop(pod);
+        node.until("nothing is left of it", || node.host.sh("", "ip -br addr") == before);
+    }
+    // The gateway that they have is the next pod's as well.
+    let second = network(&[json!({"type": "bridge", "bridge": "x5", "isGateway": true, "ipam": at("10.50.0.10/24", "10.50.0.1")})]);
+    node.define("second", &second);
+    let second = node.pod("second", "second");
+    second.must("ADD");
+    second.must("DEL");
+}
+
 /// Pods whose router is the host by its own address, as in networks that route each pod.
 #[test]
 fn the_nodes_own_address_is_a_gateway_of_pairs() {

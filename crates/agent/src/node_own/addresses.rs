@@ -10,11 +10,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use linux::Route;
+use linux::link::Link;
 use linux::route::RouteKind;
 
 use super::links::Need;
 use super::{ThisNode, links};
-use crate::node_traffic::{is_metadata, nameservers};
+use crate::node_traffic::{is_metadata, is_of_a_link, nameservers};
 
 /// Addresses that nobody has at home (root servers of the DNS): the way to them is that to the rest of the world.
 const ELSEWHERE: [IpAddr; 2] =
@@ -120,6 +121,21 @@ impl ThisNode<'_> {
         let is_nodes = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink() || matches!(need, Need::Address(_)));
         let is_pair = |index: u32| links.iter().any(|link| link.index == index && links::leads_to_pod(link, routes));
         Ok(way.ways().filter_map(|(_, oif)| oif).any(|oif| is_pair(oif) && !is_nodes(oif)))
+    }
+
+    /// Over which link of pods the host reaches an address that it has not itself, in words. Every link reaches link-local addresses of IPv6.
+    pub(super) fn reached_over_pods(&self, address: IpAddr) -> Result<Option<String>, String> {
+        if is_of_a_link(address) {
+            return Ok(None);
+        }
+        let Some(way) = self.way_to(address)?.filter(|way| way.kind == RouteKind::Unicast) else { return Ok(None) };
+        let (links, routes, needed) = (self.links()?, self.routes()?, self.needed()?);
+        let of_pods = links::of_pods(links, routes);
+        let is_nodes = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
+        let is_of_pods = |link: &Link| (of_pods.contains(&link.index) || links::leads_to_pod(link, routes)) && !is_nodes(link.index);
+        let mut direct = way.ways().filter(|(gateway, _)| gateway.is_none()).filter_map(|(_, oif)| oif);
+        let over = direct.find_map(|oif| links.iter().find(|link| link.index == oif && is_of_pods(link)));
+        Ok(over.map(|link| format!("which may be a pod's: the host reaches it over {}", link.name)))
     }
 
     /// The host's way to an address.

@@ -166,6 +166,11 @@ pub(super) fn parent_of<'l>(link: &Link, links: &'l [Link]) -> Option<&'l Link> 
     links.iter().find(|other| other.index == parent)
 }
 
+/// Whether a link is a VLAN of a bridge, as an administrator makes one (`ip link add link br0 name br0.7 type vlan id 7`).
+pub(super) fn is_vlan_of_bridge(link: &Link, links: &[Link]) -> bool {
+    link.is("vlan") && parent_of(link, links).is_some_and(|parent| parent.is("bridge"))
+}
+
 /// Of what a link is a port, in words, if that is one of these.
 fn port_of(link: &Link, links: &[Link], is_meant: impl Fn(&Link) -> bool) -> Option<String> {
     let master = link.master?;

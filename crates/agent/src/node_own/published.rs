@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   an address of a Service, or one that kube-proxy in mode IPVS gives the node
+//!   a port of a Service at an address that the node has as well: an external address, or that of a load balancer on the node (K3s)
 //!   a NodePort: in the API, in kube-proxy's rules (nftables), among the virtual servers of IPVS
 //! ```
 
@@ -11,16 +12,22 @@ use linux::link::Link;
 use npwg::Protocol;
 
 use super::{ThisNode, links, node_ports, virtual_servers};
+use crate::node_traffic::is_metadata;
 
 impl ThisNode<'_> {
     /// Where a port that is published at this address, or at all, would be taken from a Service: kube-proxy in mode IPVS gives the node
     /// the addresses of Services, and takes their connections at the node's own addresses.
     pub(super) fn published(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
         let ip = ip.map(|ip| ip.to_canonical());
-        if let Some(ip) = ip.filter(|ip| !ip.is_unspecified())
-            && let Some(whose) = self.whose_in_cluster(ip)
+        let single = ip.filter(|ip| !ip.is_unspecified());
+        if let Some(whose) =
+            single.filter(|ip| !self.is_shared(*ip)).and_then(|ip| Some(format!("at {ip}, {}", self.whose_in_cluster(ip)?)))
         {
-            return Some(format!("at {ip}, {whose}"));
+            return Some(whose);
+        }
+        if let Some(address) = self.served(port, protocol, ip) {
+            let at = if single.is_some() { "at" } else { "also at" };
+            return Some(format!("{at} {address}, where a Service has this port: choose another one"));
         }
         let of_services = match self.addresses_of_services.get_or_init(|| self.read_addresses_of_services()) {
             Ok(addresses) => addresses,
@@ -45,6 +52,26 @@ impl ThisNode<'_> {
             }
             Err(e) => Some(format!("which may be a Service's ({e})")),
         }
+    }
+
+    /// Whether the node has an address for itself, whoever else is reached there: not for Services alone, as kube-proxy in mode IPVS gives it
+    /// some.
+    fn is_shared(&self, ip: IpAddr) -> bool {
+        let is_of_services = self.cluster.ranges.iter().any(|range| range.contains(&ip)) || is_metadata(ip);
+        let (Ok(links), Ok(addresses)) = (self.links(), self.addresses()) else { return false };
+        let is_proxys = |index: u32| links.iter().any(|link| link.index == index && virtual_servers::LINKS.contains(&link.name.as_str()));
+        !is_of_services && addresses.iter().any(|one| one.net.addr() == ip && !is_proxys(one.index))
+    }
+
+    /// The address of the node at which a Service has this port, of those at which it would be published: with no endpoint of the Service,
+    /// no rule of kube-proxy takes its connections first.
+    fn served(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<IpAddr> {
+        let is_meant = |own: IpAddr| match ip {
+            Some(ip) if !ip.is_unspecified() => own == ip,
+            Some(ip) => own.is_ipv4() == ip.is_ipv4(),
+            None => true,
+        };
+        self.cluster.services?.serves(port, protocol, |own| is_meant(own) && self.is_shared(own))
     }
 
     /// What takes a port of the node for a Service, in words: its NodePort in the API, and in the rules of kube-proxy, which may be there

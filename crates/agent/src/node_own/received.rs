@@ -19,7 +19,7 @@ impl ThisNode<'_> {
     pub(super) fn taken_by_ipvlan(&self, address: IpAddr, parent: &Parent) -> Option<String> {
         let device = match parent {
             Parent::DefaultRoute => None,
-            Parent::Told => return self.traffic(AddressRun::one(address), None),
+            Parent::Told => return self.traffic(AddressRun::one(address), None, None),
             Parent::Named(device) => Some(device.as_str()),
         };
         let taken = || {
@@ -29,8 +29,11 @@ impl ThisNode<'_> {
                 None => false,
             };
             // What all pods of the node send arrives there, or those of another network.
-            let taken =
-                if is_on_bridge || self.is_on_gateway(address, parent)? { self.traffic(AddressRun::one(address), None) } else { None };
+            let taken = if is_on_bridge || self.is_on_gateway(address, parent)? {
+                self.traffic(AddressRun::one(address), None, None)
+            } else {
+                None
+            };
             if is_on_bridge || taken.is_some() { Ok(taken) } else { self.is_behind_another(address, parent) }
         };
         taken().unwrap_or_else(|e: String| Some(format!("which may be another pod's ({e})")))

@@ -31,7 +31,7 @@ fn what_cannot_be_read_counts_as_the_nodes_own() {
 fn whose_an_address_is() {
     let mut host = Host::here(plugin::Dirs::default());
     let (ranges, servers) = (vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
-    let node = ThisNode::new(&mut host, &[], ClusterOwn { ranges, servers, services: None });
+    let node = ThisNode::new(&mut host, &[], ClusterOwn { ranges, servers, ..ClusterOwn::default() });
     let whose = |address: &str| node.address(address.parse().unwrap());
     for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
         assert_eq!(whose(service).as_deref(), Some("which is in the cluster's Service range 10.96.0.0/12"), "{service}");
@@ -150,7 +150,8 @@ fn a_device_that_leaves_has_its_hardware_address_for_itself() {
 #[test]
 fn addresses_and_ports_of_services_are_nobodys() {
     let mut host = Host::here(plugin::Dirs::default());
-    let services = cluster::Services::reached(["203.0.113.7", "10.200.0.7"].map(|text| text.parse().unwrap()), [(Protocol::Tcp, 30080)]);
+    let addresses = ["203.0.113.7", "10.200.0.7"].map(|text| text.parse().unwrap());
+    let services = cluster::Services::reached(addresses, [(Protocol::Tcp, 80)], [(Protocol::Tcp, 30080)]);
     let node = ThisNode::new(&mut host, &[], ClusterOwn { services: Some(&services), ..ClusterOwn::default() });
     for own in ["203.0.113.7", "::ffff:203.0.113.7", "10.200.0.7"] {
         let address: IpAddr = own.parse().unwrap();
@@ -158,7 +159,7 @@ fn addresses_and_ports_of_services_are_nobodys() {
         assert!(node.of_cluster(address).is_some(), "{own}");
     }
     let range: IpNet = "10.200.0.0/24".parse().unwrap();
-    assert_eq!(node.traffic(AddressRun::of(range), None).as_deref(), Some("which redirects traffic for a Service (10.200.0.7)"));
+    assert_eq!(node.traffic(AddressRun::of(range), None, None).as_deref(), Some("which redirects traffic for a Service (10.200.0.7)"));
     assert_eq!(node.of_cluster("203.0.113.8".parse().unwrap()), None);
     let says = "which is a Service's NodePort: choose another port";
     assert_eq!(node.port(30080, Protocol::Tcp, Some("192.0.2.1".parse().unwrap())).as_deref(), Some(says));
@@ -189,7 +190,7 @@ fn a_next_hop_of_the_nodes_routes_is_its_own_unless_it_is_a_pod() {
         for nobodys in ["10.50.0.9", "192.168.1.15", "10.60.0.7", "2001:db8:1::13"] {
             assert_eq!(whose(nobodys), None, "{nobodys}");
         }
-        let traffic = |text: &str, bridge| node.traffic(AddressRun::of(text.parse().unwrap()), bridge);
+        let traffic = |text: &str, bridge| node.traffic(AddressRun::of(text.parse().unwrap()), bridge, None);
         assert_eq!(traffic("10.50.0.0/24", Some("br1")), None, "its own network");
         let says = "which redirects traffic to 10.60.0.0/16, which the node reaches over 10.50.0.9";
         assert_eq!(traffic("10.60.7.0/24", None).as_deref(), Some(says));
@@ -242,7 +243,37 @@ fn a_route_of_the_host_to_a_pod_is_known_whoever_made_it() {
             assert!(!leads(elsewhere), "{elsewhere}");
         }
         let says = "which redirects traffic for 192.168.1.0/24, the network of nic0, which has the node's address 192.168.1.20";
-        assert_eq!(node.traffic(AddressRun::one("192.168.1.77".parse().unwrap()), None).as_deref(), Some(says));
+        assert_eq!(node.traffic(AddressRun::one("192.168.1.77".parse().unwrap()), None, None).as_deref(), Some(says));
         assert!(node.has("192.168.1.20".parse().unwrap()) && !node.has("192.168.1.77".parse().unwrap()));
     });
+}
+
+/// An administrator's VLAN on a bridge has the pods' gateway after the first pod: the second one of the same network was refused.
+#[test]
+fn a_gateway_in_an_administrators_vlan_is_not_the_nodes_own() {
+    // Not every kernel has VLANs: what stands on the bridge is taken for one below.
+    let lines =
+        "ip tuntap add nic0 mode tap; ip link set nic0 up; ip addr add 192.168.1.20/24 dev nic0; ip route add default via 192.168.1.1
+        ip link add br0 type bridge; ip link set br0 up; ip link add link br0 name br0.7 type macvlan; ip link set br0.7 up
+        ip link add br1 type bridge; ip link set br1 up; ip link add link br1 name br1.8 type macvlan; ip link set br1.8 up
+        ip addr add 10.8.0.5/24 dev br1.8";
+    let here = |_: &Inside| {
+        let done = std::process::Command::new("sh").args(["-ec", lines]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let mut host = Host::here(plugin::Dirs::default());
+        let netlink = host.netlink().unwrap();
+        let vlan = netlink.link("br0.7").unwrap().unwrap().index;
+        let gateway = linux::addr::add_of(linux::addr::TRANSIENT, vlan, "10.7.0.1/24".parse().unwrap(), linux::AddrFlags::NONE);
+        netlink.send_one(gateway).unwrap();
+        let mut links = netlink.links().unwrap();
+        links.iter_mut().filter(|link| link.is("macvlan")).for_each(|link| link.kind = Some("vlan".into()));
+        let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
+        node.links.set(Ok(links)).unwrap();
+        let traffic = |net: &str, bridge| node.traffic(AddressRun::of(net.parse().unwrap()), Some(bridge), None);
+        assert_eq!((node.uplink("br0"), traffic("10.7.0.0/24", "br0")), (None, None));
+        let says = "which redirects traffic for 10.8.0.0/24, the network of br1.8, which has the node's address 10.8.0.5";
+        assert_eq!(traffic("10.8.0.0/24", "br1").as_deref(), Some(says));
+        assert!(node.uplink("br1").is_some(), "the address is the administrator's own");
+    };
+    Netns::unnamed().unwrap().enter(here).unwrap();
 }

@@ -82,7 +82,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
 /// what is wrong with other nodes or with ranges.
 pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Duration) -> BTreeSet<String> {
     let until = Instant::now() + within;
-    let is_told = || provided.missing().is_none() && agent.cluster_addresses.pending().is_none();
+    let is_told = || provided.missing().is_none() && agent.cluster_addresses.awaited().is_none();
     while !is_told() && Instant::now() < until {
         std::thread::sleep(GLANCE);
     }
@@ -289,7 +289,7 @@ impl<'a> Network<'a> {
             self.plan_anew();
         }
         lacks.own.extend(self.plan_lacks.iter().cloned());
-        let pending = self.agent.cluster_addresses.pending();
+        let pending = self.agent.cluster_addresses.awaited();
         self.carry_out(&mut lacks);
         self.survey_is_due |= todo.survey;
         if self.survey_is_due

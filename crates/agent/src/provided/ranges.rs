@@ -34,6 +34,8 @@ pub(crate) enum Ranges {
 pub(crate) struct Terms {
     /// `None`: each range has a gateway of its own.
     pub(crate) gateways: Option<Vec<IpAddr>>,
+    /// Of what any node may get a range.
+    pub(crate) networks: Vec<IpNet>,
     /// The families of which the node may take an address itself.
     pub(crate) families: BTreeSet<Family>,
     /// Why pods of this node get no addresses.
@@ -119,7 +121,7 @@ impl Ranges {
         let without =
             |(pool, key): &(String, &str)| format!("pool {pool} has no {key}: set it with `kubectl edit ippools.netloom.io {pool}`");
         let families = blocks.ranges.iter().filter(|_| blocks.has_main).map(|range| Family::of(range.addr())).collect();
-        let mut terms = Terms { gateways: Some(blocks.gateways.clone()), families, ..Terms::default() };
+        let mut terms = Terms { gateways: Some(blocks.gateways.clone()), networks: blocks.networks.clone(), families, ..Terms::default() };
         let without_gateway = blocks.lacking.iter().map(without);
         if blocks.gateways.is_empty() {
             terms.lacks.extend(without_gateway)

@@ -9,7 +9,7 @@ use npwg::{Definition, DefinitionRef, Selection};
 use super::{Asked, Given, Networks, Refusal, Source};
 use crate::device::Choice;
 use crate::policy::folded;
-use crate::{Case, Device, Protection, Uses};
+use crate::{Case, Device, NodeOwn, Protection, Uses};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
 pub const MAX_DEFINITION: usize = 128 << 10;
@@ -202,6 +202,9 @@ impl<'a> Resolver<'a> {
             return None;
         }
         let is_on_disk = case.is_on_disk;
+        if let Some(own) = own.filter(|own| protection > Protection::Off && !is_on_disk && !own.is_default_network(definition)) {
+            guard(&mut list, &uses, own);
+        }
         let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection, is_on_disk };
         self.tell(&mut resolved, is_default);
         Some(resolved)
@@ -245,6 +248,15 @@ fn host_ports_fit(count: usize) -> Result<(), CniError> {
     }
     let why = format!("with this network, the pod publishes {count} host ports: at most {MAX_HOST_PORTS} are accepted; publish fewer");
     Err(CniError::invalid("portMappings", why))
+}
+
+/// Keeps the pod to its own addresses on a bridge whose other ports are kept to theirs, whatever the configuration says of that.
+fn guard(list: &mut NetworkList, uses: &Uses, own: &dyn NodeOwn) {
+    for (plugin, bridge) in uses.ports().filter_map(|(plugin, bridge)| Some((plugin?, bridge))) {
+        for key in own.guards(&bridge.what) {
+            list.set_in_plugin(plugin, key, true);
+        }
+    }
 }
 
 /// The one key of `runtimeConfig` of which there may be some of the runtime and some of the pod's annotation.

@@ -61,6 +61,12 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether the host's own way to an address leads to a pod, whoever made the route.
     fn leads_to_pod(&self, address: IpAddr) -> bool;
 
+    /// Whose an address is, in words, if the host reaches it over a link of pods: what the host has itself then leads there no more.
+    fn of_pod(&self, address: IpAddr) -> Option<String>;
+
+    /// The keys by which the ports of a bridge send with their own addresses only, where the node's default network has the bridge and them.
+    fn guards(&self, bridge: &str) -> Vec<&'static str>;
+
     /// Whose an address is, if it is the node's or the cluster's, or that of the node's router or DNS server.
     fn address(&self, address: IpAddr) -> Option<String>;
 
@@ -68,8 +74,8 @@ pub trait NodeOwn: fmt::Debug {
     fn of_cluster(&self, address: IpAddr) -> Option<String>;
 
     /// Whose traffic a route of the host to these addresses would take, in words: that of the cluster, of the uplink's networks and of
-    /// the default network's, unless the route leads to that one's own `bridge`.
-    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
+    /// the default network's, unless the route leads to that one's own `bridge`. `source`: as of [`NodeOwn::default_network`].
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String>;
 
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
     /// pod that has it answers there for it. `source`: from which the pod gets them, and no other address, as
@@ -192,6 +198,13 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let made = |whose| format!("definition {definition} makes the link {one}, {whose}: choose another name");
         all.extend(own.reserved(&one.what).map(made));
     }
+    for (_, one) in uses.ports().filter(|(plugin, bridge)| plugin.is_none() && !own.guards(&bridge.what).is_empty()) {
+        let link = own.default_bridge(&one.what).unwrap_or_else(|| one.what.clone());
+        all.push(format!(
+            "definition {definition} makes its pods' interfaces ports of {link} ({}) past the guard of its other ports: name the plugin \"bridge\" itself",
+            one.place
+        ));
+    }
     for one in &uses.readdressed {
         let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);
         all.extend(link(&one.what).map(replaced));
@@ -219,7 +232,8 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         all.extend(whose.map(|whose| format!("definition {definition} names the gateway {one}, {whose}")));
     }
     for one in &uses.published {
-        let whose = address(&one.what).and_then(|address| own.of_cluster(address));
+        // Of an address that the node has, a Service may have single ports, which are looked at below.
+        let whose = address(&one.what).filter(|address| !own.has(*address)).and_then(|address| own.of_cluster(address));
         all.extend(whose.map(|whose| format!("definition {definition} publishes ports at {one}, {whose}")));
     }
     for one in &uses.macs {
@@ -250,7 +264,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.identities {
         all.push(format!("definition {definition} sends the DHCP option {one}, by which a server knows a machine: remove it"));
     }
-    for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.of_cluster(ip).is_none())) {
+    for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.has(ip) || own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
         let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|own| word(*own) == protocol).unwrap_or_default();
         let whose = port.parse().ok().and_then(|port| own.port(port, protocol, *ip));

@@ -29,7 +29,10 @@ use super::uses::{Use, Uses, is_inside};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostSide {
     /// A route to each address, and each gateway as an address.
-    Addresses,
+    Addresses {
+        /// From where all of its addresses are.
+        source: Option<AddressSource>,
+    },
     /// The gateway as an address of a bridge, with a route to its network.
     Network {
         /// Which bridge.
@@ -92,8 +95,8 @@ impl Uses {
             }
             for side in &sides {
                 let (runs, gateways): (Vec<AddressRun>, Vec<IpAddr>) = match side {
-                    HostSide::Addresses => (vec![range.run], range.gateways().collect()),
-                    HostSide::Network { .. } => (range.networks().map(AddressRun::of).collect(), Vec::new()),
+                    HostSide::Addresses { .. } => (vec![range.run], range.gateways().collect()),
+                    HostSide::Network { .. } => (range.networks().map(AddressRun::of).collect(), range.gateways().collect()),
                     HostSide::Pod { .. } => (vec![range.run], Vec::new()),
                     HostSide::Rules => (Vec::new(), Vec::new()),
                 };
@@ -114,7 +117,7 @@ fn sides(kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) -> Vec<HostS
     let mut sides = Vec::new();
     for kind in kinds {
         match *kind {
-            "ptp" => sides.push(HostSide::Addresses),
+            "ptp" => sides.push(HostSide::Addresses { source: source(raw) }),
             "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
             _ => {}
         }
@@ -161,7 +164,9 @@ fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
     let ipam = together(raw, "ipam");
     let texts = |key: &str| -> Vec<String> { all(&ipam, key).map(|(_, value)| json::compact(value)).collect() };
     match kinds_of(&ipam)[..] {
-        ["pool"] if texts("network").is_empty() => match &all(&ipam, "pool").map(|(_, value)| value.as_str()).collect::<Vec<_>>()[..] {
+        // The pools of a network are pools all the same.
+        ["pool"] if !texts("network").is_empty() => Some(AddressSource::Pool(texts("network").concat())),
+        ["pool"] => match &all(&ipam, "pool").map(|(_, value)| value.as_str()).collect::<Vec<_>>()[..] {
             [] => Some(AddressSource::Pool("default".to_owned())),
             [Some(name)] if !name.is_empty() => Some(AddressSource::Pool((*name).to_owned())),
             _ => None,
@@ -191,7 +196,7 @@ impl HostSide {
     /// What the host gets with an address of a pod and its gateway.
     fn runs(&self, address: IpNet, gateway: Option<IpAddr>) -> Vec<AddressRun> {
         match self {
-            HostSide::Addresses => [Some(address.addr()), gateway].into_iter().flatten().map(AddressRun::one).collect(),
+            HostSide::Addresses { .. } => [Some(address.addr()), gateway].into_iter().flatten().map(AddressRun::one).collect(),
             HostSide::Network { .. } => {
                 let own = gateway.and_then(|gateway| IpNet::new(gateway, address.prefix_len()).ok());
                 vec![AddressRun::of(own.unwrap_or(address))]
@@ -211,7 +216,8 @@ impl HostSide {
                 let single = || parent.as_ref().filter(|_| run.first == run.last);
                 whose.or_else(|| own.received(run.first, single()?, source.as_ref()))
             }
-            side => own.traffic(run, side.bridge()),
+            HostSide::Addresses { source } => own.traffic(run, None, source.as_ref()),
+            side => own.traffic(run, side.bridge(), None),
         }
     }
 
@@ -225,12 +231,12 @@ impl HostSide {
 
     /// Whether the host's routes lead there.
     fn is_routed(&self) -> bool {
-        matches!(self, HostSide::Addresses | HostSide::Network { .. })
+        matches!(self, HostSide::Addresses { .. } | HostSide::Network { .. })
     }
 
     fn bridge(&self) -> Option<&str> {
         match self {
-            HostSide::Addresses | HostSide::Rules | HostSide::Pod { .. } => None,
+            HostSide::Addresses { .. } | HostSide::Rules | HostSide::Pod { .. } => None,
             HostSide::Network { bridge } => Some(bridge),
         }
     }
@@ -257,7 +263,11 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
             let whose = ruled_by(has_rules, *run, own)?;
             Some(format!("definition {definition} has rules of the host by the addresses {one}, {whose}"))
         };
-        if let Some(what) = what.or_else(ruled) {
+        let of_pod = || {
+            let whose = own.of_pod(run.first).filter(|_| *is_gateway)?;
+            Some(format!("definition {definition} gives the host the gateway {} for {one}, {whose}", run.first))
+        };
+        if let Some(what) = what.or_else(of_pod).or_else(ruled) {
             all.push(what);
             last = Some(one);
         }
@@ -315,8 +325,13 @@ pub fn taken_by_result(
             all.push(format!("the pod got the gateway {gateway}, {whose}"));
             continue;
         }
+        let added = ip.gateway.filter(|gateway| sides.iter().any(HostSide::is_routed) && !own.has(*gateway));
+        if let Some((gateway, whose)) = added.and_then(|gateway| Some((gateway, own.of_pod(gateway)?))) {
+            all.push(format!("the host got the gateway {gateway}, {whose}"));
+            continue;
+        }
         let runs_of = |side: &HostSide| {
-            let has_gateway = *side == HostSide::Addresses && ip.gateway.is_some_and(|gateway| own.has(gateway));
+            let has_gateway = matches!(side, HostSide::Addresses { .. }) && ip.gateway.is_some_and(|gateway| own.has(gateway));
             side.runs(ip.address, ip.gateway.filter(|_| !has_gateway))
         };
         let runs = sides.iter().flat_map(|side| runs_of(side).into_iter().map(move |run| (side, run)));
@@ -326,7 +341,7 @@ pub fn taken_by_result(
             continue;
         }
         let run = AddressRun::one(ip.address.addr());
-        let led = || Some(run).filter(|run| is_opaque && own.leads_to_pod(run.first)).and_then(|run| own.traffic(run, None));
+        let led = || Some(run).filter(|run| is_opaque && own.leads_to_pod(run.first)).and_then(|run| own.traffic(run, None, None));
         if let Some(whose) = led() {
             all.push(format!("the host got a route to {run}, {whose}"));
             continue;
@@ -340,7 +355,7 @@ pub fn taken_by_result(
 /// Whom rules by these addresses would concern: pods of the default network, or whose traffic the node sees. The kernel is asked for it
 /// only where there are such rules.
 fn ruled_by(has_rules: bool, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
-    if has_rules { own.default_network(run, None).or_else(|| own.traffic(run, None)) } else { None }
+    if has_rules { own.default_network(run, None).or_else(|| own.traffic(run, None, None)) } else { None }
 }
 
 /// Whether one of the plugins of a list makes rules by address, from the one with this number on.

@@ -508,6 +508,14 @@ impl NodeOwn for Node {
         false
     }
 
+    fn of_pod(&self, _: std::net::IpAddr) -> Option<String> {
+        None
+    }
+
+    fn guards(&self, _: &str) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
         let own = address.to_string() == "192.0.2.10";
         own.then(|| "which is the node's own".to_owned()).or_else(|| self.of_cluster(address))
@@ -518,7 +526,7 @@ impl NodeOwn for Node {
     }
 
     /// Tests of `routed.rs` are there.
-    fn traffic(&self, _: AddressRun, _: Option<&str>) -> Option<String> {
+    fn traffic(&self, _: AddressRun, _: Option<&str>, _: Option<&AddressSource>) -> Option<String> {
         None
     }
 

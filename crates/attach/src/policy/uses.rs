@@ -201,6 +201,16 @@ impl Uses {
         uses
     }
 
+    /// The bridges that pods are ports of, each with the number in the list of the plugin that makes the port; without one where another
+    /// plugin has the configuration of that plugin in its own.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (Option<usize>, &Use)> {
+        let number = |place: &str| {
+            let (number, key) = place.strip_prefix("plugins[")?.split_once("].")?;
+            number.parse().ok().filter(|_| !key.contains(['.', '[']))
+        };
+        self.bridges.iter().map(move |bridge| (number(&bridge.place), bridge))
+    }
+
     /// A plugin's configuration, with every type that its reader could take for the plugin's.
     fn plugin(&mut self, kinds: &[&str], raw: &Keys, place: &str, builtins: Builtins) {
         for kind in kinds {

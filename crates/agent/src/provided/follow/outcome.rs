@@ -51,6 +51,8 @@ impl Network<'_> {
             lacks: lacks.own.clone(),
             problems: lacks.problems.clone(),
             ranges: self.kept.ranges.clone(),
+            former: self.kept.former.clone(),
+            pools: self.terms.networks.clone(),
             mtu: self.kept.mtu,
             peers: (peers, reached),
             plan: self.plan.clone(),

@@ -51,7 +51,7 @@ impl Network<'_> {
         let list = self.list().ok().flatten();
         let mut state = lock(&self.provided.state);
         state.list.take_if(|before| list.as_ref() != Some(before));
-        (state.ranges, state.mtu) = (self.kept.ranges.clone(), self.kept.mtu);
+        (state.ranges, state.former, state.mtu) = (self.kept.ranges.clone(), self.kept.former.clone(), self.kept.mtu);
     }
 
     /// Whether a pod of this node may have an address of a range that it loses. A node gives a block back when no pod has an address of it,
@@ -134,6 +134,7 @@ impl Network<'_> {
         let kept = Kept { former: stays, ..self.kept.clone() };
         if left.is_ok() && kept.write(&self.agent.settings.state_dir).is_ok() {
             Line::info("cluster network").with("left", joined(&goes)).with("why", "no pod has an address of it any more").end();
+            lock(&self.provided.state).former.clone_from(&kept.former);
             self.kept = kept;
         }
     }

@@ -53,6 +53,14 @@ impl NodeOwn for Node {
         address.to_string() != "192.168.1.78"
     }
 
+    fn of_pod(&self, address: IpAddr) -> Option<String> {
+        (address.to_string() == "10.50.0.9").then(|| "of a pod".to_owned())
+    }
+
+    fn guards(&self, _: &str) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn address(&self, address: IpAddr) -> Option<String> {
         self.of_cluster(address)
     }
@@ -62,9 +70,9 @@ impl NodeOwn for Node {
         services.contains(&address).then(|| "of Services".to_owned())
     }
 
-    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String> {
         let own = [("10.96.0.0/12", "of Services"), ("192.168.1.0/24", "of eth0"), ("10.244.0.0/24", "of cni0")];
-        let mut own = own.iter().filter(|(_, whose)| bridge != Some("cni0") || *whose != "of cni0");
+        let mut own = own.iter().filter(|(_, whose)| bridge != Some("cni0") && !is_of_pods(source) || *whose != "of cni0");
         let (_, whose) = own.find(|(net, _)| run.overlaps(AddressRun::of(net.parse().unwrap())))?;
         Some((*whose).to_owned())
     }
@@ -76,8 +84,8 @@ impl NodeOwn for Node {
 
     fn received(&self, address: IpAddr, parent: &Parent, source: Option<&AddressSource>) -> Option<String> {
         match parent {
-            Parent::Named(name) if name == "cni0" && !is_of_pods(source) => self.traffic(AddressRun::one(address), None),
-            Parent::Told => self.traffic(AddressRun::one(address), None),
+            Parent::Named(name) if name == "cni0" && !is_of_pods(source) => self.traffic(AddressRun::one(address), None, None),
+            Parent::Told => self.traffic(AddressRun::one(address), None, None),
             Parent::Named(_) | Parent::DefaultRoute => None,
         }
     }
@@ -143,6 +151,15 @@ fn routes_of_the_host_that_a_configuration_would_make() {
         // Other pods of the node.
         (r#"{"type":"ptp","ipam":{"addresses":[{"address":"10.244.0.7/32"}]}}"#, "of cni0"),
         (r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.244.0.0/25"}}"#, "of cni0"),
+        // A gateway that a pod has becomes the host's.
+        (
+            r#"{"type":"ptp","ipam":{"subnet":"10.9.0.0/16","gateway":"10.50.0.9"}}"#,
+            "gives the host the gateway 10.50.0.9 for \"10.9.0.0/16\" (plugins[0].ipam.subnet), of a pod",
+        ),
+        (
+            r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"addresses":[{"address":"10.50.0.7/24","gateway":"10.50.0.9"}]}}"#,
+            "the gateway 10.50.0.9 for",
+        ),
         // Without a route: the whole range is of Services.
         (
             r#"{"type":"macvlan","ipam":{"subnet":"10.97.0.0/24"}}"#,
@@ -192,6 +209,8 @@ fn routes_of_the_host_that_a_configuration_would_make() {
         r#"{"type":"bridge","bridge":"x","ipam":{"subnet":"192.168.1.0/24"}}"#,
         r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.9.0.0/16"}}"#,
         r#"{"type":"ptp","ipam":{"subnet":"10.9.0.0/16"}}"#,
+        r#"{"type":"macvlan","ipam":{"subnet":"10.9.0.0/16","gateway":"10.50.0.9"}}"#,
+        r#"{"type":"ptp","args":{"cni":{"ips":["10.244.0.2/24"]}},"ipam":{"type":"pool","pool":"pods"}}"#,
         r#"{"type":"ptp","ipam":{"subnet":"10.9.0.0/16","gateway":"192.168.1.20"}}"#,
         r#"{"type":"flannel","delegate":{"bridge":"x","isGateway":false,"runtimeConfig":{"ipRanges":[[{"subnet":"192.168.1.0/30"}]]}}}"#,
     ] {

@@ -1,0 +1,194 @@
+//! Attacks by those who may write definitions and annotations on the network that agents provide: its pods' addresses, its bridge, its nodes'
+//! ports. Each of them was possible once, with the one or the other source of addresses.
+
+use netloom_tests::{Node, Pod};
+use serde_json::{Value, json};
+
+use super::paths::{PORT, pod};
+use super::pools::{dual, start};
+use super::scene::{A, B, Scene};
+
+const SETTINGS: &str = "between: direct\nserviceCIDRs: [10.96.0.0/12]";
+
+fn network(plugins: &[Value]) -> String {
+    json!({"cniVersion": "1.0.0", "name": "x", "plugins": plugins}).to_string()
+}
+
+/// An address that a definition names, with a gateway.
+fn at(address: &str, gateway: &str) -> Value {
+    json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]})
+}
+
+fn refused(pod: &Pod<'_>, says: &str) {
+    let outcome = pod.add();
+    assert!(outcome.error()["code"] == json!(7) && outcome.message().contains(says), "{}: {outcome:?}", pod.name);
+    pod.must("DEL");
+}
+
+/// The hardware address by which the host knows who has an address on the pods' bridge.
+fn known(node: &Node, address: &str) -> String {
+    let line = node.host.sh("", &format!("ip neigh show {address} dev netloom0"));
+    line.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).unwrap_or_default().to_owned()
+}
+
+/// Everything that would take the traffic of a pod with this address on the first node, and of one on the second.
+fn pods_keep_their_addresses(a: &Node, victim: &str, peer: &str) {
+    let ptp = |address: &str, gateway: &str| vec![json!({"type": "ptp", "ipam": at(address, gateway)})];
+    let bridge = |keys: Value, address: &str| {
+        let mut plugin = json!({"type": "bridge", "bridge": "x3", "ipam": {"type": "static", "addresses": [{"address": address}]}});
+        plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        plugin
+    };
+    let (own, others) = (format!("{victim}/32"), format!("{peer}/32"));
+    let free = "10.9.8.7/24";
+    let range = json!({"type": "host-local", "ranges": [[{"subnet": format!("{victim}/30"), "rangeStart": victim, "rangeEnd": victim}]]});
+    let on_bridge = |kind: &str, keys: Value| {
+        let mut plugin = json!({"type": kind, "master": "netloom0", "ipam": {"type": "static", "addresses": [{"address": free}]}});
+        plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        vec![plugin]
+    };
+    let of_pods = "which may be those of other pods";
+    let guarded = "netloom0 is the bridge of the node's default network, whose ports are guarded";
+    for (name, plugins, says) in [
+        ("route", ptp(&own, "172.30.0.1"), "which redirects traffic for"),
+        ("route-to-peer", ptp(&others, "172.30.0.1"), "which redirects traffic"),
+        ("gateway", ptp("172.30.9.9/32", victim), "which redirects traffic for"),
+        ("gateway-of-bridge", vec![bridge(json!({"isGateway": true, "ipam": at(free, victim)}), free)], "which redirects traffic for"),
+        ("plain", vec![bridge(json!({}), &own)], of_pods),
+        ("plain-peer", vec![bridge(json!({}), &others)], of_pods),
+        ("own-bridge", vec![bridge(json!({"bridge": "netloom0"}), &own)], of_pods),
+        ("range", vec![bridge(json!({"ipam": range}), &own)], of_pods),
+        ("network", vec![bridge(json!({"isGateway": true}), &own)], "which redirects traffic for"),
+        ("uplink", vec![json!({"type": "macvlan", "master": "eth0", "ipam": at(&own, "192.0.2.1")})], of_pods),
+        ("ipvlan", vec![json!({"type": "ipvlan", "master": "eth0", "ipam": at(&own, "192.0.2.1")})], of_pods),
+        ("dummy", vec![json!({"type": "dummy", "ipam": at(&own, "192.0.2.1")})], of_pods),
+        ("tap", vec![json!({"type": "tap", "ipam": at(&own, "192.0.2.1")})], of_pods),
+        ("masquerade", vec![bridge(json!({"ipMasq": true}), &own)], of_pods),
+        ("walls", vec![bridge(json!({}), &others), json!({"type": "firewall"})], of_pods),
+        ("macvlan", on_bridge("macvlan", json!({})), guarded),
+        ("macvlan-alone", on_bridge("macvlan", json!({"mode": "passthru"})), "takes netloom0, the bridge of the node's default network"),
+        ("on-ipvlan", on_bridge("ipvlan", json!({})), guarded),
+        ("vlan", on_bridge("vlan", json!({"vlanId": 7})), guarded),
+        ("moved", vec![json!({"type": "host-device", "device": "netloom0"})], "takes netloom0, the bridge of the node's default network"),
+        (
+            "delegated",
+            vec![json!({"type": "flannel", "delegate": {"type": "bridge", "bridge": "netloom0", "isGateway": false}})],
+            "past the guard",
+        ),
+        ("readdressed", vec![bridge(json!({"bridge": "netloom0", "isGateway": true}), free)], "a gateway's address"),
+        ("learning", vec![bridge(json!({"bridge": "netloom0", "promiscMode": true}), free)], "the promiscuous mode of netloom0"),
+    ] {
+        a.define(name, &network(&plugins));
+        refused(&a.pod(name, name), says);
+    }
+    let asks = json!({"type": "bridge", "bridge": "x3", "capabilities": {"ips": true, "mac": true}, "ipam": {"type": "static"}});
+    a.define("asks", &network(&[asks]));
+    refused(&a.pod("asks", &json!([{"name": "asks", "ips": [own]}]).to_string()), of_pods);
+    refused(&a.pod("asks-peer", &json!([{"name": "asks", "ips": [others]}]).to_string()), of_pods);
+    let mac = known(a, victim);
+    // As after five minutes in which the victim was silent.
+    a.host.sh("", "ip link set netloom0 type bridge fdb_flush");
+    refused(&a.pod("asks-mac", &json!([{"name": "asks", "ips": [free], "mac": mac}]).to_string()), "which another pod has on netloom0");
+    // As its default network.
+    let pod = a.pod_of(json!({"metadata": {"name": "instead", "namespace": a.namespace, "annotations": {"v1.multus-cni.io/default-network": format!("{}/plain", a.namespace)}}}));
+    refused(&pod, of_pods);
+}
+
+/// A port that a pod gets on the pods' bridge beside its own, which sends as another pod.
+fn second_port_is_guarded(a: &Node, victim: &str, gateway: &str) {
+    let lenient = r#"{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge","bridge":"netloom0","strictSource":false,"STRICTSOURCE":false,
+        "ipam":{"type":"static","addresses":[{"address":"10.9.8.7/24"}]}}]}"#;
+    a.define("second", lenient);
+    let second = a.pod("second", "second");
+    second.must("ADD");
+    second.must("CHECK");
+    let before = known(a, victim);
+    assert!(!before.is_empty());
+    for line in [format!("ip addr add {victim}/32 dev net1"), format!("ip route replace {gateway} dev net1 src {victim}")] {
+        a.host.sh(&second.sandbox(), &line);
+    }
+    // It asks who has the gateway, as the victim: who hears that learns where the victim is.
+    assert!(!a.host.run_ok(&second.sandbox(), &["ping", "-c", "1", "-W", "1", "-I", victim, gateway]));
+    assert_eq!(known(a, victim), before, "the host took it for the victim");
+    a.host.sh(&second.sandbox(), &format!("ip addr del {victim}/32 dev net1"));
+    second.must("DEL");
+}
+
+fn hold(scene: &Scene, gateway: &str) {
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let ((_victim, of_victim), (_peer, of_peer)) = (pod(a, "victim"), pod(b, "peer"));
+    let meets = || a.host.told_over_tcp("", &of_victim[0], PORT);
+    assert!(meets().starts_with("victim "));
+    pods_keep_their_addresses(a, &of_victim[0], &of_peer[0]);
+    second_port_is_guarded(a, &of_victim[0], gateway);
+    assert!(meets().starts_with("victim "), "{}", a.tail());
+}
+
+#[test]
+fn on_blocks_of_pools() {
+    let (scene, _operator) = start(SETTINGS, &dual(), &[A, B]);
+    hold(&scene, "10.1.0.1");
+    // No node has it yet: the host's route would take it from the pod that gets it.
+    let a = &scene.nodes[0];
+    a.define("ahead", &network(&[json!({"type": "ptp", "ipam": at("10.1.200.5/32", "172.30.0.1")})]));
+    refused(&a.pod("ahead", "ahead"), "which redirects traffic for 10.1.0.0/16, addresses of the cluster's pods");
+    // What a pool gives is nobody else's: also over a pair, with a route of the host.
+    a.define("leased", &network(&[json!({"type": "ptp", "ipam": {"type": "pool", "pool": "default"}})]));
+    let leased = a.pod("leased", "leased");
+    leased.must("ADD");
+    leased.must("DEL");
+}
+
+#[test]
+fn on_ranges_of_nodes() {
+    hold(&Scene::start(SETTINGS, &[A, B]), "10.1.1.1");
+}
+
+/// Without any other attack before it.
+#[test]
+fn a_second_port_is_guarded() {
+    let scene = Scene::start(SETTINGS, &[A]);
+    let (_victim, addresses) = pod(&scene.nodes[0], "victim");
+    scene.nodes[0].host.told_over_tcp("", &addresses[0], PORT);
+    second_port_is_guarded(&scene.nodes[0], &addresses[0], "10.1.1.1");
+}
+
+/// A Service that is reached at a node's own address has its ports there, and no others. The pods of K3s' load balancer have these ports.
+#[test]
+fn ports_of_a_service_at_the_nodes_address() {
+    let scene = Scene::new(SETTINGS, &[A]);
+    scene.register(&A, json!(A.ranges));
+    scene.api.namespace("default");
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "externalIPs": [A.addresses[0]], "ports": [{"port": 8443, "protocol": "TCP"}]}});
+    scene.api.must("POST", "/api/v1/namespaces/default/services", &service);
+    let a = &scene.nodes[0];
+    a.launch();
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    let bridge = json!({"type": "bridge", "bridge": "x2", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}});
+    a.define("ports", &network(&[bridge, json!({"type": "portmap", "capabilities": {"portMappings": true}})]));
+    let select = |ip: &str, port: u16, protocol: &str| {
+        let mut mapping = json!({"hostPort": port, "containerPort": 80, "protocol": protocol});
+        if !ip.is_empty() {
+            mapping["hostIP"] = json!(ip);
+        }
+        json!([{"name": "ports", "portMappings": [mapping]}]).to_string()
+    };
+    let says = "192.0.2.11, where a Service has this port: choose another one";
+    refused(&a.pod("anywhere", &select("", 8443, "tcp")), says);
+    refused(&a.pod("named", &select(A.addresses[0], 8443, "tcp")), says);
+    for (name, ip, port, protocol) in
+        [("free", A.addresses[0], 8444, "tcp"), ("other", "", 8443, "udp"), ("local", "127.0.0.1", 8443, "tcp")]
+    {
+        let pod = a.pod(name, &select(ip, port, protocol));
+        pod.must("ADD");
+        pod.must("DEL");
+    }
+    let balancer = a.pod("balancer", "");
+    let ports = json!({"portMappings": [{"hostPort": 8443, "containerPort": PORT, "protocol": "tcp"}]});
+    let added = balancer.call_with("ADD", &json!({"capabilities": {"portMappings": true}, "runtimeConfig": ports}));
+    assert_eq!(added.code, 0, "{added:?}");
+    a.host.answer_at(&balancer.sandbox(), "balancer", "::", PORT);
+    assert!(scene.router.told_over_tcp("", A.addresses[0], 8443).starts_with("balancer "));
+    balancer.must("DEL");
+}
