@@ -1,7 +1,8 @@
 //! What each node has once conflicts are settled: the part that all nodes decide alike.
 //!
-//! Nodes are taken in the order of their creation, then of their names. Each keeps what no earlier one has kept. What a node loses is in
-//! nobody's way: a later node may have it. Of WireGuard keys alone each node has its own memory: a copy does not take a key from the node
+//! Nodes are taken in the order of their creation, then of their names. Each keeps what no earlier one has kept, be it an endpoint or a range: a
+//! range without an earlier node's endpoint, an endpoint outside of earlier nodes' ranges. What a node loses is in nobody's way: a later node
+//! may have it. Of WireGuard keys alone each node has its own memory: a copy does not take a key from the node
 //! that is known to have it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ pub(crate) struct Member<'a> {
     pub(crate) seen: &'a NodeSeen,
     /// Disjoint from each other and from those of all members.
     pub(crate) ranges: Vec<IpNet>,
+    /// Ranges of its Node that are not among them because somebody else has a part of them, or the own node's subnets have.
+    pub(crate) refused: Vec<IpNet>,
     /// Whether a range of its Node is not among them.
     pub(crate) lacks_ranges: bool,
     v4: Option<IpAddr>,
@@ -48,7 +51,7 @@ pub(crate) struct TunnelKey {
 
 /// What members have, with the name of who has it.
 #[derive(Debug, Default)]
-struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     endpoints: BTreeMap<IpAddr, &'a str>,
     macs: BTreeMap<Mac, &'a str>,
     keys: BTreeMap<[u8; 32], &'a str>,
@@ -56,27 +59,42 @@ struct Taken<'a> {
     ranges: BTreeMap<IpAddr, (IpNet, &'a str)>,
 }
 
-/// All nodes in order, with what they keep; what they lose is a problem.
-pub(crate) fn members<'a>(settings: &Settings, own: &OwnNode, nodes: &'a [NodeSeen], problems: &mut BTreeSet<Problem>) -> Vec<Member<'a>> {
+/// All nodes in order, with what they keep, and what is taken; what they lose is a problem.
+pub(crate) fn members<'a>(
+    settings: &Settings,
+    own: &OwnNode,
+    nodes: &'a [NodeSeen],
+    problems: &mut BTreeSet<Problem>,
+) -> (Vec<Member<'a>>, Taken<'a>) {
     let mut order: Vec<&NodeSeen> = nodes.iter().collect();
     order.sort_by_key(|seen| (&seen.created, &seen.name, &seen.uid));
     let mut taken = Taken::default();
     if settings.mode.tunnel() == Some(Tunnel::WireGuard) {
         taken.reserve_keys(settings, own, &order);
     }
-    let mut members: Vec<Member<'a>> = order.into_iter().map(|seen| taken.member(settings, seen, problems)).collect();
-    // Ranges come second: none may contain an endpoint, whoever has it.
-    for member in &mut members {
-        let mut ranges = outermost(&member.seen.ranges);
-        let all = ranges.len();
-        ranges.retain(|range| taken.take_range(settings, member.seen, *range, problems));
-        member.lacks_ranges = ranges.len() < all;
-        member.ranges = ranges;
-        if !member.seen.ranges.is_empty() && endpoint_of(member.seen, Family::V4).or(endpoint_of(member.seen, Family::V6)).is_none() {
-            problems.insert(Problem::NoEndpoint { node: member.seen.name.clone() });
+    let mut members: Vec<Member<'a>> = Vec::with_capacity(order.len());
+    for seen in order {
+        // A node's endpoints come before its ranges, and both before all of a later node: no later node's address takes a range away.
+        let mut member = taken.member(settings, seen, problems);
+        for range in outermost(&seen.ranges) {
+            match taken.take_range(settings, seen, range) {
+                Ok(()) => member.ranges.push(range),
+                Err(problem) => {
+                    member.lacks_ranges = true;
+                    // What is reserved stays reachable, and so does all that a mistake like a range of everything has around it.
+                    if !matches!(problem, Problem::RangeReserved { .. }) {
+                        member.refused.push(range);
+                    }
+                    problems.insert(problem);
+                }
+            }
         }
+        if !seen.ranges.is_empty() && endpoint_of(seen, Family::V4).or(endpoint_of(seen, Family::V6)).is_none() {
+            problems.insert(Problem::NoEndpoint { node: seen.name.clone() });
+        }
+        members.push(member);
     }
-    members
+    (members, taken)
 }
 
 /// Whether two ranges have an address in common: CIDR ranges do if one contains the other.
@@ -133,11 +151,15 @@ impl<'a> Taken<'a> {
     fn member(&mut self, settings: &Settings, seen: &'a NodeSeen, problems: &mut BTreeSet<Problem>) -> Member<'a> {
         let [v4, v6] = [Family::V4, Family::V6].map(|family| {
             let endpoint = endpoint_of(seen, family)?;
+            if let Some((range, other)) = self.range_of(endpoint) {
+                problems.insert(Problem::EndpointInRange { node: seen.name.clone(), endpoint, other: other.to_owned(), range });
+                return None;
+            }
             keep(&mut self.endpoints, endpoint, &seen.name)
                 .map_err(|other| problems.insert(Problem::SameEndpoint { node: seen.name.clone(), other: other.to_owned(), endpoint }))
                 .ok()
         });
-        let mut member = Member { seen, ranges: Vec::new(), lacks_ranges: false, v4, v6, mac: None, keys: Vec::new() };
+        let mut member = Member { seen, ranges: Vec::new(), refused: Vec::new(), lacks_ranges: false, v4, v6, mac: None, keys: Vec::new() };
         match settings.mode.tunnel() {
             Some(Tunnel::Vxlan) => {
                 let mac = vtep_mac(&seen.uid);
@@ -158,25 +180,53 @@ impl<'a> Taken<'a> {
         member
     }
 
-    /// Whether the node keeps the range.
+    /// The range that an address lies in, and who has it.
+    fn range_of(&self, address: IpAddr) -> Option<(IpNet, &'a str)> {
+        self.ranges.range(..=address).next_back().map(|(_, kept)| *kept).filter(|(range, _)| range.contains(&address))
+    }
+
+    /// Takes a range for a node, if nobody has a part of it.
     ///
     /// Those that are kept are disjoint. So of all that begin before this one ends, the last one overlaps with it if any does: one look
     /// into a sorted table instead of a comparison with every other node.
-    fn take_range(&mut self, settings: &Settings, seen: &'a NodeSeen, range: IpNet, problems: &mut BTreeSet<Problem>) -> bool {
+    fn take_range(&mut self, settings: &Settings, seen: &'a NodeSeen, range: IpNet) -> Result<(), Problem> {
         let node = || seen.name.clone();
         let last = self.ranges.range(..=range.broadcast()).next_back();
-        let problem = if let Some(reserved) = settings.reserved.iter().chain(&NEVER).find(|reserved| overlap(reserved, &range)) {
-            Problem::RangeReserved { node: node(), range, reserved: *reserved }
+        if let Some(reserved) = settings.reserved.iter().chain(&NEVER).find(|reserved| overlap(reserved, &range)) {
+            Err(Problem::RangeReserved { node: node(), range, reserved: *reserved })
         } else if let Some((endpoint, other)) = self.endpoints.range(range.network()..=range.broadcast()).next() {
-            Problem::RangeHoldsEndpoint { node: node(), range, other: (*other).to_owned(), endpoint: *endpoint }
+            Err(Problem::RangeHoldsEndpoint { node: node(), range, other: (*other).to_owned(), endpoint: *endpoint })
         } else if let Some((_, (other_range, other))) = last.filter(|(_, (kept, _))| overlap(kept, &range)) {
-            Problem::RangeOverlap { node: node(), range, other: (*other).to_owned(), other_range: *other_range }
+            Err(Problem::RangeOverlap { node: node(), range, other: (*other).to_owned(), other_range: *other_range })
         } else {
             self.ranges.insert(range.network(), (range, &seen.name));
-            return true;
-        };
-        problems.insert(problem);
-        false
+            Ok(())
+        }
+    }
+
+    /// The parts of a node's range that no other node has anything of, and that lie in none of these subnets: as few as there can be.
+    pub(crate) fn rest_of(&self, node: &str, range: IpNet, subnets: &[IpNet]) -> Vec<IpNet> {
+        let of_others = self.ranges.values().filter(|(_, owner)| *owner != node).map(|(kept, _)| *kept);
+        let endpoints = self.endpoints.keys().map(|endpoint| IpNet::from(*endpoint));
+        let all = of_others.chain(endpoints).chain(subnets.iter().copied());
+        let taken: Vec<IpNet> = all.filter(|taken| overlap(taken, &range)).collect();
+        let mut rest = Vec::new();
+        split(range, &taken, &mut rest);
+        rest
+    }
+}
+
+/// Halves a range until each part is taken as a whole, or not at all; collects the latter.
+fn split(range: IpNet, taken: &[IpNet], rest: &mut Vec<IpNet>) {
+    if taken.is_empty() {
+        return rest.push(range);
+    }
+    if taken.iter().any(|taken| taken.contains(&range)) {
+        return;
+    }
+    for half in range.subnets(range.prefix_len() + 1).into_iter().flatten() {
+        let taken: Vec<IpNet> = taken.iter().filter(|taken| overlap(taken, &half)).copied().collect();
+        split(half, &taken, rest);
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::members::{Member, members, overlap};
 use crate::paths::{Origin, Path, is_link_local};
 use crate::tunnel::link_local;
-use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, PublicKey, Settings, header};
+use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, PublicKey, Settings, Underlay, header};
 
 /// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -134,7 +134,7 @@ type Leg<'a, 'b> = (&'b Member<'a>, Family, Path);
 /// The own Node is not among `nodes`.
 pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Plan, OwnNodeMissing> {
     let mut plan = Plan::default();
-    let mut members = members(settings, own, nodes, &mut plan.problems);
+    let (mut members, taken) = members(settings, own, nodes, &mut plan.problems);
     members.iter_mut().for_each(|member| leave_underlay(own, member, &mut plan.problems));
     let missing = || OwnNodeMissing(own.name.clone());
     let member = members.iter().find(|member| member.seen.name == own.name).ok_or_else(missing)?;
@@ -143,6 +143,7 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
         plan.problems.insert(Problem::OtherMode { node, announced, own, mode: settings.mode });
     }
     let origin = Origin { settings, own, member };
+    let subnets: Vec<IpNet> = subnets(own).map(|(_, subnet)| subnet).collect();
     let mut legs = Vec::new();
     for peer in members.iter().filter(|peer| peer.seen.name != own.name) {
         if peer.lacks_ranges {
@@ -151,6 +152,9 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
         for family in [Family::V4, Family::V6] {
             if origin.is_encrypted(peer, family) {
                 plan.closed.extend(peer.ranges_of(family));
+                // A node that loses a range has pods in it all the same.
+                let refused = peer.refused.iter().filter(|range| Family::of(range.addr()) == family);
+                plan.closed.extend(refused.flat_map(|range| taken.rest_of(&peer.seen.name, *range, &subnets)));
             }
             let to_peer = peer.ranges_of(family).next().is_some();
             // A peer without ranges sends to ours, and its packets have to meet a device.
@@ -191,16 +195,22 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
 
 /// Takes ranges from a member that overlap with a subnet of the own node: its route would take the subnet's addresses away.
 fn leave_underlay(own: &OwnNode, member: &mut Member<'_>, problems: &mut BTreeSet<Problem>) {
-    let node = &member.seen.name;
+    let (node, refused) = (&member.seen.name, &mut member.refused);
     member.ranges.retain(|range| {
-        let subnets = own.links.iter().flat_map(|link| link.addresses.iter().map(move |net| (link, net.trunc())));
-        let mut within = subnets.filter(|(_, subnet)| !is_link_local(subnet) && overlap(subnet, range));
+        let mut within = subnets(own).filter(|(_, subnet)| overlap(subnet, range));
         let Some((link, subnet)) = within.next() else { return true };
         let (node, range, own, link) = (node.clone(), *range, own.name.clone(), link.name.clone());
         problems.insert(Problem::RangeInUnderlay { node, range, own, link, subnet });
+        refused.push(range);
         member.lacks_ranges = true;
         false
     });
+}
+
+/// The own node's subnets, with their links.
+fn subnets(own: &OwnNode) -> impl Iterator<Item = (&Underlay, IpNet)> {
+    let all = own.links.iter().flat_map(|link| link.addresses.iter().map(move |net| (link, net.trunc())));
+    all.filter(|(_, subnet)| !is_link_local(subnet))
 }
 
 /// The largest header that a packet of the own node gets.

@@ -33,7 +33,8 @@ pub enum Problem {
         /// What it overlaps with.
         reserved: IpNet,
     },
-    /// A range contains a node's endpoint: over a tunnel, the route would lead the tunnel's own packets back into it. Nobody routes it.
+    /// A range contains the endpoint of the node itself or of an older one: over a tunnel, the route would lead the tunnel's own packets back
+    /// into it. Nobody routes it.
     RangeHoldsEndpoint {
         /// Whose range.
         node: String,
@@ -43,6 +44,17 @@ pub enum Problem {
         other: String,
         /// The endpoint.
         endpoint: IpAddr,
+    },
+    /// An endpoint lies in an older Node's range, where only pods have addresses: the node is not reached by it.
+    EndpointInRange {
+        /// The later Node.
+        node: String,
+        /// Its endpoint.
+        endpoint: IpAddr,
+        /// The older Node.
+        other: String,
+        /// The range that stays.
+        range: IpNet,
     },
     /// A range overlaps with a subnet of the own node: not routed here. Others do not know the subnet.
     RangeInUnderlay {
@@ -155,6 +167,7 @@ impl Problem {
             Problem::RangeOverlap { node, .. }
             | Problem::RangeReserved { node, .. }
             | Problem::RangeHoldsEndpoint { node, .. }
+            | Problem::EndpointInRange { node, .. }
             | Problem::RangeInUnderlay { node, .. }
             | Problem::NoEndpoint { node }
             | Problem::SameEndpoint { node, .. }
@@ -182,6 +195,9 @@ impl fmt::Display for Problem {
             }
             Problem::RangeHoldsEndpoint { node, range, other, endpoint } => {
                 write!(f, "{range} of node {node} contains {endpoint}, the InternalIP of node {other}")
+            }
+            Problem::EndpointInRange { node, endpoint, other, range } => {
+                write!(f, "the InternalIP {endpoint} of node {node} lies in {range} of node {other}, which is older and keeps it")
             }
             Problem::RangeInUnderlay { node, range, own, link, subnet } => {
                 write!(f, "{range} of node {node} overlaps with {subnet}, the subnet of {link} on node {own}")

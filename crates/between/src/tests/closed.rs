@@ -45,3 +45,12 @@ fn a_range_is_closed_before_its_route_comes_and_after_it_is_gone() {
     assert!(without.difference(&with).iter().take(2).all(is_closed));
     assert!(with.difference(&without).iter().rev().take(2).all(is_closed));
 }
+
+/// Its pods are there all the same.
+#[test]
+fn of_a_range_that_a_node_loses_the_rest_is_closed() {
+    let claims = node("c", &["10.1.2.128/25", "10.1.1.0/23", "192.0.2.0/23"], &["198.51.100.3"]);
+    let plan = of_a(Mode::Auto(Tunnel::WireGuard), &[a(), b(), claims]);
+    // The own node's range is 10.1.1.0/24, b is reached directly, and 192.0.2.0/24 is a subnet of the own node.
+    assert_eq!(closed(&plan), ["10.1.0.0/24", "192.0.3.0/24"]);
+}

@@ -98,6 +98,24 @@ fn of_two_nodes_with_one_endpoint_the_older_one_is_reached() {
     assert_eq!(route(&plan, "10.1.3.0/24").unwrap().device, OVER_V6);
 }
 
+/// Whoever may write its own Node's addresses would else take any node's pods away, over WireGuard with plain packets to them.
+#[test]
+fn an_endpoint_in_an_older_nodes_range_takes_nothing_from_it() {
+    let younger = node("c", &["10.1.3.0/24"], &["10.1.2.9", "2001:db8::3"]);
+    for mode in [Mode::Vxlan, Mode::WireGuard] {
+        let plan = of_a(mode, &[a(), b(), younger.clone()]);
+        assert!(route(&plan, "10.1.2.0/24").is_some() && plan.unreached.is_empty(), "{mode}: {:?}", plan.routes);
+        assert_eq!(problems(&plan), ["the InternalIP 10.1.2.9 of node c lies in 10.1.2.0/24 of node b, which is older and keeps it"]);
+        let alone = of_a(mode, &[a(), b(), NodeSeen { endpoints: vec![ip("10.1.2.9")], ..younger.clone() }]);
+        assert_eq!((route(&alone, "10.1.3.0/24"), &alone.unreached), (None, &["c".to_owned()].into()), "{mode}: not by another address");
+    }
+    // An older node's endpoint is no pod's address, and what is left of the range is closed.
+    let older = NodeSeen { created: "2025-01-01T00:00:00Z".into(), ..node("c", &[], &["10.1.2.9"]) };
+    let plan = of_a(Mode::WireGuard, &[a(), NodeSeen { ranges: vec![net("10.1.2.8/30")], ..b() }, older]);
+    assert_eq!(problems(&plan), ["10.1.2.8/30 of node b contains 10.1.2.9, the InternalIP of node c"]);
+    assert_eq!(plan.closed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.1.2.8/32", "10.1.2.10/31"]);
+}
+
 #[test]
 fn packets_for_another_nodes_endpoint_do_not_stay_here() {
     let mut a = a();

@@ -32,7 +32,7 @@ impl<'a> Oracle<'a> {
             let mut mine: Vec<IpNet> = Vec::new();
             for range in &member.seen.ranges {
                 let inside = member.seen.ranges.iter().any(|outer| outer != range && contains(outer, range));
-                if !inside && !mine.contains(range) && oracle.is_free(range) {
+                if !inside && !mine.contains(range) && oracle.is_free(member, range) {
                     mine.push(*range);
                 }
             }
@@ -51,22 +51,43 @@ impl<'a> Oracle<'a> {
         self.owned.iter().find(|(_, range)| range.contains(&address)).map(|(name, range)| (name, range))
     }
 
-    fn is_free(&self, range: &IpNet) -> bool {
-        let reserved = ["10.96.0.0/12", "fd96::/112", "127.0.0.0/8", "::1/128"];
-        let reserved = reserved.iter().any(|text| meet(span(range), span(&text.parse().unwrap())));
+    /// Whether a node may have a range, where the ranges of all older nodes are known.
+    fn is_free(&self, member: &Member, range: &IpNet) -> bool {
         let taken = self.owned.iter().any(|(_, other)| meet(span(range), span(other)));
-        let endpoint = self.world.members.iter().any(|member| {
-            let found = [true, false].map(|v4| first(member, v4));
+        let endpoint = self.world.members.iter().filter(|other| !older(member, other)).any(|other| {
+            let found = [true, false].map(|v4| self.endpoint(other, v4));
             found.into_iter().flatten().any(|endpoint| range.contains(&endpoint))
         });
-        !reserved && !taken && !endpoint
+        !is_reserved(range) && !taken && !endpoint
     }
 
-    /// The endpoint of a node that no older one has.
+    /// The endpoint of a node that no older one has, itself or in a range.
     pub(crate) fn endpoint(&self, member: &Member, v4: bool) -> Option<IpAddr> {
         let endpoint = first(member, v4)?;
         let taken = self.world.members.iter().any(|other| older(other, member) && first(other, v4) == Some(endpoint));
-        (!taken).then_some(endpoint)
+        let ranges = self.owned.iter().filter(|(owner, _)| older(self.world.get(owner), member));
+        let within = ranges.into_iter().any(|(_, range)| range.contains(&endpoint));
+        (!taken && !within).then_some(endpoint)
+    }
+
+    /// Whether a packet to an address may leave a node encrypted alone: it is in a range of a node that is reached so, also if that lost it,
+    /// and nobody else is known to be there.
+    pub(crate) fn is_closed(&self, at: &str, address: IpAddr) -> bool {
+        let links = &self.world.get(at).own.links;
+        let mut subnets = links.iter().flat_map(|link| &link.addresses).filter(|net| !is_link_local(net.addr()));
+        let is_endpoint = || self.world.members.iter().any(|member| first(member, address.is_ipv4()) == Some(address));
+        let owner = self.owner(address);
+        if subnets.any(|net| net.contains(&address)) || (owner.is_none() && is_endpoint()) {
+            return false;
+        }
+        if let Some((owner, range)) = owner {
+            return owner != at && self.is_encrypted(at, owner, range);
+        }
+        self.world.members.iter().filter(|member| member.seen.name != at).any(|member| {
+            let ranges = &member.seen.ranges;
+            let mut counted = ranges.iter().filter(|range| !ranges.iter().any(|outer| outer != *range && contains(outer, range)));
+            counted.any(|range| range.contains(&address) && !is_reserved(range) && self.is_encrypted(at, &member.seen.name, range))
+        })
     }
 
     /// How the owner of a range is reached from a node; `None` if it is not.
@@ -205,6 +226,11 @@ fn counted(member: &Member) -> Vec<[u8; 32]> {
 fn first(member: &Member, v4: bool) -> Option<IpAddr> {
     let useless = |address: &IpAddr| address.is_loopback() || is_link_local(*address);
     member.seen.endpoints.iter().copied().find(|address| address.is_ipv4() == v4 && !useless(address))
+}
+
+fn is_reserved(range: &IpNet) -> bool {
+    let reserved = ["10.96.0.0/12", "fd96::/112", "127.0.0.0/8", "::1/128"];
+    reserved.iter().any(|text| meet(span(range), span(&text.parse().unwrap())))
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -14,6 +14,7 @@ pub(super) fn takes_away(problem: &Problem, own: &str) -> bool {
         Problem::RangeOverlap { .. }
             | Problem::RangeReserved { .. }
             | Problem::RangeHoldsEndpoint { .. }
+            | Problem::EndpointInRange { .. }
             | Problem::RangeInUnderlay { .. }
             | Problem::NoEndpoint { .. }
             | Problem::SameEndpoint { .. }
