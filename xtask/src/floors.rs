@@ -20,7 +20,10 @@ pub(crate) const HOUSE: &[Floor] = &[
     },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
     Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
-    Floor { about: "the node's daemon; the cluster's controller", packages: &["netloom-agent", "netloom-operator"] },
+    Floor {
+        about: "the node's daemon; the cluster's controller; who asks, and what comes of it",
+        packages: &["netloom-agent", "netloom-operator", "netloom-probe"],
+    },
     Floor { about: "a pod's attachments; why packets do not arrive", packages: &["netloom-attach", "netloom-verify"] },
     Floor { about: "run one network; what is wrong with networks and pods", packages: &["netloom-chain", "netloom-validate"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
@@ -35,7 +38,6 @@ pub(crate) const HOUSE: &[Floor] = &[
             "netloom-cluster",
             "netloom-objects",
             "netloom-neutron",
-            "netloom-probe",
         ],
     },
     Floor {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lab::{CaseResult, Verification};
+use probe::CaseResult;
 use regex_lite::Regex;
 use verify::{CASES, Case};
 
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         anstream::eprintln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
     }
     let began = Instant::now();
-    let verification = Verification { wanted: &wanted, concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
-    let mut tell = |result: &CaseResult| {
+    let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
+    let mut report = |result: &CaseResult| {
         if args.output == VerifyFormat::Table {
             table::case(result);
         }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             let _ = std::io::stdin().lock().read_line(&mut String::new());
         }
     };
-    let results = lab::verify(&lab, &verification, &mut tell)?;
+    let results = lab::verify(&lab, &wanted, how, &mut report)?;
     let run = Run { lab: lab.name.as_str(), results: &results, took: began.elapsed() };
     match args.output {
         VerifyFormat::Table => table::end(&run),

@@ -7,10 +7,19 @@
 //!
 //! A socket belongs to the namespace in which it was opened, wherever it is used: [`Listener::open`] and [`ask`] are called inside of it. One
 //! thread serves any number of namespaces.
+//!
+//! ```text
+//!   plan --checks--> run: workers --Runner::ask--> observations --verify::judge--> CaseResult, in the order of the cases
+//!                                                  what failed --Runner::observe, verify::explain--> Finding
+//! ```
+//!
+//! A [`Runner`] says how a check is asked and how the network is observed. A lab enters namespaces; a cluster executes in pods.
 
 mod client;
 mod datagram;
+mod run;
 mod server;
 
 pub use client::{Answer, AskError, Question, ask};
+pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};

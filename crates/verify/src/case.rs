@@ -148,7 +148,8 @@ pub enum Quality {
 }
 
 /// What must be there for a case, beyond nodes and pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Need {
     /// kube-proxy, or what takes its place.
     ServiceProxy,

@@ -14,54 +14,123 @@ const SMALL: u32 = 64;
 /// A port that a kernel gives to a client: which one does not matter to what is followed.
 const CLIENT_PORT: u16 = 45_000;
 
+/// What was found on both ways between the asker and one of those who may answer.
+struct Conversation<'a> {
+    to: &'a Place,
+    /// What stops a packet, and whether the sender is told so at once: a rule rejects it.
+    stopped: Option<(Finding, bool)>,
+    /// An address is translated that must not be, or is not that must.
+    translated: Option<Finding>,
+    /// What may be wrong.
+    suspicion: Option<Finding>,
+    /// The hops of both ways.
+    hops: Vec<String>,
+}
+
 /// The first place where what was observed differs from what the probe needs.
 pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) -> Finding {
     let network = Network::new(snapshot);
-    let any: IpAddr = if check.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let mut packet = Packet {
-        source: any,
-        destination: check.address,
-        protocol: check.protocol,
-        source_port: CLIENT_PORT,
-        port: check.port,
-        size: check.size.unwrap_or(SMALL),
-        established: false,
-        rewritten: false,
-        mark: 0,
-        frame: None,
+    if let Observation::Broken(why) = observation
+        && network.namespace(&check.from).is_some()
+    {
+        return said(Fault::ProbeFailed, &check.from, why.clone());
+    }
+    let conversations: Vec<Conversation<'_>> = check.answerers.iter().map(|to| Conversation::follow(&network, check, to)).collect();
+    let by = match observation {
+        Observation::Answered { by, .. } => conversations.iter().find(|conversation| *by == conversation.to.to_string()),
+        // Each packet may go to another one: the first that does not get there is what is wrong.
+        _ => conversations.iter().find(|conversation| conversation.stopped.is_some() || conversation.translated.is_some()),
     };
-    let mut request = Walk::new(&network, &check.to, Direction::Request, &[]);
-    if let Err(finding) = request.follow(&check.from, &mut packet) {
-        return finding;
+    match by.or(conversations.first()) {
+        Some(conversation) => conversation.explain(check, observation),
+        None => said(Fault::Unexplained, &check.from, "nobody is to answer".to_owned()),
     }
-    if let Some(finding) = translated(check, &network, packet.source, &request.translations) {
-        return finding;
+}
+
+fn said(fault: Fault, place: &Place, evidence: String) -> Finding {
+    Finding { fault, place: place.clone(), device: None, direction: Direction::Request, evidence, next_step: fault.next_step(None) }
+}
+
+// === impl Conversation ===
+
+impl<'a> Conversation<'a> {
+    fn follow(network: &Network<'_>, check: &Check, to: &'a Place) -> Self {
+        let any: IpAddr = if check.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let mut packet = Packet {
+            source: any,
+            destination: check.address,
+            protocol: check.protocol,
+            source_port: CLIENT_PORT,
+            port: check.port,
+            size: check.size.unwrap_or(SMALL),
+            established: false,
+            rewritten: false,
+            mark: 0,
+            frame: None,
+        };
+        let mut request = Walk::new(network, to, Direction::Request, &[]);
+        if let Err(finding) = request.follow(&check.from, &mut packet) {
+            return Conversation { to, stopped: Some((finding, request.rejected)), translated: None, suspicion: None, hops: request.hops };
+        }
+        let translated = translated(check, to, network, packet.source, &request.translations);
+        // Who answers knows the addresses that the packet has now.
+        let mut reply = packet.reply(packet.destination, packet.source);
+        let mut back = Walk::new(network, &check.from, Direction::Reply, &request.translations);
+        let stopped = back.follow(to, &mut reply).err().map(|finding| (finding, false));
+        let suspicion = request.suspicions.into_iter().chain(back.suspicions).next();
+        let hops = request.hops.into_iter().chain(back.hops).collect();
+        Conversation { to, stopped, translated, suspicion, hops }
     }
-    // Who answers knows the addresses that the packet has now.
-    let mut reply = packet.reply(packet.destination, packet.source);
-    let mut back = Walk::new(&network, &check.from, Direction::Reply, &request.translations);
-    if let Err(finding) = back.follow(&check.to, &mut reply) {
-        return finding;
+
+    /// What is said of it. What was observed is certain: a stop on a way that was passed is none.
+    fn explain(&self, check: &Check, observation: &Observation) -> Finding {
+        let hops = self.hops.join("; ");
+        let stop = |counts: fn(&Finding, bool) -> bool| {
+            self.stopped.as_ref().filter(|(finding, is_rejected)| counts(finding, *is_rejected)).map(|(finding, _)| finding.clone())
+        };
+        match observation {
+            Observation::Answered { by, .. } if check.expected == Expected::Silence => {
+                said(Fault::NotIsolated, &check.from, format!("{by} answers; the packet's way: {hops}"))
+            }
+            Observation::Answered { by, .. } if *by != self.to.to_string() => stop(|finding, _| leads_elsewhere(finding.fault))
+                .unwrap_or_else(|| {
+                    let place = by.parse().unwrap_or_else(|_| self.to.clone());
+                    said(Fault::WrongHostAnswers, &place, format!("it answers at {}, which is that of {}", check.address, check.whom()))
+                }),
+            Observation::Answered { seen, .. } => self.translated.clone().unwrap_or_else(|| {
+                let evidence = format!("{} answers, and saw the packet come from {seen}; both ways: {hops}", self.to);
+                said(Fault::Unexplained, &check.from, evidence)
+            }),
+            Observation::Refused => stop(|finding, is_rejected| is_rejected || leads_elsewhere(finding.fault))
+                .unwrap_or_else(|| said(Fault::NothingListens, self.to, format!("it refuses connections to port {}", check.port))),
+            // Where the request is stopped, nothing is known of what is translated; else that comes before what stops the reply.
+            _ => {
+                let found = self.translated.clone().or_else(|| stop(|_, _| true)).or_else(|| self.suspicion.clone());
+                found.unwrap_or_else(|| said(Fault::Unexplained, &check.from, format!("both ways pass: {hops}")))
+            }
+        }
     }
-    let suspicion = request.suspicions.drain(..).chain(back.suspicions.drain(..)).next();
-    let hops: Vec<&str> = request.hops.iter().chain(&back.hops).map(String::as_str).collect();
-    reached(check, observation, suspicion, &hops.join("; "))
+}
+
+/// Whether a fault leads packets to another host than the one that they are for, which may answer or refuse them.
+fn leads_elsewhere(fault: Fault) -> bool {
+    use Fault::{DuplicateAddress, DuplicateMac, HostPortMissing, StaleBridgeEntry, TunnelEntryStale, WrongNeighbour, WrongNextHop};
+    matches!(fault, DuplicateAddress | DuplicateMac | HostPortMissing | StaleBridgeEntry | TunnelEntryStale | WrongNeighbour | WrongNextHop)
 }
 
 /// Whether an address was translated that must not be, or was not that must.
-fn translated(check: &Check, network: &Network<'_>, source: IpAddr, translations: &[Translation]) -> Option<Finding> {
+fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, translations: &[Translation]) -> Option<Finding> {
     let of_source = translations.iter().find(|translation| translation.of_source);
     let (fault, place, evidence) = match (&check.expected, of_source) {
         (Expected::Answer(Seen::As(addresses)), Some(by)) if !addresses.contains(&by.now) => {
-            let evidence = format!("{} rewrites the source {} to {}; {} must see the pod's own", by.by, by.before, by.now, check.to);
+            let evidence = format!("{} rewrites the source {} to {}; {to} must see the pod's own", by.by, by.before, by.now);
             (Fault::MasqueradeTooWide, by.place.clone(), evidence)
         }
         (Expected::Answer(Seen::As(addresses)), None) if !addresses.contains(&source) => missing(check, network)?,
         (Expected::Answer(Seen::NotAs(_)), None) => missing(check, network)?,
         _ => return None,
     };
-    let next_step = fault.next_step(None);
-    Some(Finding { fault, place, device: None, direction: Direction::Request, evidence, next_step })
+    Some(said(fault, &place, evidence))
 }
 
 /// The node of the one who asks should have rewritten the source.
@@ -69,28 +138,4 @@ fn missing(check: &Check, network: &Network<'_>) -> Option<(Fault, Place, String
     let home = network.home(&check.from)?.place.clone();
     let evidence = format!("no rule rewrites the source of what {} sends to {}", check.from, check.address);
     Some((Fault::MasqueradeMissing, home, evidence))
-}
-
-/// What is said where both ways pass.
-fn reached(check: &Check, observation: &Observation, suspicion: Option<Finding>, hops: &str) -> Finding {
-    let at = |fault: Fault, place: &Place, evidence: String| Finding {
-        fault,
-        place: place.clone(),
-        device: None,
-        direction: Direction::Request,
-        evidence,
-        next_step: fault.next_step(None),
-    };
-    match (observation, suspicion) {
-        (Observation::Answered { by, .. }, _) if check.expected == Expected::Silence => {
-            at(Fault::NotIsolated, &check.from, format!("{by} answers; the packet's way: {hops}"))
-        }
-        (Observation::Answered { by, .. }, _) if *by != check.to.to_string() => {
-            let place = by.parse().unwrap_or_else(|_| check.to.clone());
-            at(Fault::WrongHostAnswers, &place, format!("it answers at {}, which is that of {}", check.address, check.to))
-        }
-        (Observation::Refused, _) => at(Fault::NothingListens, &check.to, format!("it refuses connections to port {}", check.port)),
-        (_, Some(suspicion)) => suspicion,
-        _ => at(Fault::Unexplained, &check.from, format!("both ways pass: {hops}")),
-    }
 }

@@ -84,6 +84,10 @@ pub enum Fault {
     WrongHostAnswers,
     /// Packets pass where they must not.
     NotIsolated,
+    /// The probe itself could not work.
+    ProbeFailed,
+    /// What the packet passes could not be observed.
+    NotObserved,
     /// Every hop that was observed passes the packet.
     Unexplained,
 }
@@ -189,6 +193,8 @@ const WORDS: &[Words] = &[
     words(Fault::NothingListens, "nothing listens on the port", "start the server, or correct the port"),
     words(Fault::WrongHostAnswers, "another host answers", "find who has the address: ip neigh show"),
     words(Fault::NotIsolated, "packets pass that must not", "check the network's isolation, and routes past it"),
+    words(Fault::ProbeFailed, "the probe itself could not work", "remove what keeps it from working, and repeat"),
+    words(Fault::NotObserved, "a part of the way could not be observed", "make it observable, and repeat; or look there by hand"),
     words(
         Fault::Unexplained,
         "every observed hop passes the packet",

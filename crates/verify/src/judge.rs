@@ -34,15 +34,15 @@ pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
     let address = check.address;
     match (&check.expected, observation) {
         (Expected::Answer(seen), Observation::Answered { by, seen: source, .. }) => {
-            if *by != check.to.to_string() {
-                return Some(format!("{by} answered at {address}, not {}", check.to));
+            if !check.answerers.iter().any(|place| *by == place.to_string()) {
+                return Some(format!("{by} answered at {address}, not {}", check.whom()));
             }
             match seen {
                 Seen::As(addresses) if !addresses.contains(source) => {
-                    Some(format!("{} saw the packets come from {source}, not from {}", check.to, list(addresses)))
+                    Some(format!("{by} saw the packets come from {source}, not from {}", list(addresses)))
                 }
                 Seen::NotAs(addresses) if addresses.contains(source) => {
-                    Some(format!("{} saw the pod's own address {source}, which has no meaning there", check.to))
+                    Some(format!("{by} saw the pod's own address {source}, which has no meaning there"))
                 }
                 _ => None,
             }

@@ -25,7 +25,8 @@ pub use explain::explain;
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, PORT, Planned, Seen, plan};
-pub use site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
+pub use site::{Attachment, Outside, Publication, Reach, Site, SiteNode, SitePod};
 pub use snapshot::{
-    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, Route, RouteKind, Rule, Snapshot, Tunnel,
+    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, Route, RouteKind, Rule, Snapshot, SnapshotError,
+    Tunnel, Unobserved,
 };

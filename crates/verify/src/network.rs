@@ -2,19 +2,27 @@
 //!
 //! ```text
 //!   pod a: eth0 == vethA --(bridge netloom0)-- vethB == eth0 :pod b         one segment: who can send each other frames
+//!   node a: eth0 - - - (what is between the nodes, not observed) - - - eth0 :node b
 //! ```
+//!
+//! A lab's wires are observed. In a cluster nobody observes what is between the nodes: links that leave the snapshot and have addresses of one
+//! network are then taken for on one wire, which passes every frame.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use crate::snapshot::{End, Link, Namespace, Place, Snapshot};
 
 /// A snapshot, joined.
 pub(crate) struct Network<'a> {
     namespaces: HashMap<&'a Place, &'a Namespace>,
-    all: &'a [Namespace],
+    snapshot: &'a Snapshot,
     /// What stands on a link: macvlans, ipvlans and vlans.
     uppers: HashMap<(&'a Place, u32), Vec<Device<'a>>>,
+    /// Links that leave the snapshot, each with those of other nodes that are on the same wire.
+    uplinks: HashMap<(&'a Place, u32), Vec<Device<'a>>>,
 }
 
 /// A link, and the namespace that it is in.
@@ -28,6 +36,8 @@ pub(crate) struct Device<'a> {
 pub(crate) struct Segment<'a> {
     /// The start is the first.
     reached: Vec<Reached<'a>>,
+    /// Frames of it leave the snapshot.
+    pub(crate) leaves: bool,
 }
 
 struct Reached<'a> {
@@ -51,7 +61,67 @@ impl<'a> Network<'a> {
                 }
             }
         }
-        Network { namespaces, all: &snapshot.namespaces, uppers }
+        let mut network = Network { namespaces, snapshot, uppers, uplinks: HashMap::new() };
+        network.uplinks = network.joined();
+        network
+    }
+
+    /// Which links that leave the snapshot are on one wire.
+    fn joined(&self) -> HashMap<(&'a Place, u32), Vec<Device<'a>>> {
+        let uplinks: Vec<(Device<'a>, Vec<IpNet>)> =
+            self.devices().filter(|device| self.leaves(*device)).map(|device| (device, self.networks_on(device))).collect();
+        let share = |one: &[IpNet], other: &[IpNet]| one.iter().any(|net| other.iter().any(|far| net.contains(far) || far.contains(net)));
+        let beside = |(device, nets): &(Device<'a>, Vec<IpNet>)| {
+            let others = uplinks.iter().filter(|(other, far)| other.namespace.place != device.namespace.place && share(nets, far));
+            (device.key(), others.map(|(other, _)| *other).collect())
+        };
+        uplinks.iter().map(beside).collect()
+    }
+
+    /// Whether what is at the other end of a node's link is not in the snapshot.
+    fn leaves(&self, device: Device<'a>) -> bool {
+        let Device { namespace, link } = device;
+        let is_host = matches!(namespace.place, Place::Node(_) | Place::Outside(_));
+        let is_alone = self.other(device).is_none();
+        // A node may be a container. The end of a pod's pair is a port of a bridge without an address of its own.
+        let is_end = match link.kind.as_str() {
+            "" => link.name != "lo",
+            "bond" | "team" => true,
+            "veth" | "macvlan" | "ipvlan" | "vlan" => is_alone && link.addresses.iter().any(|own| !is_link_local(own.net.addr())),
+            _ => false,
+        };
+        let is_member = link.master.and_then(|master| namespace.link(master)).is_some_and(|master| master.is("bond") || master.is("team"));
+        is_host && is_end && !is_member
+    }
+
+    /// The networks of which a link has addresses: its own, its bridge's, and those of what stands on it.
+    fn networks_on(&self, device: Device<'a>) -> Vec<IpNet> {
+        let bridge = device.link.master.and_then(|master| device.namespace.link(master));
+        let uppers = self.uppers.get(&device.key()).into_iter().flatten().map(|upper| upper.link);
+        let addresses = std::iter::once(device.link).chain(bridge).chain(uppers).flat_map(|link| &link.addresses);
+        let nets = addresses.map(|own| own.net.trunc()).filter(|net| !is_link_local(net.addr()));
+        nets.filter(|net| net.prefix_len() < net.max_prefix_len()).collect()
+    }
+
+    /// Why a namespace is not in the snapshot, though it is there.
+    pub(crate) fn unobserved(&self, place: &Place) -> Option<&'a str> {
+        let noted = self.snapshot.unobserved.iter().find(|unobserved| unobserved.place == *place);
+        let outside = || matches!(place, Place::Outside(_)).then_some("it is outside of the cluster");
+        noted.map(|unobserved| unobserved.why.as_str()).or_else(outside).filter(|_| self.namespace(place).is_none())
+    }
+
+    /// The link by which a host is reached from what is not observed: that with the address, or one with any of the family.
+    pub(crate) fn uplink(&self, namespace: &'a Namespace, address: IpAddr) -> Option<Device<'a>> {
+        let own =
+            || namespace.links.iter().map(|link| Device { namespace, link }).filter(|device| self.uplinks.contains_key(&device.key()));
+        let of_family = |device: &Device<'a>| self.networks_on(*device).iter().any(|net| net.addr().is_ipv4() == address.is_ipv4());
+        own().find(|device| device.link.has(address)).or_else(|| own().find(of_family))
+    }
+
+    /// The address that a host outside has, as the site says.
+    pub(crate) fn outside(&self, place: &Place, is_ipv4: bool) -> Option<IpAddr> {
+        let hosts = self.snapshot.site.iter().flat_map(|site| &site.outside);
+        hosts.filter(|host| host.place == *place).find_map(|host| host.address(is_ipv4))
     }
 
     pub(crate) fn namespace(&self, place: &Place) -> Option<&'a Namespace> {
@@ -67,13 +137,13 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Whoever has an address, anywhere.
+    /// The devices that have an address, anywhere.
     pub(crate) fn holders(&self, address: IpAddr) -> impl Iterator<Item = Device<'a>> {
         self.devices().filter(move |device| device.link.has(address))
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = Device<'a>> {
-        self.all.iter().flat_map(|namespace| namespace.links.iter().map(move |link| Device { namespace, link }))
+        self.snapshot.namespaces.iter().flat_map(|namespace| namespace.links.iter().map(move |link| Device { namespace, link }))
     }
 
     /// The other end of a pair, or what a link stands on.
@@ -96,7 +166,8 @@ impl<'a> Network<'a> {
             }
             at += 1;
         }
-        Segment { reached }
+        let leaves = reached.iter().any(|reached| self.uplinks.contains_key(&reached.device.key()));
+        Segment { reached, leaves }
     }
 
     /// Where frames that are at a device get in one step.
@@ -110,6 +181,7 @@ impl<'a> Network<'a> {
                 (None, tag) => next.push((other, tag)),
             }
         }
+        next.extend(self.uplinks.get(&device.key()).into_iter().flatten().map(|other| (*other, tag)));
         let ports = namespace.links.iter().filter(|port| link.is("bridge") && port.master == Some(link.index) && port.tunnel.is_none());
         next.extend(ports.map(|link| (Device { namespace, link }, tag)));
         let bridge = link.master.and_then(|master| namespace.link(master)).filter(|master| master.is("bridge"));

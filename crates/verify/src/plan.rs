@@ -35,8 +35,8 @@ pub struct Check {
     pub network: Option<String>,
     /// Who asks.
     pub from: Place,
-    /// Who is to answer.
-    pub to: Place,
+    /// Who may answer: one of them must. A Service has as many as it has backends.
+    pub answerers: Vec<Place>,
     /// The address that is asked.
     pub address: IpAddr,
     /// By which protocol.
@@ -71,6 +71,18 @@ pub enum Seen {
     Anyhow,
 }
 
+impl Check {
+    /// Who is to answer, in words.
+    pub fn whom(&self) -> String {
+        const MOST: usize = 3;
+        let names: Vec<String> = self.answerers.iter().take(MOST).map(Place::to_string).collect();
+        match self.answerers.len().checked_sub(MOST).filter(|more| *more > 0) {
+            Some(more) => format!("{} or {more} more", names.join(", ")),
+            None => names.join(" or "),
+        }
+    }
+}
+
 impl Planned {
     /// Which case it is of.
     pub fn case(&self) -> &'static Case {
@@ -97,7 +109,7 @@ pub fn plan(site: &Site) -> Vec<Planned> {
 
 fn of_case(site: &Site, case: &'static Case) -> Vec<Planned> {
     let skipped = |is_ipv4, why: &str| Planned::Skipped { case, is_ipv4, why: why.to_owned() };
-    let lacks = |need: &Need| site.lacks.iter().find(|(lacking, _)| lacking == need).map(|(_, why)| *why);
+    let lacks = |need: &Need| site.lacks.iter().find(|(lacking, _)| lacking == need).map(|(_, why)| why.as_str());
     if let Some(why) = case.needs().iter().find_map(lacks) {
         return vec![skipped(None, why)];
     }
@@ -151,7 +163,7 @@ impl<'a> Planner<'a> {
             }
             (_, Target::Model(Rule::OneAddress)) => self.across(&[Protocol::Tcp], true),
             (_, Target::Network(quality)) => self.networks(quality),
-            // What needs more than nodes and pods is planned by whoever has it.
+            // What needs more than nodes and pods is planned by the one that has it.
             _ => {}
         }
     }
@@ -159,7 +171,7 @@ impl<'a> Planner<'a> {
     fn check(&mut self, (from, sources): Asker, to: Place, address: IpAddr, protocol: Protocol) {
         let expected = Expected::Answer(Seen::As(sources));
         let case = self.case;
-        self.checks.push(Check { case, network: None, from, to, address, protocol, port: PORT, size: None, expected });
+        self.checks.push(Check { case, network: None, from, answerers: vec![to], address, protocol, port: PORT, size: None, expected });
     }
 
     fn pod(&self, pod: &SitePod) -> Asker {
@@ -246,18 +258,19 @@ impl<'a> Planner<'a> {
     fn host_port(&mut self, from: Place, pod: &SitePod, address: IpAddr, port: &Publication) {
         let (case, to, port, protocol) = (self.case, pod.place(), port.host_port, port.protocol);
         let expected = Expected::Answer(Seen::Anyhow);
-        self.checks.push(Check { case, network: None, from, to, address, protocol, port, size: None, expected });
+        self.checks.push(Check { case, network: None, from, answerers: vec![to], address, protocol, port, size: None, expected });
     }
 
     /// A pod of each node asks the host outside, which must not see the pod's own address.
     fn outside(&mut self) {
         let site = self.site;
-        let Some(address) = site.outside.iter().find(|address| address.is_ipv4() == self.is_ipv4).copied() else { return };
+        let Some(host) = site.outside(Need::Internet) else { return };
+        let Some(address) = host.address(self.is_ipv4) else { return };
         for pod in site.nodes.iter().filter_map(|node| site.pods_of(&node.name).find(|pod| pod.address(self.is_ipv4).is_some())) {
             let (from, own) = self.pod(pod);
             let (case, expected) = (self.case, Expected::Answer(Seen::NotAs(own)));
-            let (to, protocol) = (Place::Underlay, Protocol::Tcp);
-            self.checks.push(Check { case, network: None, from, to, address, protocol, port: PORT, size: None, expected });
+            let (answerers, protocol) = (vec![host.place.clone()], Protocol::Tcp);
+            self.checks.push(Check { case, network: None, from, answerers, address, protocol, port: PORT, size: None, expected });
         }
     }
 
@@ -309,7 +322,8 @@ impl<'a> Planner<'a> {
         };
         let Some(address) = to.1.address(self.is_ipv4) else { return };
         let (case, network) = (self.case, Some(from.1.network.clone()));
-        self.checks.push(Check { case, network, from: from.0.place(), to: to.0.place(), address, protocol, port: PORT, size, expected });
+        let (asker, answerers) = (from.0.place(), vec![to.0.place()]);
+        self.checks.push(Check { case, network, from: asker, answerers, address, protocol, port: PORT, size, expected });
     }
 
     /// Each pair of two nodes, by their places in the list.

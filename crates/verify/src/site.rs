@@ -2,25 +2,37 @@
 
 use std::net::IpAddr;
 
-use crate::case::Need;
-use crate::case::Protocol;
+use serde::{Deserialize, Serialize};
+
+use crate::case::{Need, Protocol};
 use crate::snapshot::Place;
 
 /// A lab, or a cluster.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// Its nodes.
     pub nodes: Vec<SiteNode>,
     /// Its pods that are attached.
     pub pods: Vec<SitePod>,
-    /// Addresses of a host outside, which answers; none: there is no such host.
-    pub outside: Vec<IpAddr>,
+    /// Hosts outside, each with what it serves as.
+    pub outside: Vec<Outside>,
     /// What it lacks, and why.
-    pub lacks: Vec<(Need, &'static str)>,
+    pub lacks: Vec<(Need, String)>,
+}
+
+/// A host outside of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outside {
+    /// As what it serves: internet, metadata service, public client or load balancer.
+    pub role: Need,
+    /// Where it is: what answers there has this name.
+    pub place: Place,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteNode {
     /// Its name.
     pub name: String,
@@ -33,7 +45,7 @@ pub struct SiteNode {
 }
 
 /// A pod.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SitePod {
     /// `NAMESPACE/NAME`
     pub name: String,
@@ -46,7 +58,7 @@ pub struct SitePod {
 }
 
 /// One interface of a pod on one network.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The network's name.
     pub network: String,
@@ -61,7 +73,7 @@ pub struct Attachment {
 }
 
 /// Which other pods of a network a pod reaches on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
     /// All.
     Everywhere,
@@ -74,7 +86,7 @@ pub enum Reach {
 }
 
 /// A port of a pod that is published on its node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// Of which protocol.
     pub protocol: Protocol,
@@ -94,12 +106,26 @@ impl Site {
         self.pods.iter().filter(move |pod| pod.node == node)
     }
 
+    /// The host outside that serves as something.
+    pub fn outside(&self, role: Need) -> Option<&Outside> {
+        self.outside.iter().find(|outside| outside.role == role)
+    }
+
     /// The families that anybody has.
     pub fn families(&self) -> impl Iterator<Item = bool> + '_ {
         [true, false].into_iter().filter(|is_ipv4| {
             let of_pods = self.pods.iter().flat_map(|pod| &pod.attachments).flat_map(|attachment| &attachment.addresses);
             of_pods.chain(self.nodes.iter().flat_map(|node| &node.addresses)).any(|address| address.is_ipv4() == *is_ipv4)
         })
+    }
+}
+
+// === impl Outside ===
+
+impl Outside {
+    /// Its address of a family.
+    pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        of_family(&self.addresses, is_ipv4)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What was observed of a network: its namespaces at one moment, as plain data.
 //!
-//! Whoever observes writes it (`agent::observe`), the walk reads it, and a file of it is explained as a running network is. A key that an older
-//! file lacks has its default.
+//! `agent::observe` writes it, the walk reads it, and a file of it is explained as a running network is. A key that an older file lacks has its
+//! default; a file of a later version is refused.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,14 +12,49 @@ use ipnet::IpNet;
 use linux::nft::ListedTable;
 use serde::{Deserialize, Serialize};
 
-/// A network at one moment: every namespace that packets may pass.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+use crate::site::Site;
+
+/// The version of a snapshot's form. It grows when a reader of before would misunderstand what is written.
+const VERSION: u32 = 1;
+
+/// A network at one moment: every namespace that packets may pass. As JSON, it is the file that `netloom verify --from` reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// The version of its form.
+    pub version: u32,
+    /// When it was taken (RFC 3339); empty: not known.
+    #[serde(default)]
+    pub taken: String,
+    /// Who was there: what a plan of probes is made from.
+    #[serde(default)]
+    pub site: Option<Site>,
     /// Nodes, pods, and what stands for the physical network.
     pub namespaces: Vec<Namespace>,
+    /// The namespaces that are there and could not be observed.
+    #[serde(default)]
+    pub unobserved: Vec<Unobserved>,
 }
 
-/// Where something is. Written `node/NAME`, `pod/NAMESPACE/NAME`, `underlay`.
+/// A namespace that could not be observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unobserved {
+    /// Which one.
+    pub place: Place,
+    /// Why.
+    pub why: String,
+}
+
+/// A text is not a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// It is not JSON, or not of this form; the message has line and column.
+    Malformed(String),
+    /// A later version has written it.
+    Later(u32),
+}
+
+/// Where something is. Written `node/NAME`, `pod/NAMESPACE/NAME`, `outside/NAME`, `underlay`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Place {
@@ -27,6 +62,8 @@ pub enum Place {
     Node(String),
     /// A pod's namespace, `NAMESPACE/NAME`.
     Pod(String),
+    /// A host outside of the cluster, by the name that its user gave it: `internet`, say. It may be observed or not.
+    Outside(String),
     /// What is between nodes: a lab's wires, and the router between its zones.
     Underlay,
 }
@@ -251,6 +288,46 @@ pub struct Rule {
     pub has_more: bool,
 }
 
+// === impl Snapshot ===
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Snapshot { version: VERSION, taken: String::new(), site: None, namespaces: Vec::new(), unobserved: Vec::new() }
+    }
+}
+
+impl Snapshot {
+    /// Reads one from its JSON.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]
+    pub fn read(text: &[u8]) -> Result<Self, SnapshotError> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let malformed = |e: serde_json::Error| SnapshotError::Malformed(e.to_string());
+        let head: Head = serde_json::from_slice(text).map_err(malformed)?;
+        if head.version > VERSION {
+            return Err(SnapshotError::Later(head.version));
+        }
+        serde_json::from_slice(text).map_err(malformed)
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::Malformed(why) => write!(f, "not a snapshot: {why}; take one with `netloom sysdump`"),
+            SnapshotError::Later(version) => {
+                write!(f, "the snapshot has version {version}, this netloom reads up to {VERSION}: use the netloom that has taken it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
 // === impl Place ===
 
 impl fmt::Display for Place {
@@ -258,6 +335,7 @@ impl fmt::Display for Place {
         match self {
             Place::Node(name) => write!(f, "node/{name}"),
             Place::Pod(name) => write!(f, "pod/{name}"),
+            Place::Outside(name) => write!(f, "outside/{name}"),
             Place::Underlay => f.write_str("underlay"),
         }
     }
@@ -270,6 +348,7 @@ impl FromStr for Place {
         match text.split_once('/') {
             Some(("node", name)) => Ok(Place::Node(name.to_owned())),
             Some(("pod", name)) => Ok(Place::Pod(name.to_owned())),
+            Some(("outside", name)) => Ok(Place::Outside(name.to_owned())),
             None if text == "underlay" => Ok(Place::Underlay),
             _ => Err(NoPlace(text.to_owned())),
         }
@@ -292,7 +371,7 @@ impl TryFrom<String> for Place {
 
 impl fmt::Display for NoPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a place: expected node/NAME, pod/NAMESPACE/NAME or underlay", self.0)
+        write!(f, "{:?} is not a place: expected node/NAME, pod/NAMESPACE/NAME, outside/NAME or underlay", self.0)
     }
 }
 
@@ -311,7 +390,7 @@ impl Link {
         self.neighbours.iter().find(|neighbour| neighbour.address == address)
     }
 
-    /// Whether it is one end of a pair.
+    /// Whether it is of this kind.
     pub fn is(&self, kind: &str) -> bool {
         self.kind == kind
     }

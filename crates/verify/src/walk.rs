@@ -12,6 +12,7 @@
 
 mod filter;
 mod frame;
+mod outside;
 mod packet;
 mod route;
 #[cfg(test)]
@@ -51,6 +52,8 @@ pub(crate) struct Walk<'a> {
     earlier: &'a [Translation],
     /// It is a tunnel's.
     in_tunnel: bool,
+    /// A rule has rejected it: the sender is told.
+    pub(crate) rejected: bool,
     /// Where it has been.
     passed: Vec<&'a Namespace>,
     /// The same for a person.
@@ -61,7 +64,7 @@ pub(crate) struct Walk<'a> {
 
 /// How far a packet has got.
 enum Step<'a> {
-    /// It is there.
+    /// It is there, or with a host that is not observed.
     There,
     /// It is at another host's device.
     At(Device<'a>),
@@ -76,6 +79,7 @@ impl<'a> Walk<'a> {
             direction,
             earlier,
             in_tunnel: false,
+            rejected: false,
             passed: Vec::new(),
             hops: Vec::new(),
             translations: Vec::new(),
@@ -96,9 +100,17 @@ impl<'a> Walk<'a> {
             evidence: "it was not found".to_owned(),
             next_step: Fault::NamespaceGone.next_step(None),
         };
-        let mut namespace = self.network.namespace(from).ok_or_else(|| gone(from))?;
-        self.network.namespace(self.to).ok_or_else(|| gone(self.to))?;
-        let mut came_by: Option<Device<'a>> = None;
+        if self.network.namespace(self.to).is_none() && self.network.unobserved(self.to).is_none() {
+            return Err(gone(self.to));
+        }
+        let (mut namespace, mut came_by) = match (self.network.namespace(from), self.network.unobserved(from)) {
+            (Some(namespace), _) => (namespace, None),
+            (None, Some(_)) => match self.set_out_unobserved(from, packet)? {
+                Step::There => return Ok(()),
+                Step::At(device) => (device.namespace, Some(device)),
+            },
+            (None, None) => return Err(gone(from)),
+        };
         for _ in 0..MOST_HOSTS {
             match self.pass(namespace, came_by, packet)? {
                 Step::There => return Ok(()),
@@ -144,7 +156,7 @@ impl<'a> Walk<'a> {
         let at = At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: came_by.map(|device| device.link), oif: Some(way.link) };
         let passage = self.filter(&at, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
-        self.send(Device { namespace, link: way.link }, &way, packet).map(Step::At)
+        self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
     /// The output hook of a namespace's own packet. Where its destination is rewritten, it is routed again: `None` where it stays.
@@ -177,7 +189,7 @@ impl<'a> Walk<'a> {
         let Some(way) = self.route(namespace, None, packet)? else { return self.take(namespace, None, packet) };
         let passage = self.filter(&At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: None, oif: Some(way.link) }, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
-        self.send(Device { namespace, link: way.link }, &way, packet).map(Step::At)
+        self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
     /// Where a namespace routes the packet; `None`: it keeps it.
@@ -212,7 +224,7 @@ impl<'a> Walk<'a> {
         let is_pod = matches!(namespace.place, Place::Pod(_));
         match (&namespace.place, self.passed.as_slice(), self.network.home(self.to)) {
             // Who answers from outside knows no pod: the request should not have left the cluster with a pod's address.
-            (Place::Underlay, [_], Some(home)) => {
+            (Place::Underlay | Place::Outside(_), [_], Some(home)) => {
                 let evidence = format!(
                     "packets for outside of the cluster left {} with the source {to}, and nobody outside has a route to it",
                     home.place
@@ -220,7 +232,7 @@ impl<'a> Walk<'a> {
                 return self.finding(Fault::MasqueradeMissing, home, None, evidence);
             }
             // Nor does it know pods in between: the node should have had a route of its own.
-            (Place::Underlay, [.., node, _], _) => {
+            (Place::Underlay | Place::Outside(_), [.., node, _], _) => {
                 let evidence = format!("no route of its own leads to {to}; another one led to the router outside, which has none either");
                 return self.finding(Fault::NoRoute, node, None, evidence);
             }
@@ -315,7 +327,10 @@ impl<'a> Walk<'a> {
             .collect();
         self.suspicions.extend(unsure);
         match passage.dropped.take() {
-            Some(culprit) => Err(self.dropped(at, packet, &culprit, "drops")),
+            Some(culprit) => {
+                self.rejected = culprit.rejects;
+                Err(self.dropped(at, packet, &culprit, if culprit.rejects { "rejects" } else { "drops" }))
+            }
             None => Ok(passage),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lab::Failure;
+use probe::Failure;
 
 use super::junit::escaped;
 use super::{Run, State, reasons};
@@ -49,7 +49,7 @@ fn failure(failure: &Failure) -> String {
         escaped(&finding.evidence),
         escaped(&finding.next_step),
         escaped(&check.from.to_string()),
-        escaped(&check.to.to_string()),
+        escaped(&check.whom()),
         check.protocol,
         escaped(&failure.said)
     )

@@ -1,6 +1,6 @@
 //! For a program.
 
-use lab::{CaseResult, Failure};
+use probe::{CaseResult, Failure};
 use serde::Serialize;
 use verify::Finding;
 
@@ -87,7 +87,7 @@ fn failure(failure: &Failure) -> FailureView<'_> {
     let check = &failure.check;
     FailureView {
         from: check.from.to_string(),
-        to: check.to.to_string(),
+        to: check.whom(),
         address: check.address.to_string(),
         protocol: check.protocol,
         port: check.port,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lab::{CaseResult, Failure};
+use probe::{CaseResult, Failure};
 use unicode_width::UnicodeWidthStr;
 use verify::CASES;
 
@@ -74,7 +74,7 @@ fn explained(failures: &[(&str, &Failure)]) {
         page.pair(hang, "do", 6, ODD, &finding.next_step);
         for (id, failure) in met.iter().take(MOST) {
             let check = &failure.check;
-            let line = format!("{id}: {} to {} over {}: {}", check.from, check.to, check.protocol, failure.said);
+            let line = format!("{id}: {} to {} over {}: {}", check.from, check.whom(), check.protocol, failure.said);
             page.pair(hang, "case", 6, FAINT, &line);
         }
         if let Some(more) = met.len().checked_sub(MOST).filter(|more| *more > 0) {

@@ -74,7 +74,7 @@ impl Namespaces {
     }
 
     /// What is in all of them now. One that cannot be entered is not in it.
-    pub(super) fn observe(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let share = self.all.len().div_ceil(OBSERVERS).max(1);
         let namespaces = std::thread::scope(|scope| {
             let observers: Vec<_> = self
@@ -84,7 +84,7 @@ impl Namespaces {
                 .collect();
             observers.into_iter().flat_map(|observer| observer.join().unwrap_or_default()).collect()
         });
-        Snapshot { namespaces }
+        Snapshot { namespaces, ..Snapshot::default() }
     }
 
     fn observe_one(&self, held: &Held) -> Option<verify::Namespace> {

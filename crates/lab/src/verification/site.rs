@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::{Inside, Netlink};
 use npwg::StatusIps;
 use verify::case::Need;
-use verify::{Attachment, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod};
+use verify::{Attachment, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod};
 
 use super::{Namespaces, VerifyError};
 use crate::state::{Lab, Node, Pod};
@@ -33,10 +33,14 @@ pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError
         return Err(VerifyError::NoPods(lab.name.to_string()));
     }
     let outside = lab.zones.iter().flat_map(|zone| underlay::router(lab, zone)).map(|net| net.addr()).collect::<Vec<IpAddr>>();
-    let mut lacks = LACKS.to_vec();
+    let mut lacks: Vec<(Need, String)> = LACKS.iter().map(|(need, why)| (*need, (*why).to_owned())).collect();
     if outside.is_empty() {
-        lacks.push((Need::Internet, "this lab has no router, which stands for the hosts outside: give its nodes two zones"));
+        let why = "this lab has no router, which stands for the hosts outside: give its nodes two zones";
+        lacks.push((Need::Internet, why.to_owned()));
     }
+    // The router between the zones stands for a host outside.
+    let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside };
+    let outside = Some(router).filter(|router| !router.addresses.is_empty()).into_iter().collect();
     Ok(Site { nodes, pods, outside, lacks })
 }
 

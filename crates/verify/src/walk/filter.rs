@@ -53,6 +53,8 @@ pub(super) struct Passage {
 #[derive(Debug, Clone)]
 pub(super) struct Culprit {
     pub(super) is_own: bool,
+    /// It tells the sender.
+    pub(super) rejects: bool,
     pub(super) text: String,
     pub(super) show: String,
 }
@@ -379,6 +381,7 @@ fn find<'a>(set: &'a ListedSet, key: &[u8]) -> Option<Option<&'a ListedData>> {
 impl Culprit {
     fn rule(table: &ListedTable, chain: &ListedChain, rule: &ListedRule) -> Self {
         let mut culprit = Culprit::of(table, chain);
+        culprit.rejects = rule.ops.iter().any(|op| matches!(op, Op::Reject));
         culprit.text = format!("rule {} of {}", rule.handle, culprit.text);
         if let Some(comment) = &rule.comment {
             culprit.text.push_str(&format!(" ({comment})"));
@@ -397,6 +400,7 @@ impl Culprit {
     fn of(table: &ListedTable, chain: &ListedChain) -> Self {
         let (family, name) = (&table.family, &table.name);
         Culprit {
+            rejects: false,
             is_own: name == "netloom" && matches!(family.as_str(), "inet" | "bridge"),
             text: format!("chain {} of table {family} {name}", chain.name),
             show: format!("nft -a list chain {family} {name} {}", chain.name),

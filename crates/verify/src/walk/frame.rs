@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use cni::Mac;
 
 use super::filter::{At, Hook};
-use super::{Packet, Walk, Way};
+use super::{Packet, Step, Walk, Way};
 use crate::fault::{Fault, Finding};
 use crate::network::{Device, Segment, is_link_local};
 use crate::snapshot::{Link, Place};
 
 impl<'a> Walk<'a> {
-    /// Sends a packet by a way's link: the device of the next host that receives it.
-    pub(super) fn send(&mut self, device: Device<'a>, way: &Way<'a>, packet: &mut Packet) -> Result<Device<'a>, Finding> {
+    /// Sends a packet by a way's link: where it is then.
+    pub(super) fn send(&mut self, device: Device<'a>, way: &Way<'a>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let link = device.link;
         if !link.up {
             return Err(self.at(Fault::LinkDown, device, "its packets leave by it".to_owned()));
@@ -27,8 +27,8 @@ impl<'a> Walk<'a> {
         self.fits(device, packet)?;
         let next = way.gateway.unwrap_or(packet.destination);
         match link.tunnel {
-            Some(tunnel) => self.through(device, tunnel, next, packet),
-            None if link.is("wireguard") => self.encrypted(device),
+            Some(tunnel) => self.through(device, tunnel, next, packet).map(Step::At),
+            None if link.is("wireguard") => self.encrypted(device).map(Step::At),
             None => self.on_link(device, way, next, packet),
         }
     }
@@ -42,10 +42,11 @@ impl<'a> Walk<'a> {
         Err(self.at(Fault::MtuExceeded, device, evidence))
     }
 
-    fn on_link(&mut self, device: Device<'a>, way: &Way<'a>, next: IpAddr, packet: &mut Packet) -> Result<Device<'a>, Finding> {
+    fn on_link(&mut self, device: Device<'a>, way: &Way<'a>, next: IpAddr, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let segment = self.network.segment(device);
         let holders = segment.holders(next);
         let frames = match holders.as_slice() {
+            [] if segment.leaves => return self.leave(device, way, packet),
             [] => return Err(self.nobody(device, way, next)),
             [only] => only,
             several => return Err(self.several(several, next)),
@@ -56,7 +57,7 @@ impl<'a> Walk<'a> {
         self.usable(target, next)?;
         self.known_by(device, target, next, &segment)?;
         self.carried(frames, target, packet)?;
-        Ok(target)
+        Ok(Step::At(target))
     }
 
     /// The host that a route leads to must be on the way.
@@ -64,7 +65,7 @@ impl<'a> Walk<'a> {
         let place = &target.namespace.place;
         let home = |place: &Place| self.network.home(place).map(|home| &home.place);
         let is_way_out = home(&device.namespace.place) == Some(place);
-        if place == self.to || home(self.to) == Some(place) || is_way_out || *place == Place::Underlay {
+        if place == self.to || home(self.to) == Some(place) || is_way_out || matches!(place, Place::Underlay | Place::Outside(_)) {
             return Ok(());
         }
         let wanted = home(self.to).unwrap_or(self.to);
@@ -223,7 +224,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Why nobody on the link has the next host's address.
-    fn nobody(&self, device: Device<'a>, way: &Way<'a>, next: IpAddr) -> Finding {
+    pub(super) fn nobody(&self, device: Device<'a>, way: &Way<'a>, next: IpAddr) -> Finding {
         let elsewhere: Vec<Device<'a>> = self.network.holders(next).collect();
         let ends =
             elsewhere.iter().copied().chain([device]).filter_map(|device| self.network.other(device).filter(|_| device.link.is("veth")));

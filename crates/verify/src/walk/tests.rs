@@ -1,6 +1,7 @@
 //! Each kind of fault, put into a network of two nodes and three pods, is found where it is.
 
 mod scene;
+mod unobserved;
 
 use linux::nft::{ListedBase, ListedChain, ListedRule, ListedTable, ListedVerdict, Op};
 
@@ -19,7 +20,7 @@ fn check(to: &str, at: &str) -> Check {
         case: &CASES[1],
         network: None,
         from: A.parse().unwrap(),
-        to: to.parse().unwrap(),
+        answerers: vec![to.parse().unwrap()],
         address: ip(at),
         protocol: Protocol::Tcp,
         port: crate::PORT,
@@ -84,7 +85,7 @@ fn a_whole_network_is_not_explained() {
             let finding = explain(&network(*mode), &check, &Observation::Silent);
             assert_eq!(finding.fault, Fault::Unexplained, "{mode:?}: {finding}");
             let refused = explain(&network(*mode), &check, &Observation::Refused);
-            assert_eq!((refused.fault, refused.place), (Fault::NothingListens, check.to.clone()));
+            assert_eq!((refused.fault, refused.place), (Fault::NothingListens, check.answerers[0].clone()));
         }
     }
 }
@@ -282,7 +283,7 @@ fn rules() {
 fn a_node_itself() {
     let mut to_node = check("node/b", "172.30.0.2");
     broken(BOTH, &to_node, |s| of(s, "node/b").tables.push(dropping("inet", 1)), Fault::NodeFirewall, "node/b eth0", REQUEST);
-    to_node.to = B.parse().unwrap();
+    to_node.answerers = vec![B.parse().unwrap()];
     to_node.port = 8080;
     broken(BOTH, &to_node, |_| {}, Fault::HostPortMissing, "node/b eth0", REQUEST);
     let gone = |s: &mut Snapshot| s.namespaces.retain(|namespace| namespace.place != Place::Pod("default/b".to_owned()));

@@ -31,7 +31,7 @@ pub(super) fn route(to: &str, gateway: Option<&str>, link: u32) -> Route {
     Route { to: to.parse().unwrap(), ways, table: 254, metric: 0, kind: RouteKind::Unicast, source: None, mtu: None }
 }
 
-fn local(address: &str, link: u32) -> Route {
+pub(super) fn local(address: &str, link: u32) -> Route {
     Route { table: 255, kind: RouteKind::Local, ..route(&format!("{address}/32"), None, link) }
 }
 
@@ -136,6 +136,7 @@ pub(super) fn network(mode: Mode) -> Snapshot {
             pod("b", "b", 0x23, "10.244.1.2", 4),
             namespace("underlay", None, wires, Vec::new()),
         ],
+        ..Snapshot::default()
     }
 }
 

@@ -1,0 +1,127 @@
+//! Runs a plan's probes, judges them, and explains those that did not come out as expected.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use verify::{CASES, Case, Check, Finding, Observation, Planned, Snapshot};
+
+/// Carries checks out, on several threads at a time.
+pub trait Runner: Sync {
+    /// Asks as a check says, and waits at most this long for an answer.
+    fn ask(&self, check: &Check, timeout: Duration) -> Observation;
+
+    /// What is there now.
+    fn observe(&self) -> Snapshot;
+}
+
+/// How a plan is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// Probes at a time.
+    pub concurrency: usize,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+}
+
+/// What came of a case.
+#[derive(Debug)]
+pub struct CaseResult {
+    /// Which one.
+    pub case: &'static Case,
+    /// Its probes that came out as expected.
+    pub passed: usize,
+    /// From the first of its probes to the last.
+    pub took: Duration,
+    /// Those that did not.
+    pub failures: Vec<Failure>,
+    /// The families in which it was not tried, `None` for both, and why.
+    pub skipped: Vec<(Option<bool>, String)>,
+}
+
+/// A probe that did not come out as expected.
+#[derive(Debug)]
+pub struct Failure {
+    /// The probe.
+    pub check: Check,
+    /// What differs.
+    pub said: String,
+    /// The hop, and why.
+    pub finding: Finding,
+}
+
+/// One observation on its way to the one who waits for it.
+struct Done {
+    /// Which check.
+    number: usize,
+    observation: Observation,
+    began: Instant,
+    ended: Instant,
+}
+
+/// Runs the probes on threads, and reports each case when its last probe is done, in the order of the cases.
+pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dyn FnMut(&CaseResult)) -> Vec<CaseResult> {
+    let mut checks: Vec<Check> = Vec::new();
+    let mut skipped = Vec::new();
+    for planned in planned {
+        match planned {
+            Planned::Check(check) => checks.push(check),
+            Planned::Skipped { case, is_ipv4, why } => skipped.push((case, is_ipv4, why)),
+        }
+    }
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel::<Done>();
+    std::thread::scope(|scope| {
+        for _ in 0..how.concurrency.clamp(1, checks.len().max(1)) {
+            let (sender, next, checks) = (sender.clone(), &next, &checks);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(check) = checks.get(number) else { break };
+                    let began = Instant::now();
+                    let observation = runner.ask(check, how.timeout);
+                    if sender.send(Done { number, observation, began, ended: Instant::now() }).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut observed: Vec<Option<Done>> = checks.iter().map(|_| None).collect();
+        let of_case =
+            CASES.iter().filter(|case| checks.iter().any(|check| check.case == *case) || skipped.iter().any(|(of, ..)| of == case));
+        let mut results = Vec::new();
+        for case in of_case {
+            let own: Vec<usize> = (0..checks.len()).filter(|number| checks.get(*number).is_some_and(|check| check.case == case)).collect();
+            while own.iter().any(|number| observed.get(*number).is_some_and(Option::is_none)) {
+                let Ok(done) = receiver.recv() else { break };
+                if let Some(place) = observed.get_mut(done.number) {
+                    *place = Some(done);
+                }
+            }
+            let of_it = own.iter().filter_map(|number| Some((checks.get(*number)?, observed.get(*number)?.as_ref()?))).collect::<Vec<_>>();
+            let reasons = skipped.iter().filter(|(of, ..)| *of == case).map(|(_, is_ipv4, why)| (*is_ipv4, why.clone())).collect();
+            let result = judged(runner, case, &of_it, reasons);
+            report(&result);
+            results.push(result);
+        }
+        results
+    })
+}
+
+/// What came of a case's probes; those that failed are explained by what is there now.
+fn judged(runner: &dyn Runner, case: &'static Case, observed: &[(&Check, &Done)], skipped: Vec<(Option<bool>, String)>) -> CaseResult {
+    let failed =
+        |(check, done): &(&Check, &Done)| Some((verify::judge(check, &done.observation)?, (*check).clone(), done.observation.clone()));
+    let failed: Vec<(String, Check, Observation)> = observed.iter().filter_map(failed).collect();
+    let began = observed.iter().map(|(_, done)| done.began).min();
+    let ended = observed.iter().map(|(_, done)| done.ended).max();
+    let took = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
+    let passed = observed.len() - failed.len();
+    let snapshot = if failed.is_empty() { Snapshot::default() } else { runner.observe() };
+    let explain = |(said, check, observation): (String, Check, Observation)| {
+        let finding = verify::explain(&snapshot, &check, &observation);
+        Failure { check, said, finding }
+    };
+    CaseResult { case, passed, took, failures: failed.into_iter().map(explain).collect(), skipped }
+}
