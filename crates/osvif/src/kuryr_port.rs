@@ -18,6 +18,20 @@ use crate::{Problem, Vif};
 /// The group and version of [`KuryrPort`].
 pub const KURYR_PORT_VERSION: &str = "openstack.org/v1";
 
+/// Where KuryrPorts are in the Kubernetes API: `/apis/openstack.org/v1/namespaces/NAMESPACE/kuryrports/NAME`.
+pub mod crd {
+    /// API group.
+    pub const GROUP: &str = "openstack.org";
+    /// Version in the group.
+    pub const VERSION: &str = "v1";
+    /// Kind of an object.
+    pub const KIND: &str = "KuryrPort";
+    /// Plural, as in a path.
+    pub const PLURAL: &str = "kuryrports";
+    /// Name of the custom resource definition itself.
+    pub const NAME: &str = "kuryrports.openstack.org";
+}
+
 /// What keeps a KuryrPort until its ports are gone.
 pub const PORT_FINALIZER: &str = "kuryr.openstack.org/kuryrport-finalizer";
 
@@ -55,6 +69,8 @@ pub struct KuryrPortSpec {
 pub struct KuryrPortStatus {
     /// The VIFs, by the names of their interfaces.
     pub vifs: BTreeMap<String, PodVif>,
+    /// The project of the ports. Kuryr's namespace drivers write it.
+    pub project_id: Option<String>,
     /// What else it has.
     pub rest: Map<String, Value>,
 }
@@ -128,13 +144,15 @@ impl KuryrPortStatus {
     fn read(value: Value) -> Result<Self, Problem> {
         let mut status = Fields::of(value)?;
         let vifs = status.optional("vifs", |value| Ok(Fields::of(value)?.each(PodVif::read)?.collect()))?;
-        Ok(KuryrPortStatus { vifs: vifs.unwrap_or_default(), rest: status.rest() })
+        let project_id = status.optional("projectId", fields::text)?;
+        Ok(KuryrPortStatus { vifs: vifs.unwrap_or_default(), project_id, rest: status.rest() })
     }
 
     fn write(self) -> Map<String, Value> {
         let mut status = self.rest;
         let vifs: Map<String, Value> = self.vifs.into_iter().map(|(name, vif)| (name, vif.write())).collect();
         put(&mut status, "vifs", Some(vifs));
+        put(&mut status, "projectId", self.project_id);
         status
     }
 }

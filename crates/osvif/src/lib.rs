@@ -25,7 +25,7 @@ mod problem;
 mod python;
 mod vif;
 
-pub use kuryr_port::{KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, NODE_LABEL, PORT_FINALIZER, PodVif};
+pub use kuryr_port::{KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, NODE_LABEL, PORT_FINALIZER, PodVif, crd};
 pub use network::{FixedIp, Network, Route, Subnet};
 pub use object::{List, Rest};
 pub use pod_state::{DEFAULT_INTERFACE, PodState, VIF_ANNOTATION};

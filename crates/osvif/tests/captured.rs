@@ -134,7 +134,7 @@ fn a_kuryr_port_keeps_what_is_not_known() {
         "apiVersion": "openstack.org/v1", "kind": "KuryrPort",
         "metadata": {"name": "pod", "namespace": "a", "resourceVersion": "7", "finalizers": ["kuryr.openstack.org/kuryrport-finalizer"]},
         "spec": {"podUid": "u-1", "podNodeName": "node-1", "podStatic": false, "later": 1},
-        "status": {"later": [1], "vifs": {
+        "status": {"projectId": "6c1f", "later": [1], "vifs": {
             "eth0": {"default": true, "vif": captured("VIFOpenVSwitch"), "later": {}},
             "eth1": {"default": false, "vif": captured("VIFHostDevice")},
         }},
