@@ -108,7 +108,7 @@ pub fn forget_idle_bridges(socket: &mut Socket) -> Result<(), AddError> {
 }
 
 /// What takes away all that there is of a bridge, also what is there in part.
-fn forgotten(bridge: &str) -> Vec<Step> {
+pub(crate) fn forgotten(bridge: &str) -> Vec<Step> {
     let chains = [Policy::SameBridge, Policy::Isolated].map(|policy| policy.chain(bridge));
     let (family, table) = (Family::Inet, || TABLE.to_owned());
     let there = |name: &String| Step::Chain(Mode::Add, Chain { family, table: table(), name: name.clone(), base: None });

@@ -606,9 +606,10 @@ fn a_bridges_address_goes_with_its_last_pod() {
         ),
     );
     let there = || -> Vec<String> {
-        let Some(link) = node.host.link("", "x6") else { return vec!["no link".to_owned()] };
-        let all = node.host.addresses("", link["ifname"].as_str().unwrap());
-        all.into_iter().filter(|address| !address.starts_with("fe80")).collect()
+        let all: Value = serde_json::from_str(&node.host.sh("", "ip -j addr show")).unwrap();
+        let Some(link) = all.as_array().unwrap().iter().find(|link| link["ifname"] == "x6") else { return vec!["no link".to_owned()] };
+        let own = link["addr_info"].as_array().unwrap().iter().filter(|one| one["scope"] != "link");
+        own.map(|one| format!("{}/{}", one["local"].as_str().unwrap(), one["prefixlen"])).collect()
     };
     let is_gone = || there() == ["no link"];
     let (one, two) = (node.pod("one", "first"), node.pod("two", "first"));
@@ -628,8 +629,14 @@ fn a_bridges_address_goes_with_its_last_pod() {
     assert_eq!(there(), ["10.67.0.1/24"]);
     its_address.must("DEL");
     // A pod's macvlan stands on it, which the links of the node do not show.
-    node.define("stands", &named("stands", &[json!({"type": "macvlan", "master": "x6",
-        "ipam": {"type": "static", "addresses": [{"address": "10.67.0.99/24"}]}})]));
+    node.define(
+        "stands",
+        &named(
+            "stands",
+            &[json!({"type": "macvlan", "master": "x6",
+        "ipam": {"type": "static", "addresses": [{"address": "10.67.0.99/24"}]}})],
+        ),
+    );
     let stands = node.pod("stands", "stands");
     stands.must("ADD");
     other.must("DEL");

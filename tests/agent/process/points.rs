@@ -25,7 +25,7 @@ const NETWORKS: &str = "mac1,mac2,made";
 fn node(name: &str) -> Node {
     let node = Node::new(&Api::shared(), name, "");
     let made = json!({"cniVersion": "1.0.0", "name": "made", "type": "bridge", "bridge": "made0", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": "10.79.0.0/24"}});
+        "ipam": {"type": "static", "addresses": [{"address": "10.79.0.2/24", "gateway": "10.79.0.1"}]}});
     node.define("made", &made.to_string());
     node.restart();
     node
@@ -148,7 +148,15 @@ fn an_agent_dies_at_each_of_its_points() {
     });
     println!("{} deaths: {points:?}; it came not by {alive:?}", points.len());
     assert!(alive.len() * 5 <= points.len(), "it came not by {alive:?}");
-    for own in ["idle-bridge-cleared", "idle-bridge-locked", "agent-spooled-done", "retire-links-quiet", "finish-collected", "attach-intended", "tombstone-there"] {
+    for own in [
+        "idle-bridge-cleared",
+        "idle-bridge-locked",
+        "agent-spooled-done",
+        "retire-links-quiet",
+        "finish-collected",
+        "attach-intended",
+        "tombstone-there",
+    ] {
         assert!(points.contains(&format!("{own}:1")), "nothing dies at {own}: {points:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Policies of ingress, where containers come and go at the same time.
 
 use super::*;
+use crate::ingress::forgotten;
 use crate::{Policy, forget_idle_bridges, policed};
 
 /// A container that comes while the last one of its bridge goes has its policy, and what is there of the bridge goes with the last one.
@@ -39,6 +40,10 @@ fn no_container_stands_without_its_policy() {
         forget_idle_bridges(s).unwrap();
         check(s, &of(1)).unwrap();
     });
+    // The kernel itself refuses to take anything of a bridge whose container has come meanwhile.
+    let refused = ns.nft(|s| s.commit(&forgotten("br0").into_iter().collect())).unwrap_err();
+    assert!(refused.refusals().iter().any(|refusal| refusal.errno == linux::Errno::EBUSY), "{refused}");
+    ns.nft(|s| check(s, &of(1)).unwrap());
     ns.nft_file("delete element inet netloom bridges-with-policy { br0 }");
     let missing = ns.nft(|s| check(s, &of(1))).unwrap_err();
     assert!(matches!(&missing, CheckError::Missing { what } if what.contains("br0")), "{missing}");
