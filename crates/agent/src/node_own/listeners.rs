@@ -64,7 +64,11 @@ fn read(tables: &[&str], line: Line) -> Sockets {
     for table in tables {
         let path = format!("/proc/thread-self/net/{table}");
         match std::fs::read_to_string(&path) {
-            Ok(text) => text.lines().filter_map(line).for_each(|(ip, port)| drop(sockets.entry(port).or_default().insert(ip))),
+            Ok(text) => {
+                for (ip, port) in text.lines().filter_map(line) {
+                    sockets.entry(port).or_default().insert(ip);
+                }
+            }
             // A kernel without IPv6, or without SCTP.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(format!("{path} cannot be read: {e}")),
