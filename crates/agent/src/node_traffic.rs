@@ -108,6 +108,9 @@ impl ThisNode<'_> {
         if let Some(server) = self.cluster.servers.iter().find(|server| run.contains(server.to_canonical())) {
             return Some(format!("which redirects traffic for the API server ({server})"));
         }
+        if let Some((address, node)) = self.cluster.pods.and_then(|pods| pods.node_in(run)) {
+            return Some(format!("which redirects traffic for the node {node} ({address})"));
+        }
         if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
             return Some(format!("which redirects traffic for the cloud's metadata service ({address})"));
         }

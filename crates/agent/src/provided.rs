@@ -15,6 +15,7 @@
 //! addresses of the ranges that the agent knew last.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -216,6 +217,15 @@ impl Provided {
         let of_plan = plan.into_iter().flat_map(|plan| plan.ranges.iter().chain(plan.routes.keys()).chain(&plan.closed));
         let mut all = state.ranges.iter().chain(&state.former).chain(of_plan).chain(&state.pools);
         all.find(|range| run.overlaps(AddressRun::of(**range))).copied()
+    }
+
+    /// A Node whose address is one of these, by name: packets for its pods go there.
+    pub(crate) fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
+        let of = |node: &Arc<cluster::Node>| {
+            let mut own = node.internal_ips.iter().map(IpAddr::to_canonical);
+            Some((own.find(|address| run.contains(*address))?, node.name.clone()))
+        };
+        self.nodes.all().iter().find_map(of)
     }
 
     /// Waits until packets for a pod with these addresses find it on this node: a block may be granted, and one of its addresses assigned, before

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::paths::{PORT, pod};
 use super::pools::{dual, start};
-use super::scene::{A, B, Scene};
+use super::scene::{A, B, FAR, Scene};
 
 const SETTINGS: &str = "between: direct\nserviceCIDRs: [10.96.0.0/12]";
 
@@ -133,7 +133,7 @@ fn on_blocks_of_pools() {
     a.define("ahead", &network(&[json!({"type": "ptp", "ipam": at("10.1.200.5/32", "172.30.0.1")})]));
     refused(&a.pod("ahead", "ahead"), "which redirects traffic for 10.1.0.0/16, addresses of the cluster's pods");
     // What a pool gives is nobody else's: also over a pair, with a route of the host.
-    a.define("leased", &network(&[json!({"type": "ptp", "ipam": {"type": "pool", "pool": "default"}})]));
+    a.define("leased", &network(&[json!({"type": "ptp", "ipam": {"type": "pool", "pool": "default", "hostPrefix": true}})]));
     let leased = a.pod("leased", "leased");
     leased.must("ADD");
     leased.must("DEL");
@@ -142,6 +142,24 @@ fn on_blocks_of_pools() {
 #[test]
 fn on_ranges_of_nodes() {
     hold(&Scene::start(SETTINGS, &[A, B]), "10.1.1.1");
+}
+
+/// What a tunnel encloses goes to a node's own address, which the host reaches over its default route only.
+#[test]
+fn addresses_of_other_nodes() {
+    let scene = Scene::start("between: vxlan\nserviceCIDRs: [10.96.0.0/12]", &[A, FAR]);
+    let a = &scene.nodes[0];
+    let far = format!("{}/32", FAR.addresses[0]);
+    a.define("route", &network(&[json!({"type": "ptp", "ipam": at(&far, "172.30.0.1")})]));
+    a.define("uplink", &network(&[json!({"type": "macvlan", "master": "eth0", "ipam": at(&far, "192.0.2.1")})]));
+    a.define("gateway", &network(&[json!({"type": "ptp", "ipam": at("172.30.9.9/32", FAR.addresses[0])})]));
+    a.define("free", &network(&[json!({"type": "ptp", "ipam": at("172.30.9.9/32", "172.30.0.1")})]));
+    refused(&a.pod("route", "route"), "which is the address of the node far");
+    refused(&a.pod("uplink", "uplink"), "which is the address of the node far");
+    refused(&a.pod("gateway", "gateway"), "which redirects traffic for the node far (198.51.100.13)");
+    let free = a.pod("free", "free");
+    free.must("ADD");
+    free.must("DEL");
 }
 
 /// Without any other attack before it.

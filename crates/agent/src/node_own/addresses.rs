@@ -8,6 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use attach::AddressRun;
 use ipnet::IpNet;
 use linux::Route;
 use linux::link::Link;
@@ -36,6 +37,9 @@ impl ThisNode<'_> {
             let way = self.way_to(address)?;
             if way.as_ref().is_some_and(|way| way.kind == RouteKind::Local) {
                 return Ok(Some("which is the node's own".to_owned()));
+            }
+            if let Some((_, node)) = self.cluster.pods.and_then(|pods| pods.node_in(AddressRun::one(address))) {
+                return Ok(Some(format!("which is the address of the node {node}")));
             }
             // Who is no neighbour of the node is no next hop.
             let is_neighbour = way.is_some_and(|way| way.ways().any(|(gateway, _)| gateway.is_none()));
