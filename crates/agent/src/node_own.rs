@@ -418,9 +418,13 @@ impl<'a> ThisNode<'a> {
         source.is_some_and(|source| matches!(source, AddressSource::Pool(_)) || self.given.iter().any(|given| given.has_source(source)))
     }
 
-    /// Whether a pool gives these addresses, to one pod at a time.
-    pub(crate) fn is_of_pool(source: Option<&AddressSource>) -> bool {
-        matches!(source, Some(AddressSource::Pool(_)))
+    /// Whether a pool gives these addresses, to one pod at a time: of another network than the default one's it may give the same ones.
+    pub(crate) fn is_of_pool(&self, source: Option<&AddressSource>) -> bool {
+        match source {
+            Some(AddressSource::Pool(_)) => true,
+            Some(source @ AddressSource::PoolsOf(_)) => self.given.iter().any(|given| given.has_source(source)),
+            _ => false,
+        }
     }
 
     /// Whether a network may have these addresses that pods have without asking. Where its configuration does not say which it hands out, all
@@ -461,6 +465,23 @@ impl<'a> ThisNode<'a> {
         Ok(masters.find_map(|master| bridges.iter().find(|(bridge, _)| *bridge == master)).map(|(_, bridge)| bridge.clone()))
     }
 
+    /// The node that is known by a hardware address on the links that this one has for itself.
+    fn has_nodes_mac(&self, mac: &Mac) -> Result<Option<String>, String> {
+        let Some(pods) = self.cluster.pods else { return Ok(None) };
+        let is_own = |need: &Need| need.is_uplink() || matches!(need, Need::Address(_));
+        let links: Vec<u32> = self.needed()?.iter().filter(|(_, need)| is_own(need)).map(|(link, _)| *link).collect();
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        for link in links {
+            let known = netlink.neighbours(link).map_err(|e| e.to_string())?;
+            let mut same = known.iter().filter(|one| one.mac.as_ref() == Some(mac));
+            if let Some((_, node)) = same.find_map(|one| pods.node_in(AddressRun::one(one.address.to_canonical()))) {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
         let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
@@ -470,6 +491,9 @@ impl<'a> ThisNode<'a> {
         let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
         if let Some(bridge) = self.has_guarded_mac(mac, &bridges)? {
             return Ok(Some(format!("which another pod has on {bridge}")));
+        }
+        if let Some(node) = self.has_nodes_mac(mac)? {
+            return Ok(Some(format!("which the node {node} has")));
         }
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;

@@ -131,7 +131,7 @@ impl ThisNode<'_> {
 
     /// The same of the networks of the node's links, of its pods' networks, and of those to which the host has a route.
     fn taken_from_networks(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Result<Option<String>, String> {
-        let is_of_pool = ThisNode::is_of_pool(source);
+        let is_of_pool = self.is_of_pool(source);
         let attached = self.attached(bridge, is_of_pool)?;
         if let Some(own) = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network))) {
             return Ok(Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link)));

@@ -25,9 +25,9 @@ fn refused(pod: &Pod<'_>, says: &str) {
     pod.must("DEL");
 }
 
-/// The hardware address by which the host knows who has an address on the pods' bridge.
-fn known(node: &Node, address: &str) -> String {
-    let line = node.host.sh("", &format!("ip neigh show {address} dev netloom0"));
+/// The hardware address by which the host knows who has an address on a link of its.
+fn known(node: &Node, address: &str, link: &str) -> String {
+    let line = node.host.sh("", &format!("ip neigh show {address} dev {link}"));
     line.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).unwrap_or_default().to_owned()
 }
 
@@ -85,10 +85,15 @@ fn pods_keep_their_addresses(a: &Node, victim: &str, peer: &str) {
     a.define("asks", &network(&[asks]));
     refused(&a.pod("asks", &json!([{"name": "asks", "ips": [own]}]).to_string()), of_pods);
     refused(&a.pod("asks-peer", &json!([{"name": "asks", "ips": [others]}]).to_string()), of_pods);
-    let mac = known(a, victim);
+    let mac = known(a, victim, "netloom0");
     // As after five minutes in which the victim was silent.
     a.host.sh("", "ip link set netloom0 type bridge fdb_flush");
     refused(&a.pod("asks-mac", &json!([{"name": "asks", "ips": [free], "mac": mac}]).to_string()), "which another pod has on netloom0");
+    let on_uplink = json!({"type": "macvlan", "master": "eth0", "capabilities": {"mac": true}, "ipam": at(free, "10.9.8.1")});
+    a.define("asks-uplink", &network(&[on_uplink]));
+    a.host.sh("", &format!("ping -c 1 -W 60 {}", B.addresses[0]));
+    let mac = known(a, B.addresses[0], "eth0");
+    refused(&a.pod("asks-nodes-mac", &json!([{"name": "asks-uplink", "mac": mac}]).to_string()), "which the node b has");
     // As its default network.
     let pod = a.pod_of(json!({"metadata": {"name": "instead", "namespace": a.namespace, "annotations": {"v1.multus-cni.io/default-network": format!("{}/plain", a.namespace)}}}));
     refused(&pod, of_pods);
@@ -102,14 +107,14 @@ fn second_port_is_guarded(a: &Node, victim: &str, gateway: &str) {
     let second = a.pod("second", "second");
     second.must("ADD");
     second.must("CHECK");
-    let before = known(a, victim);
+    let before = known(a, victim, "netloom0");
     assert!(!before.is_empty());
     for line in [format!("ip addr add {victim}/32 dev net1"), format!("ip route replace {gateway} dev net1 src {victim}")] {
         a.host.sh(&second.sandbox(), &line);
     }
     // It asks who has the gateway, as the victim: who hears that learns where the victim is.
     assert!(!a.host.run_ok(&second.sandbox(), &["ping", "-c", "1", "-W", "1", "-I", victim, gateway]));
-    assert_eq!(known(a, victim), before, "the host took it for the victim");
+    assert_eq!(known(a, victim, "netloom0"), before, "the host took it for the victim");
     a.host.sh(&second.sandbox(), &format!("ip addr del {victim}/32 dev net1"));
     second.must("DEL");
 }

@@ -65,6 +65,8 @@ pub enum Parent {
 pub enum AddressSource {
     /// The pool of that name, which belongs to the cluster's owner.
     Pool(String),
+    /// The pools of networks, as the key `network` says, as JSON: of another network than the default network's they give the same addresses.
+    PoolsOf(Vec<String>),
     /// Ranges of whereabouts with its reservations: the values of each key that says which, as JSON.
     Whereabouts(Vec<Vec<String>>),
 }
@@ -164,8 +166,7 @@ fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
     let ipam = together(raw, "ipam");
     let texts = |key: &str| -> Vec<String> { all(&ipam, key).map(|(_, value)| json::compact(value)).collect() };
     match kinds_of(&ipam)[..] {
-        // The pools of a network are pools all the same.
-        ["pool"] if !texts("network").is_empty() => Some(AddressSource::Pool(texts("network").concat())),
+        ["pool"] if !texts("network").is_empty() => Some(AddressSource::PoolsOf(texts("network"))),
         ["pool"] => match &all(&ipam, "pool").map(|(_, value)| value.as_str()).collect::<Vec<_>>()[..] {
             [] => Some(AddressSource::Pool("default".to_owned())),
             [Some(name)] if !name.is_empty() => Some(AddressSource::Pool((*name).to_owned())),
