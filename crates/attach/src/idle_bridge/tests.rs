@@ -185,6 +185,7 @@ fn a_bridge_on_which_a_macvlan_of_a_pod_stands_stays() {
         while !node.left("p").is_empty() {
             tries += 1;
             assert!(tries < 10_000, "the namespace is gone, and with it the macvlan");
+            // Sleeps: this crate has no `until`, and the kernel takes a namespace down when it comes to it.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     });

@@ -11,7 +11,7 @@ fn no_container_stands_without_its_policy() {
     let ns = Namespace::new();
     let bridge: IfName = "br0".parse().unwrap();
     let of = |n: u8| {
-        let policy = if n % 2 == 0 { Policy::SameBridge } else { Policy::Isolated };
+        let policy = if n.is_multiple_of(2) { Policy::SameBridge } else { Policy::Isolated };
         policed(&id("lab", &format!("c{n}")), &[IpAddr::from([10, 1, 0, n])], &bridge, policy)
     };
     std::thread::scope(|scope| {
