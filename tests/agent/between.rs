@@ -6,6 +6,7 @@ mod attacks;
 mod bridge;
 mod by_hand;
 mod history;
+mod kept;
 mod moves;
 mod obstacles;
 mod oracle;

@@ -69,6 +69,8 @@ pub struct Provide {
     pub wireguard_port: u16,
     /// How long a former key is used beside the new one, at the least.
     pub wireguard_overlap: Duration,
+    /// Where all nodes' ranges are. Empty: anywhere.
+    pub cluster_ranges: Vec<IpNet>,
     /// Where pods are seen by their own addresses; all others see the node's. `None`: the ranges of all Nodes, and the addresses of those
     /// that are reached without a tunnel.
     pub non_masquerade: Option<Vec<IpNet>>,
@@ -170,6 +172,7 @@ impl Provide {
             vxlan: Vxlan { vni: VNI, port: VXLAN_PORT },
             wireguard_port: WIREGUARD_PORT,
             wireguard_overlap: OVERLAP,
+            cluster_ranges: Vec::new(),
             non_masquerade: None,
             strict_source: true,
         }
@@ -185,8 +188,7 @@ impl Provided {
         if let Some(why) = why {
             Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
         }
-        let list = kept.list(settings.strict_source).ok().flatten();
-        let state = State { list, ranges: kept.ranges, former: kept.former, mtu: kept.mtu, ..State::default() };
+        let state = State { ranges: kept.ranges, former: kept.former, mtu: kept.mtu, ..State::default() };
         Provided {
             settings: settings.clone(),
             nodes: cluster.follow_nodes(),

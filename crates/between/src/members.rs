@@ -82,7 +82,7 @@ pub(crate) fn members<'a>(
                 Err(problem) => {
                     member.lacks_ranges = true;
                     // What is reserved stays reachable, and so does all that a mistake like a range of everything has around it.
-                    if !matches!(problem, Problem::RangeReserved { .. }) {
+                    if !matches!(problem, Problem::RangeReserved { .. } | Problem::RangeOutside { .. }) {
                         member.refused.push(range);
                     }
                     problems.insert(problem);
@@ -194,6 +194,8 @@ impl<'a> Taken<'a> {
         let last = self.ranges.range(..=range.broadcast()).next_back();
         if let Some(reserved) = settings.reserved.iter().chain(&NEVER).find(|reserved| overlap(reserved, &range)) {
             Err(Problem::RangeReserved { node: node(), range, reserved: *reserved })
+        } else if !settings.within.is_empty() && !settings.within.iter().any(|all| all.contains(&range)) {
+            Err(Problem::RangeOutside { node: node(), range })
         } else if let Some((endpoint, other)) = self.endpoints.range(range.network()..=range.broadcast()).next() {
             Err(Problem::RangeHoldsEndpoint { node: node(), range, other: (*other).to_owned(), endpoint: *endpoint })
         } else if let Some((_, (other_range, other))) = last.filter(|(_, (kept, _))| overlap(kept, &range)) {

@@ -33,6 +33,13 @@ pub enum Problem {
         /// What it overlaps with.
         reserved: IpNet,
     },
+    /// A range is not within [`Settings::within`](crate::Settings::within): nobody routes it.
+    RangeOutside {
+        /// Whose range.
+        node: String,
+        /// The range.
+        range: IpNet,
+    },
     /// A range contains the endpoint of the node itself or of an older one: over a tunnel, the route would lead the tunnel's own packets back
     /// into it. Nobody routes it.
     RangeHoldsEndpoint {
@@ -166,6 +173,7 @@ impl Problem {
         match self {
             Problem::RangeOverlap { node, .. }
             | Problem::RangeReserved { node, .. }
+            | Problem::RangeOutside { node, .. }
             | Problem::RangeHoldsEndpoint { node, .. }
             | Problem::EndpointInRange { node, .. }
             | Problem::RangeInUnderlay { node, .. }
@@ -192,6 +200,9 @@ impl fmt::Display for Problem {
             }
             Problem::RangeReserved { node, range, reserved } => {
                 write!(f, "{range} of node {node} overlaps with {reserved}, which is reserved")
+            }
+            Problem::RangeOutside { node, range } => {
+                write!(f, "{range} of node {node} is in none of the cluster's ranges: see the setting clusterCIDRs")
             }
             Problem::RangeHoldsEndpoint { node, range, other, endpoint } => {
                 write!(f, "{range} of node {node} contains {endpoint}, the InternalIP of node {other}")

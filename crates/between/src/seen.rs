@@ -59,6 +59,8 @@ pub struct Settings {
     pub wireguard_port: u16,
     /// Ranges that no pod may have an address of: those of Services.
     pub reserved: Vec<IpNet>,
+    /// Where all pods' addresses are. Empty: anywhere, so that a Node is believed whatever its range is.
+    pub within: Vec<IpNet>,
 }
 
 /// A WireGuard key that a node announces.

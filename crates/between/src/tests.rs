@@ -24,7 +24,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn settings(mode: Mode) -> Settings {
-    Settings { mode, vxlan: VXLAN, wireguard_port: 51820, reserved: vec![net("10.96.0.0/12"), net("fd00:96::/112")] }
+    Settings { mode, vxlan: VXLAN, wireguard_port: 51820, reserved: vec![net("10.96.0.0/12"), net("fd00:96::/112")], within: Vec::new() }
 }
 
 /// Created in the order of their names.

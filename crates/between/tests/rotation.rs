@@ -92,7 +92,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn settings() -> Settings {
-    Settings { mode: Mode::WireGuard, vxlan: Vxlan { vni: 1, port: 1 }, wireguard_port: BASE, reserved: Vec::new() }
+    Settings { mode: Mode::WireGuard, vxlan: Vxlan { vni: 1, port: 1 }, wireguard_port: BASE, reserved: Vec::new(), within: Vec::new() }
 }
 
 impl Cluster {

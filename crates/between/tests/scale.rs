@@ -41,7 +41,8 @@ fn five_thousand_nodes_are_planned_for() {
         (Mode::Auto(Tunnel::Vxlan), 9_994, 249),
         (Mode::Auto(Tunnel::WireGuard), 9_994, 249),
     ] {
-        let settings = Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new() };
+        let settings =
+            Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new(), within: Vec::new() };
         let begun = Instant::now();
         let all = plan(&settings, &own, &nodes).unwrap();
         println!("{mode}: {:?}", begun.elapsed());

@@ -22,8 +22,12 @@ pub struct NodeBlocks {
     pub gateways: Vec<IpAddr>,
     /// The networks that these are in, by the prefix length of their pool: nodes may be granted any address of them.
     pub networks: Vec<IpNet>,
-    /// Whether the pool [`CLUSTER_NETWORK`] itself is among them, and is not being deleted.
-    pub has_main: bool,
+    /// Whether there are IPv4 addresses of the pool [`CLUSTER_NETWORK`] itself, and it is not being deleted.
+    pub main_v4: bool,
+    /// The same of IPv6.
+    pub main_v6: bool,
+    /// Whether a pool of that network that has a gateway grants a node nothing before a pod needs it (`preAllocate: 0`).
+    pub on_demand: bool,
     /// Pools without a gateway for a family, and the key of their `spec` that is missing.
     pub lacking: Vec<(String, &'static str)>,
     /// What of these cannot be read, a sentence each.
@@ -60,17 +64,24 @@ impl NodeBlocks {
     /// An address that two nodes have, while a claim's pod migrates, counts as that of the one whose name comes first: routes lead to one place.
     fn read(node: &str, spec: &NodeIpPoolSpec) -> Self {
         let mut blocks = NodeBlocks::default();
-        let cidrs = spec.blocks.iter().filter(|block| block.network == CLUSTER_NETWORK).map(|block| block.cidr.as_str());
-        for cidr in cidrs {
-            blocks.enter_range("spec.blocks", cidr, cidr.parse().ok());
+        let main = spec.pools.get(CLUSTER_NETWORK).filter(|pool| pool.network == CLUSTER_NETWORK && !pool.ending);
+        for block in spec.blocks.iter().filter(|block| block.network == CLUSTER_NETWORK) {
+            let range = block.cidr.parse::<IpNet>().ok();
+            if let Some(range) = range.filter(|_| main.is_some() && block.pool == CLUSTER_NETWORK) {
+                blocks.main_v4 |= range.addr().is_ipv4();
+                blocks.main_v6 |= range.addr().is_ipv6();
+            }
+            blocks.enter_range("spec.blocks", &block.cidr, range);
         }
         let is_here = |ip: &&GrantedIp| ip.network == CLUSTER_NETWORK && (ip.also.is_empty() || node < ip.also.as_str());
         for ip in spec.ips.iter().filter(is_here) {
             blocks.enter_range("spec.ips", &ip.ip, ip.ip.parse::<IpAddr>().ok().map(IpNet::from));
         }
         for (name, pool) in spec.pools.iter().filter(|(_, pool)| pool.network == CLUSTER_NETWORK) {
-            blocks.has_main |= name == CLUSTER_NETWORK && !pool.ending;
+            let before = blocks.gateways.len();
             blocks.enter_gateways(name, pool);
+            let grants_nothing = pool.scaling.pre_allocate == 0 && pool.scaling.min_allocate == 0;
+            blocks.on_demand |= grants_nothing && !pool.ending && blocks.gateways.len() > before;
         }
         blocks.ranges.sort_unstable();
         blocks.gateways.sort_unstable();
@@ -204,9 +215,10 @@ mod tests {
             ("/a", ["10.20.0.0/26", "10.20.0.64/26", "10.20.9.5/32", "fd00:20::100/120"].map(str::to_owned).to_vec())
         );
         let gateways: Vec<String> = blocks.gateways.iter().map(ToString::to_string).collect();
-        assert_eq!((gateways, blocks.has_main), (["10.20.0.1", "fd00:20::1"].map(str::to_owned).to_vec(), true));
+        assert_eq!(gateways, ["10.20.0.1", "fd00:20::1"]);
         let networks: Vec<String> = blocks.networks.iter().map(ToString::to_string).collect();
         assert_eq!(networks, ["10.20.0.0/16", "fd00:20::/64"]);
+        assert_eq!((blocks.main_v4, blocks.main_v6, blocks.on_demand), (true, true, false));
         assert_eq!(blocks.lacking, [("red".to_owned(), "ipv4.gateway")]);
         assert_eq!(blocks.unreadable, [""; 0]);
     }
@@ -231,10 +243,30 @@ mod tests {
         changed["spec"]["blocks"][1]["cidr"] = json!("10.9.0.64/26");
         assert_eq!(read(&changed), before);
         changed["spec"]["pools"]["default"]["ending"] = json!(true);
-        assert!(!read(&changed).1.has_main, "a pool that is being deleted");
+        assert!(!read(&changed).1.main_v4, "a pool that is being deleted");
         changed = whole();
         changed["spec"]["blocks"][0]["cidr"] = json!("10.20.0.128/26");
         assert_ne!(read(&changed), before);
+    }
+
+    /// Else an IPv4 pool beside one of both families would be asked for IPv6.
+    #[test]
+    fn the_families_of_the_main_pool_are_those_of_its_blocks() {
+        let mut object = whole();
+        object["spec"]["blocks"][3]["pool"] = json!("red");
+        let (_, blocks) = read(&object);
+        assert_eq!((blocks.main_v4, blocks.main_v6), (true, false));
+    }
+
+    #[test]
+    fn a_pool_that_grants_nothing_before_a_pod_needs_it_is_known() {
+        let mut object = whole();
+        object["spec"]["pools"]["blue"]["scaling"] = json!({"preAllocate": 0});
+        assert!(read(&object).1.on_demand);
+        object["spec"]["pools"]["blue"]["scaling"] = json!({"preAllocate": 0, "minAllocate": 4});
+        assert!(!read(&object).1.on_demand);
+        object["spec"]["pools"]["red"]["scaling"] = json!({"preAllocate": 0});
+        assert!(!read(&object).1.on_demand, "it has no gateway");
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! loss of an advertised default route, and [`Options`] loosens the reverse-path filter.
 
 mod apply;
+mod close;
 mod device;
 mod entry;
 mod error;
@@ -33,6 +34,7 @@ mod observe;
 mod wireguard;
 
 pub use apply::{Applied, Fabric, Options};
+pub use close::close;
 pub use device::{is_ours, name as device_name, wireguard_port};
 pub use error::{ApplyError, EntryError};
 pub use forwarding::{ForwardError, Written, forward};

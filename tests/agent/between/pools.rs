@@ -208,3 +208,89 @@ fn a_pool_that_is_deleted_goes_and_its_pods_keep_their_network_until_they_end() 
     a.until("the pool is gone", || scene.api.ask("GET", &format!("{IP_POOLS}/default"), &Value::Null).0 == 404);
     a.until("the Node says so", || scene.condition(&A) == Some(("True".to_owned(), "NoAddresses".to_owned())));
 }
+
+/// Nothing is granted before a pod needs it, so a node without a block is one that has the network.
+#[test]
+fn a_pool_that_keeps_nothing_ready_gives_the_first_pod_an_address() {
+    let mut pool = dual();
+    pool["scaling"] = json!({"preAllocate": 0});
+    let (scene, _operator) = prepare("between: direct", &[A, B]);
+    make(&scene, "default", &pool);
+    scene.nodes.iter().for_each(|node| node.launch());
+    for (node, place) in scene.nodes.iter().zip([A, B]) {
+        node.until("the agent is ready", || node.status()["ready"] == json!(true));
+        node.until("the Node says so", || scene.condition(&place) == Some(("False".to_owned(), "NetloomIsUp".to_owned())));
+        assert_eq!(blocks(&scene, &place), [""; 0]);
+    }
+    all_meet(&scene);
+}
+
+/// Pods that are there have the former one as their gateway.
+#[test]
+fn a_pool_that_gets_another_gateway_keeps_the_former_one_until_its_last_pod_ends() {
+    let (scene, _operator) = start("between: direct\naddWait: 1s\nreconcileEvery: 10m", &small(), &[A, B]);
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let ((old, own), (far, of_far)) = (pod(a, "old"), pod(b, "far"));
+    scene.api.must("PATCH", &format!("{IP_POOLS}/default"), &json!({"spec": {"ipv4": {"gateway": "10.1.0.254"}}}));
+    let gateways = || a.host.addresses("", "netloom0");
+    a.until("the bridge has the new one", || gateways().contains(&"10.1.0.254/32".to_owned()));
+    // Also where somebody takes it away.
+    a.host.sh("", "ip addr del 10.1.0.1/32 dev netloom0");
+    a.until("and the former one", || gateways().contains(&"10.1.0.1/32".to_owned()));
+    assert_eq!(a.host.told_over_tcp(&old.sandbox(), &of_far[0], PORT), format!("far {}", own[0]));
+    let (new, of_new) = pod(a, "new");
+    assert!(a.host.sh(&new.sandbox(), "ip route").contains("default via 10.1.0.254"));
+    old.must("DEL");
+    a.until("it goes with its last pod", || gateways() == ["10.1.0.254/32"]);
+    assert_eq!(a.host.told_over_tcp(&new.sandbox(), &of_far[0], PORT), format!("far {}", of_new[0]));
+    [new, far].iter().for_each(|pod| drop(pod.must("DEL")));
+}
+
+/// As while a claim's pod migrates: the block is another node's, and a pod here has not ended.
+#[test]
+fn a_block_that_is_gone_is_left_as_soon_as_its_last_pod_ends_and_the_node_keeps_its_own_address() {
+    let (scene, operator) = start("between: vxlan\nreconcileEvery: 10m", &small(), &[A, FAR]);
+    let a = &scene.nodes[0];
+    let own = || a.host.sh("", "ip -br addr show nl4-1000-12b5");
+    a.until("the node has an address itself", || own().contains("10.1.0."));
+    let before = own();
+    // Blocks have four addresses each, and the node's own address keeps one of them.
+    let block_of = |address: &str| format!("10.1.0.{}/30", address.rsplit('.').next().unwrap().parse::<u8>().unwrap() & !3);
+    let of_node = block_of(before.split("10.1.0.").nth(1).unwrap().split('/').next().unwrap());
+    let pods: Vec<_> = (0..4).map(|n| pod(a, &format!("p{n}"))).collect();
+    let (kept, ending): (Vec<_>, Vec<_>) = pods.iter().partition(|(_, addresses)| block_of(&addresses[0]) == of_node);
+    drop(operator);
+    let path = format!("/apis/netloom.io/v1alpha1/nodeippools/{}", A.name);
+    scene.api.must("DELETE", &path, &Value::Null);
+    a.until("it has no ranges", || a.status()["network"]["ranges"] == json!([]));
+    assert_eq!(own(), before, "an object that is missing takes no address away");
+    let led = || a.host.sh("", "ip route show proto 110 dev netloom0");
+    assert!(ending.iter().all(|(_, addresses)| led().contains(&block_of(&addresses[0]))) && !ending.is_empty(), "{}", led());
+    ending.iter().for_each(|(pod, _)| drop(pod.must("DEL")));
+    a.until("nothing leads there any more", || !ending.iter().any(|(_, addresses)| led().contains(&block_of(&addresses[0]))));
+    assert!(led().contains(&of_node), "{}", led());
+    kept.iter().for_each(|(pod, _)| drop(pod.must("DEL")));
+}
+
+#[test]
+fn pods_of_a_pool_keep_their_network_when_the_node_has_ranges_of_its_own_from_then_on() {
+    let (scene, _operator) = start("between: direct", &dual(), &[A]);
+    let a = &scene.nodes[0];
+    let (old, own) = pod(a, "old");
+    a.kill9();
+    scene.register(&A, json!(["10.2.1.0/24"]));
+    let text = std::fs::read_to_string(a.host.path(netloom_tests::SETTINGS)).unwrap();
+    a.host.write(netloom_tests::SETTINGS, &text.replace("ipam: pool", "ipam: podCIDR"));
+    a.host.sh("", "ip addr flush dev netloom0");
+    a.restart();
+    a.until("the bridge has the gateways of both", || {
+        let mut all = a.host.addresses("", "netloom0");
+        all.sort();
+        all == ["10.1.0.1/32", "10.2.1.1/24", "fd00:1::1/128"]
+    });
+    let (new, of_new) = pod(a, "new");
+    assert_eq!(of_new, ["10.2.1.2"]);
+    assert_eq!(a.host.told_over_tcp(&old.sandbox(), "10.2.1.2", PORT), format!("new {}", own[0]));
+    assert_eq!(a.host.told_over_tcp(&new.sandbox(), &own[0], PORT), "old 10.2.1.2");
+    [old, new].iter().for_each(|pod| drop(pod.must("DEL")));
+}

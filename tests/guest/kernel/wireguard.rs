@@ -12,6 +12,7 @@ use scene::{A, B, FAR, Place, Scene, node_path, reached};
 mod guarded;
 mod keys;
 mod lab;
+mod pools;
 mod rotation;
 
 #[allow(dead_code, reason = "the other executable uses all of it")]

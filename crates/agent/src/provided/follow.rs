@@ -24,6 +24,7 @@ use crate::log::Line;
 use crate::{Agent, lock};
 
 mod blame;
+mod lead;
 mod outcome;
 mod own_ranges;
 mod packets;
@@ -166,8 +167,14 @@ struct Network<'a> {
     unreadable: BTreeSet<String>,
     /// What is kept is not on the disk yet.
     is_unwritten: bool,
-    /// Since when no pod has an address of a former range.
+    /// Since when no pod uses a former range or gateway.
     unused_since: Option<Instant>,
+    /// The families of which the node was to have an address itself.
+    families: Option<BTreeSet<pool::Family>>,
+    /// What the network needs was there once, so that pods may have it: the bridge, masquerade and routes, or what was kept of them.
+    is_open: bool,
+    /// The plan that what is kept for the next start was made from.
+    remembered: Option<Arc<Plan>>,
     /// What has happened, and is to be told as an Event.
     news: Vec<String>,
     written: Written,
@@ -225,6 +232,9 @@ impl<'a> Network<'a> {
             unreadable: BTreeSet::new(),
             is_unwritten: false,
             unused_since: None,
+            families: None,
+            is_open: false,
+            remembered: None,
             news: Vec::new(),
             written: Written::default(),
         }
@@ -244,14 +254,14 @@ impl<'a> Network<'a> {
             let rest = self.round(todo);
             todo = Todo::default();
             let until = rest.map_or(all_at, |rest| all_at.min(begun + rest));
-            let mut look = self.look_is_due().map(|rest| Instant::now() + rest);
+            let mut look = self.next_look();
             while todo.is_empty() {
                 let next = look.map_or(until, |look| look.min(until));
                 match wakes.recv_timeout(next.saturating_duration_since(Instant::now())) {
                     Ok(wake) => self.take(wake, &mut todo),
                     Err(RecvTimeoutError::Timeout) if next < until => {
-                        todo.plan = self.look();
-                        look = self.look_is_due().map(|rest| Instant::now() + rest);
+                        todo.plan = (self.look_is_due().is_some() && self.look()) || self.former_is_over();
+                        look = self.next_look();
                     }
                     Err(RecvTimeoutError::Timeout) => todo = Todo::ALL,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -261,6 +271,11 @@ impl<'a> Network<'a> {
                 self.take(wake, &mut todo);
             }
         }
+    }
+
+    /// When to look at what the kernel and pods do not report.
+    fn next_look(&self) -> Option<Instant> {
+        self.look_is_due().into_iter().chain(self.former_is_due()).min().map(|rest| Instant::now() + rest)
     }
 
     /// What follows from something that has happened.
@@ -290,7 +305,7 @@ impl<'a> Network<'a> {
         }
         lacks.own.extend(self.plan_lacks.iter().cloned());
         let pending = self.agent.cluster_addresses.awaited();
-        self.carry_out(&mut lacks);
+        let left = self.carry_out(&mut lacks);
         self.survey_is_due |= todo.survey;
         if self.survey_is_due
             && let Some(plan) = &self.plan
@@ -304,7 +319,7 @@ impl<'a> Network<'a> {
         let is_short = missing.is_some() || pending.is_some();
         let again = self.tell(lacks);
         let retry = retries.then_some(if is_short { SOON } else { AGAIN });
-        retry.into_iter().chain(again).min()
+        retry.into_iter().chain(again).chain(left).min()
     }
 
     /// Where no pod may have an address: Services, and the API servers.
@@ -354,7 +369,13 @@ impl<'a> Network<'a> {
         let name = self.provided_for();
         let mode = self.provided.settings.mode;
         let base = self.provided.settings.wireguard_port;
-        let settings = Settings { mode, vxlan: self.provided.settings.vxlan, wireguard_port: base, reserved: self.reserved.clone() };
+        let settings = Settings {
+            mode,
+            vxlan: self.provided.settings.vxlan,
+            wireguard_port: base,
+            reserved: self.reserved.clone(),
+            within: self.provided.settings.cluster_ranges.clone(),
+        };
         let ranges = &self.provided.ranges;
         let mut seen: Vec<NodeSeen> =
             nodes.iter().map(|node| NodeSeen { ranges: ranges.of(node), ..NodeSeen::from(node.as_ref()) }).collect();
@@ -388,8 +409,8 @@ impl<'a> Network<'a> {
         self.agent.cluster.node()
     }
 
-    /// Makes the kernel what the plan says. Without a plan: what is known from before.
-    fn carry_out(&mut self, lacks: &mut Lacks) {
+    /// Makes the kernel what the plan says. Without a plan: what is known from before. How long until something former can be taken away.
+    fn carry_out(&mut self, lacks: &mut Lacks) -> Option<Duration> {
         self.look_for_others(lacks);
         if let Some(plan) = &self.plan {
             let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
@@ -399,19 +420,13 @@ impl<'a> Network<'a> {
                 self.keep_in_mind(ranges, mtu, self.terms.gateways.clone());
             }
         }
-        if self.is_unwritten {
-            match self.kept.write(&self.agent.settings.state_dir) {
-                Ok(()) => self.is_unwritten = false,
-                Err(e) => lacks.own.push(format!("cannot keep the node's ranges: {e}")),
-            }
-        }
-        self.forget_former();
+        self.write_kept(lacks);
+        let left = self.forget_former();
         let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
-        self.forward(&all, lacks);
-        // The gateways of pools are those of all ranges.
-        let is_free = |range: &&IpNet| !self.occupied.iter().any(|occupied| occupied.range == **range || self.kept.gateways.is_some());
-        let free: Vec<IpNet> = all.iter().filter(is_free).copied().collect();
-        let kept = gateway::keep(&mut self.host, &self.kept.on_bridge(&free));
+        let occupied: Vec<IpNet> = self.occupied.iter().map(|occupied| occupied.range).collect();
+        let (on_bridge, routed) = (self.kept.on_bridge(&occupied), self.kept.routed(&occupied));
+        self.forward(&all.iter().chain(&on_bridge).copied().collect::<Vec<_>>(), lacks);
+        let kept = gateway::keep(&mut self.host, &on_bridge);
         let has_bridge = kept.is_ok();
         match kept {
             Ok(0) => {}
@@ -419,31 +434,23 @@ impl<'a> Network<'a> {
             Err(e) => lacks.own.push(format!("bridge {}: {e}", list::BRIDGE)),
         }
         self.bridge = self.host.netlink().ok().and_then(gateway::index);
-        let Some(plan) = self.plan.clone() else {
-            let led = self.host.netlink().and_then(|netlink| gateway::lead_home(netlink, self.kept.routed(&free)));
-            match led {
-                Ok(()) => self.provided.home.set(self.kept.routed(&free)),
-                Err(e) => lacks.own.push(format!("routes to bridge {}: {e}", list::BRIDGE)),
-            }
-            if has_bridge {
-                self.offer();
-            }
-            return;
+        let is_whole = match self.plan.clone() {
+            Some(plan) => self.lead(plan, &all, &routed, lacks),
+            None => self.lead_as_before(&all, &routed, lacks),
         };
-        let plan = self.with_own_ranges(self.without_former(plan, lacks), &free);
-        self.guard_tunnels(&plan, &all, lacks);
-        // A connection keeps the address that it began with, so no pod begins one before.
-        self.masquerade(&all, lacks);
-        if self.apply(&plan, lacks) {
-            self.provided.home.set(self.kept.routed(&free));
-        }
-        if has_bridge {
+        if has_bridge && is_whole {
             self.offer();
         }
+        left
     }
 
     /// Gives pods that wait for the network the network.
-    fn offer(&self) {
+    fn offer(&mut self) {
+        let has_list = self.kept.list(self.provided.settings.strict_source).is_ok_and(|list| list.is_some());
+        if !self.is_open && has_list {
+            linux::crash_point!("network-offered");
+            self.is_open = true;
+        }
         if lock(&self.provided.state).list.is_none() {
             lock(&self.provided.state).list = self.list().ok().flatten();
             self.agent.default.wake();

@@ -36,8 +36,8 @@ pub(crate) struct Terms {
     pub(crate) gateways: Option<Vec<IpAddr>>,
     /// Of what any node may get a range.
     pub(crate) networks: Vec<IpNet>,
-    /// The families of which the node may take an address itself.
-    pub(crate) families: BTreeSet<Family>,
+    /// The families of which the node may take an address itself; `None`: nobody says.
+    pub(crate) families: Option<BTreeSet<Family>>,
     /// Why pods of this node get no addresses.
     pub(crate) lacks: Vec<String>,
     /// Why some of them get none.
@@ -117,10 +117,15 @@ impl Ranges {
             let lacks = own.pod_cidrs.is_empty().then(|| format!("Node {} has no podCIDR yet", own.name));
             return Terms { lacks: lacks.into_iter().collect(), ..Terms::default() };
         };
-        let blocks = blocks.get(&own.name).unwrap_or_default();
+        let found = blocks.get(&own.name);
+        // An object that is missing says nothing: it may be made again, as after its definition was, and then names what the node has.
+        let families = found.as_ref().map(|blocks| {
+            let all = [(Family::V4, blocks.main_v4), (Family::V6, blocks.main_v6)];
+            all.into_iter().filter_map(|(family, has)| has.then_some(family)).collect()
+        });
+        let blocks = found.unwrap_or_default();
         let without =
             |(pool, key): &(String, &str)| format!("pool {pool} has no {key}: set it with `kubectl edit ippools.netloom.io {pool}`");
-        let families = blocks.ranges.iter().filter(|_| blocks.has_main).map(|range| Family::of(range.addr())).collect();
         let mut terms = Terms { gateways: Some(blocks.gateways.clone()), networks: blocks.networks.clone(), families, ..Terms::default() };
         let without_gateway = blocks.lacking.iter().map(without);
         if blocks.gateways.is_empty() {
@@ -128,7 +133,7 @@ impl Ranges {
         } else {
             terms.problems.extend(without_gateway)
         }
-        if blocks.ranges.is_empty() {
+        if blocks.ranges.is_empty() && !blocks.on_demand {
             let (node, network) = (&own.name, api::CLUSTER_NETWORK);
             terms.lacks.push(format!(
                 "node {node} has no addresses of the network {network} yet: check with `kubectl get ippools.netloom.io` that a pool of this \

@@ -54,13 +54,6 @@ pub enum SettingsError {
         /// The other one, with its value.
         needed: &'static str,
     },
-    /// Addresses of pools over WireGuard: a peer drops what comes from a block until it allows it, and a block that is new is not used less
-    /// soon for that.
-    #[error("between: {mode} is not supported with ipam: pool: use auto, direct or vxlan, or ipam: podCIDR")]
-    PoolsOverWireGuard {
-        /// The mode.
-        mode: between::Mode,
-    },
     /// A network that stands in the settings is none.
     #[error("{key}: {problem}")]
     Network {

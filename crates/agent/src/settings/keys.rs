@@ -59,6 +59,12 @@ pub const KEYS: &[Key] = &[
         "with provide, how long a rotation of WireGuard keys lasts at least, and how long after one no other node's is followed",
     ),
     key(
+        "clusterCIDRs",
+        Origin::Own,
+        "any",
+        "with provide, list of ranges that all nodes' pod ranges are in: a Node's range elsewhere is not believed. The same on all nodes",
+    ),
+    key(
         "nonMasqueradeCIDRs",
         Origin::Own,
         "pods of all Nodes, and Nodes that are reached directly",

@@ -10,13 +10,13 @@ use between::{Mode, Tunnel, Vxlan};
 
 use super::values::{count, duration, on_host, path, ranges, source as source_of_addresses, text, word, wrong};
 use super::{NetworkSource, SettingsError};
-use crate::provided::{Provide, Source};
+use crate::provided::Provide;
 
 /// Keys that name another default network.
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
 /// Keys of the network that is provided.
-const OF_PROVIDED: [&str; 7] =
-    ["between", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort", "wireguardPort", "wireguardOverlap"];
+const OF_PROVIDED: [&str; 8] =
+    ["between", "clusterCIDRs", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort", "wireguardPort", "wireguardOverlap"];
 
 /// The cluster's network, where the agent provides it.
 pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
@@ -39,9 +39,6 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
     ];
     let default = Provide::new(word(keys, "between", &all)?);
     let source = source_of_addresses(keys)?;
-    if source == Source::Pools && default.mode.tunnel() == Some(Tunnel::WireGuard) {
-        return Err(SettingsError::PoolsOverWireGuard { mode: default.mode });
-    }
     let number = |key, default, most| count(keys, key, default, most).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let vni = number("vxlanVNI", default.vxlan.vni as usize, (1 << 24) - 1)?;
     let port = number("vxlanPort", usize::from(default.vxlan.port), usize::from(u16::MAX))?;
@@ -57,6 +54,7 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
             Some(Value::Bool(strict)) => *strict,
             Some(other) => return Err(wrong("strictSource", "true or false", other)),
         },
+        cluster_ranges: ranges(keys, "clusterCIDRs")?,
         non_masquerade: keys.get("nonMasqueradeCIDRs").is_some().then(|| ranges(keys, "nonMasqueradeCIDRs")).transpose()?,
         ..default
     }))

@@ -237,6 +237,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("vxlanPort", "8472"),
     ("wireguardPort", "51900"),
     ("wireguardOverlap", "5m"),
+    ("clusterCIDRs", "[10.244.0.0/16]"),
     ("nonMasqueradeCIDRs", "[10.0.0.0/8]"),
     ("strictSource", "false"),
     ("defaultNetworks", "[x]"),
@@ -322,9 +323,8 @@ fn every_key_of_the_table_is_read() {
     for key in KEYS {
         let (beside, value) = match key.name {
             "globalNamespaces" => ("namespaceIsolation: true\n", "a, b"),
-            "between" | "vxlanVNI" | "vxlanPort" | "wireguardPort" | "wireguardOverlap" | "nonMasqueradeCIDRs" | "strictSource" => {
-                ("provide: netloom\n", sample(key.name))
-            }
+            "between" | "vxlanVNI" | "vxlanPort" | "wireguardPort" | "wireguardOverlap" | "clusterCIDRs" | "nonMasqueradeCIDRs"
+            | "strictSource" => ("provide: netloom\n", sample(key.name)),
             "auxiliaryCNIChainName" => ("clusterNetwork: /etc/x.conf\n", "x"),
             name => ("", sample(name)),
         };

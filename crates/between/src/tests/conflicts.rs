@@ -76,6 +76,21 @@ fn ranges_of_services_subnets_and_endpoints_are_nobodys() {
     );
 }
 
+/// Who makes its own Node may give it any range, and would get the packets for whatever is there.
+#[test]
+fn a_range_outside_of_the_clusters_is_nobodys() {
+    let settings = Settings { within: vec![net("10.1.0.0/16"), net("fd00:1::/32")], ..settings(Mode::WireGuard) };
+    let nodes = [a(), b(), node("c", &["198.18.0.0/24", "10.0.0.0/15", "10.1.3.0/24"], &["192.0.2.3"])];
+    let plan = plan(&settings, &own(&["192.0.2.1/24"]), &nodes).unwrap();
+    let ranges: Vec<String> = plan.closed.iter().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["10.1.2.0/24", "fd00:1:2::/64"], "what is elsewhere stays reachable");
+    assert_eq!(
+        problems(&plan),
+        ["10.0.0.0/15", "198.18.0.0/24"]
+            .map(|range| format!("{range} of node c is in none of the cluster's ranges: see the setting clusterCIDRs"))
+    );
+}
+
 #[test]
 fn a_range_around_a_subnet_of_the_own_node_is_not_routed_here() {
     let own = own(&["192.0.2.1/24", "10.1.2.65/26", "10.1.3.1/16"]);

@@ -155,7 +155,7 @@ impl World {
 
     pub(crate) fn settings(&self, mode: Mode) -> Settings {
         let reserved = vec!["10.96.0.0/12".parse().unwrap(), "fd96::/112".parse().unwrap()];
-        Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved }
+        Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved, within: Vec::new() }
     }
 
     /// What this node's agent plans.

@@ -41,7 +41,7 @@ pub(crate) fn pod_address(family: Family, number: u8) -> String {
 }
 
 pub(crate) fn settings(mode: Mode) -> Settings {
-    Settings { mode, vxlan: VXLAN, wireguard_port: 51820, reserved: Vec::new() }
+    Settings { mode, vxlan: VXLAN, wireguard_port: 51820, reserved: Vec::new(), within: Vec::new() }
 }
 
 /// Node N as the others see it, with endpoints of these families.

@@ -13,6 +13,7 @@ pub(super) fn takes_away(problem: &Problem, own: &str) -> bool {
         problem,
         Problem::RangeOverlap { .. }
             | Problem::RangeReserved { .. }
+            | Problem::RangeOutside { .. }
             | Problem::RangeHoldsEndpoint { .. }
             | Problem::EndpointInRange { .. }
             | Problem::RangeInUnderlay { .. }

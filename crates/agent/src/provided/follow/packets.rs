@@ -1,6 +1,5 @@
 //! What the node does with packets besides sending them on their way: it forwards them, refuses some, and gives some its own address.
 
-use between::Plan;
 use ipnet::IpNet;
 use linux::Inside;
 use rules::{Egress, Tunnelled};
@@ -34,25 +33,44 @@ impl Network<'_> {
     }
 
     /// Lets nothing but tunnels bring packets from pods of nodes that are reached by one.
-    pub(super) fn guard_tunnels(&mut self, plan: &Plan, own: &[IpNet], lacks: &mut Lacks) {
-        let tunnelled = Tunnelled { own: own.to_vec(), peers: plan.closed.iter().copied().collect() };
+    pub(super) fn guard_tunnels(&mut self, own: &[IpNet], peers: Vec<IpNet>, lacks: &mut Lacks) -> bool {
+        let tunnelled = Tunnelled { own: own.to_vec(), peers };
         let kept = match self.host.nft() {
             Ok(socket) => rules::guard_tunnels(socket, &tunnelled).map(drop).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
         };
-        if let Err(e) = kept {
-            lacks.own.push(format!("cannot refuse unencrypted packets that claim to come from other nodes' pods: {e}"));
+        kept.map_err(|e| lacks.own.push(format!("cannot refuse unencrypted packets that claim to come from other nodes' pods: {e}")))
+            .is_ok()
+    }
+
+    /// Closes what was closed when the node knew the Nodes last: until it knows them again, nothing leads there but what a former agent has
+    /// left, and after a reboot that is nothing. Whether it is closed.
+    pub(super) fn close_as_before(&mut self, own: &[IpNet], lacks: &mut Lacks) -> bool {
+        if !self.is_encrypting() {
+            return true;
         }
+        let Some(closed) = self.kept.closed.clone() else {
+            // Packets of pods that start now might leave plain.
+            lacks.own.push("this node does not know yet to which ranges packets may not leave unencrypted".to_owned());
+            return false;
+        };
+        let is_closed = match self.host.netlink() {
+            Ok(netlink) => fabric::close(netlink, &closed).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        let guards = self.guard_tunnels(own, closed, lacks);
+        is_closed.map_err(|e| lacks.own.push(format!("cannot keep unencrypted packets from leaving: {e}"))).is_ok() && guards
     }
 
     /// Masquerades what leaves the cluster.
     pub(super) fn masquerade(&mut self, own: &[IpNet], lacks: &mut Lacks) {
-        let Some(plan) = &self.plan else { return };
-        let inside = match &self.provided.settings.non_masquerade {
-            Some(ranges) => ranges.iter().copied().chain(own.iter().copied()).collect(),
-            None => plan.inside.iter().copied().chain(own.iter().copied()).collect(),
+        let configured = self.provided.settings.non_masquerade.as_ref();
+        let inside: Vec<IpNet> = match (configured, &self.plan, &self.kept.inside) {
+            (Some(ranges), ..) | (None, None, Some(ranges)) => ranges.clone(),
+            (None, Some(plan), _) => plan.inside.iter().copied().collect(),
+            (None, None, None) => return,
         };
-        let egress = Egress { own: own.to_vec(), inside };
+        let egress = Egress { own: own.to_vec(), inside: inside.into_iter().chain(own.iter().copied()).collect() };
         let known = self.masqueraded.take();
         let kept = match (self.host.nft(), &known) {
             // To read the sets of thousands of nodes takes longer than all else that one of them costs.

@@ -24,7 +24,7 @@ use super::Network;
 use crate::lock;
 use crate::log::Line;
 use crate::provided::KeysState;
-use crate::provided::keys::{Keys, age_of};
+use crate::provided::keys::Keys;
 
 /// While a key is rotated: between two looks at which peers have it. The kernel reports no handshake.
 const LOOK: Duration = Duration::from_secs(2);
@@ -42,6 +42,9 @@ pub(super) struct WireGuard {
     known: BTreeMap<Key, BTreeSet<IpNet>>,
     /// The other Nodes, while a key is rotated.
     peers: Vec<NodeSeen>,
+    /// When each tunnel's last handshake was noticed, with the time that the kernel has for it: that is of a clock that can be set, and ages
+    /// that it gives would end a rotation while a peer still sends by the old key. One that was there before the first look counts from then.
+    noticed: BTreeMap<(u16, Key), (Duration, Instant)>,
     /// The last handshakes, as far as they could be read.
     handshakes: Option<Handshakes>,
     /// Whether they are those of the last look.
@@ -205,11 +208,12 @@ impl Network<'_> {
         self.wireguard.is_fresh = false;
         if !self.wireguard.is_rotating() {
             self.wireguard.handshakes = None;
+            self.wireguard.noticed.clear();
             return Ok(());
         }
         let tunnels = self.tunnels()?;
-        let ages = tunnels.into_iter().map(|(tunnel, peer)| (tunnel, peer.handshake.map(age_of)));
-        self.wireguard.handshakes = Some(ages.collect());
+        let stamps: BTreeMap<(u16, Key), Option<Duration>> = tunnels.into_iter().map(|(tunnel, peer)| (tunnel, peer.handshake)).collect();
+        self.wireguard.handshakes = Some(ages(&stamps, &mut self.wireguard.noticed, Instant::now()));
         self.wireguard.is_fresh = true;
         Ok(())
     }
@@ -282,6 +286,20 @@ impl Network<'_> {
     }
 }
 
+/// How long ago each handshake was noticed.
+fn ages(
+    stamps: &BTreeMap<(u16, Key), Option<Duration>>,
+    noticed: &mut BTreeMap<(u16, Key), (Duration, Instant)>,
+    now: Instant,
+) -> Handshakes {
+    noticed.retain(|tunnel, (stamp, _)| stamps.get(tunnel) == Some(&Some(*stamp)));
+    let mut age = |tunnel, stamp| {
+        let (_, at) = noticed.entry(tunnel).or_insert((stamp, now));
+        now.saturating_duration_since(*at)
+    };
+    stamps.iter().map(|(tunnel, stamp)| (*tunnel, stamp.map(|stamp| age(*tunnel, stamp)))).collect()
+}
+
 /// Which ranges belong to which key.
 fn known<'a>(peers: impl Iterator<Item = (Key, &'a BTreeSet<IpNet>)>) -> BTreeMap<Key, BTreeSet<IpNet>> {
     let mut known: BTreeMap<Key, BTreeSet<IpNet>> = BTreeMap::new();
@@ -289,4 +307,27 @@ fn known<'a>(peers: impl Iterator<Item = (Key, &'a BTreeSet<IpNet>)>) -> BTreeMa
         known.entry(key).or_default().extend(allowed);
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a step of more than a session's length would make every peer one that does not answer.
+    #[test]
+    fn the_age_of_a_handshake_follows_no_clock_that_can_be_set() {
+        let (start, tunnel) = (Instant::now(), (51820, [7; 32]));
+        let mut noticed = BTreeMap::new();
+        let mut look = |stamp: Option<u64>, after: u64| {
+            let stamps = [(tunnel, stamp.map(Duration::from_secs))].into();
+            ages(&stamps, &mut noticed, start + Duration::from_secs(after))[&tunnel].map(|age| age.as_secs())
+        };
+        assert_eq!(look(None, 0), None);
+        // As the kernel's clock has it, this one is of long ago, or of the future.
+        for stamp in [1, 1 << 40] {
+            assert_eq!((look(Some(stamp), 10), look(Some(stamp), 130)), (Some(0), Some(120)));
+        }
+        assert_eq!(look(Some(2), 140), Some(0), "another handshake");
+        assert_eq!((look(None, 150), look(Some(2), 160)), (None, Some(0)), "a peer that was made again");
+    }
 }

@@ -1,0 +1,71 @@
+//! What leads packets: the plan, or before there is one what is kept of the last one.
+
+use std::sync::Arc;
+
+use between::{Plan, Tunnel};
+use ipnet::IpNet;
+
+use super::{Lacks, Network};
+use crate::provided::{gateway, kept, list};
+
+// === impl Network ===
+
+impl Network<'_> {
+    /// Leads packets as the plan says. Whether that could be tried.
+    pub(super) fn lead(&mut self, plan: Arc<Plan>, own: &[IpNet], routed: &[IpNet], lacks: &mut Lacks) -> bool {
+        let plan = self.without_former(plan, lacks);
+        if self.remember(&plan) {
+            // An agent that starts without the API server is to close no less than this one.
+            self.write_kept(lacks);
+        }
+        let plan = self.with_own_ranges(plan, routed);
+        self.guard_tunnels(own, plan.closed.iter().copied().collect(), lacks);
+        // A connection keeps the address that it began with, so no pod begins one before.
+        self.masquerade(own, lacks);
+        let is_applied = self.apply(&plan, lacks);
+        if is_applied {
+            self.provided.home.set(routed);
+        }
+        self.write_kept(lacks);
+        is_applied
+    }
+
+    /// Leads packets as far as it is known from before: nothing is taken away. Whether no packet leaves plain that may not.
+    pub(super) fn lead_as_before(&mut self, own: &[IpNet], routed: &[IpNet], lacks: &mut Lacks) -> bool {
+        let is_closed = self.close_as_before(own, lacks);
+        self.masquerade(own, lacks);
+        match self.host.netlink().and_then(|netlink| gateway::lead_home(netlink, routed)) {
+            Ok(()) => self.provided.home.set(routed),
+            Err(e) => lacks.own.push(format!("routes to bridge {}: {e}", list::BRIDGE)),
+        }
+        is_closed
+    }
+
+    /// Notes what the next agent needs before the API server has told of the Nodes. Whether other ranges are closed than before.
+    fn remember(&mut self, plan: &Plan) -> bool {
+        if self.remembered.as_ref().zip(self.plan.as_ref()).is_some_and(|(one, two)| Arc::ptr_eq(one, two)) {
+            return false;
+        }
+        self.remembered.clone_from(&self.plan);
+        let closed = self.is_encrypting().then(|| kept::joined_up(&plan.closed));
+        let inside = Some(kept::joined_up(&plan.inside));
+        let is_closed_otherwise = self.kept.closed != closed;
+        self.is_unwritten |= is_closed_otherwise || self.kept.inside != inside;
+        (self.kept.closed, self.kept.inside) = (closed, inside);
+        is_closed_otherwise
+    }
+
+    /// Whether packets to some nodes leave encrypted or not at all.
+    pub(super) fn is_encrypting(&self) -> bool {
+        self.provided.settings.mode.tunnel() == Some(Tunnel::WireGuard)
+    }
+
+    pub(super) fn write_kept(&mut self, lacks: &mut Lacks) {
+        if self.is_unwritten {
+            match self.kept.write(&self.agent.settings.state_dir) {
+                Ok(()) => self.is_unwritten = false,
+                Err(e) => lacks.own.push(format!("cannot keep the node's ranges: {e}")),
+            }
+        }
+    }
+}
