@@ -50,3 +50,44 @@ fn a_forged_source_is_dropped_and_counted_and_its_own_pass() {
     assert_eq!((dropped(&host, "c1"), dropped(&host, "c2")), (None, None));
     host.expect_traces(&before, "all have gone");
 }
+
+/// What the sets of ordinary packets have, by `nft`: the hardware and the IP address of each element.
+fn ordinary(host: &Host) -> Vec<(String, String)> {
+    let of_set = |name: &str| {
+        let listed = host.json("", &format!("nft -j list set bridge netloom {name}"));
+        let set = listed["nftables"].as_array().unwrap().iter().find_map(|o| o.get("set")).unwrap().clone();
+        let elements = set["elem"].as_array().cloned().unwrap_or_default();
+        let field = |e: &Value, at: usize| e["elem"]["val"]["concat"][at].as_str().unwrap().to_owned();
+        elements.iter().map(|e| (field(e, 1), field(e, 2))).collect::<Vec<_>>()
+    };
+    ["ordinary4", "ordinary6"].iter().flat_map(|name| of_set(name)).collect()
+}
+
+/// With both guards, what a container sends with its own addresses passes by one look-up. That decides about time alone: nothing is refused
+/// where the element is missing, and nothing else passes where it is there.
+#[test]
+fn ordinary_packets_have_an_element_for_each_address_where_both_guards_stand() {
+    let host = Host::new();
+    ["c1", "c2"].iter().for_each(|c| host.container(c));
+    let both = bridge(json!({"strictSource": true, "macspoofchk": true}));
+    let before = attached_once(&host, &both);
+    let [one, two] = ["c1", "c2"].map(|container| (container, at(&host, container).add(&both)));
+    let expected: Vec<(String, String)> = [&one, &two]
+        .iter()
+        .flat_map(|(_, result)| ips(result).into_iter().map(|ip| (result["interfaces"][2]["mac"].as_str().unwrap().to_owned(), ip)))
+        .collect();
+    let sorted = |mut all: Vec<(String, String)>| {
+        all.sort();
+        all
+    };
+    assert_eq!(sorted(ordinary(&host)), sorted(expected));
+    let speaks = || ["10.1.0.1", "fd00:1::1"].iter().all(|address| host.pings("c1", address));
+    assert!(speaks());
+    host.run("", &["nft", "flush set bridge netloom ordinary4; flush set bridge netloom ordinary6"]);
+    assert!(speaks());
+    assert_eq!(at(&host, "c1").check(&both, &one.1).code, 0, "it is no mistake where one is missing");
+    at(&host, "c1").del(&both, &one.1);
+    at(&host, "c2").del(&both, &two.1);
+    assert_eq!(ordinary(&host), []);
+    host.expect_traces(&before, "all have gone");
+}

@@ -13,7 +13,7 @@ use json::{Object, Value};
 use linux::nft::SetElement;
 use plugin::{Dirs, Finder, Host, Prefer};
 use plugins::BUILTINS;
-use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, meanings, strict_address, strict_port};
+use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, is_ordinary, meanings, strict_address, strict_port};
 
 use crate::agent_command;
 use crate::cli::RepairArgs;
@@ -245,6 +245,7 @@ fn text(element: &SetElement) -> String {
         (None, None, _) => match (strict_port(element), strict_address(element)) {
             (Some(port), Some(address)) => format!("source     {port} sends from {address}"),
             (Some(port), None) => format!("source     {port} sends from any IP address"),
+            (None, _) if is_ordinary(element) => "guard      its packets with its own addresses pass at once".to_owned(),
             (None, _) => element.to_string(),
         },
     }

@@ -104,7 +104,7 @@ impl Plugin for Bridge {
         address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
         linux::crash_point!("bridge-pair-quiet");
         if let Some(mac) = conf.mac.as_ref().filter(|_| conf.mac_spoof_check) {
-            spoof::add(call, x, &outer, mac)?;
+            spoof::add(call, x, &outer, mac, conf.strict_source)?;
         }
 
         let wire = if conf.disable_container_interface { Wire::None } else { Wire::Port(outer.index) };
@@ -123,7 +123,8 @@ impl Plugin for Bridge {
             linux::crash_point!("bridge-gateway-there");
         }
         if conf.strict_source {
-            strict::add(call, x, &result)?;
+            let guarded = conf.mac.as_ref().filter(|_| conf.mac_spoof_check);
+            strict::add(call, x, &result, guarded.map(|mac| (outer.index, mac)))?;
         }
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
         host::meet(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &outer, &result)?;
@@ -159,11 +160,12 @@ impl Plugin for Bridge {
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        if let Some(outer) = pair::find(x.host.netlink()?, call)? {
-            x.teardown.link(veth::doomed(call, &outer));
+        let outer = pair::find(x.host.netlink()?, call)?;
+        if let Some(outer) = &outer {
+            x.teardown.link(veth::doomed(call, outer));
         }
         masquerade::del(call, x)?;
-        spoof::del(call, x)?;
+        spoof::del(call, x, outer.map(|outer| outer.index))?;
         strict::del(call, x)?;
         address::release(call, x)
     }
@@ -183,22 +185,21 @@ impl Plugin for Bridge {
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         masquerade::gc(config, valid, x)?;
         spoof::gc(config, valid, x)?;
-        strict::gc(config, valid, x)?;
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
         address::gc(config, valid, x)
     }
 
-    fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
         if conf.ip_masq {
             masquerade::restore(call, into)?;
         }
         if conf.mac_spoof_check {
-            spoof::restore(call, into)?;
+            spoof::restore(call, x, into, conf.strict_source)?;
         }
-        if conf.strict_source { strict::restore(call, into) } else { Ok(()) }
+        if conf.strict_source { strict::restore(call, x, into, conf.mac_spoof_check) } else { Ok(()) }
     }
 }
 

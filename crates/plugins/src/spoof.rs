@@ -8,19 +8,24 @@
 //! elements go. To wait for the end of the pair would cost the kernel one more grace period.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac};
 use linux::link::{self, Change};
 use linux::nft::SetElement;
 use linux::{Errno, Link, Netlink};
 use plugin::{Call, Cx, Host, Restore, Stage};
-use rules::SPOOF_GUARD;
+use rules::GUARDS;
 
 use crate::{internal, verify, veth};
 
-/// The elements are added, in the teardown before, and the host's end is set up.
-pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, outer: &Link, mac: &Mac) -> Result<(), CniError> {
-    let elements = rules::spoof_guard(call.id, &veth::outer_name(call.id)?, mac);
+/// The elements are added, in the teardown before, and the host's end is set up. `is_strict`: what it may send at once is for `strict` to
+/// say, which knows its IP addresses.
+pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, outer: &Link, mac: &Mac, is_strict: bool) -> Result<(), CniError> {
+    let mut elements = rules::spoof_guard(call.id, &veth::outer_name(call.id)?, mac);
+    if !is_strict {
+        elements.extend(rules::ordinary(call.id, outer.index, mac, None));
+    }
     linux::crash_point!("unguarded");
     remove(x, elements.clone());
     rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
@@ -38,8 +43,11 @@ pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), C
     if !own(call.id, nft.find(&[rules::guarded(call.id, &port)]).map_err(internal)?.into_iter().flatten()) {
         return Ok(());
     }
-    let wanted = rules::spoof_guard(call.id, &port, mac);
-    let mut old = rules::owned_by(nft, &SPOOF_GUARD, call.id).map_err(internal)?;
+    let mut old = rules::owned_by(nft, &GUARDS, call.id).map_err(internal)?;
+    // The IP addresses that it may send with stay.
+    old.retain(|e| rules::guarded_port(e).is_some() || rules::is_ordinary(e));
+    let mut wanted = rules::spoof_guard(call.id, &port, mac);
+    wanted.extend(old.iter().filter_map(|e| rules::ordinary_with(e, mac)));
     let new: Vec<SetElement> = wanted.iter().filter(|w| !old.contains(w)).cloned().collect();
     old.retain(|e| !wanted.contains(e));
     x.teardown.elements(new.clone());
@@ -57,38 +65,58 @@ pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result
     rules::check(x.host.nft()?, &elements).map_err(internal)
 }
 
-/// What ADD has added, to be put back.
-pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniError> {
+/// What ADD has added, to be put back. `is_strict`: as [`add`] has it.
+pub(crate) fn restore(call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore, is_strict: bool) -> Result<(), CniError> {
     into.elements(told(call, call.prev()?)?);
+    if !is_strict {
+        into.elements(ordinary(call, x, call.prev()?, None)?);
+    }
     Ok(())
 }
 
 /// The elements for the hardware address that the result of the chain tells.
 fn told(call: &Call<'_>, prev: &AddResult) -> Result<Vec<SetElement>, CniError> {
-    let ifname = call.id.ifname.as_str();
-    let mac = verify::interface(prev, ifname)?.1.mac.parse();
-    let mac: Mac = mac.map_err(|e| CniError::invalid("prevResult", format!("interface {ifname}: {e}")))?;
-    Ok(rules::spoof_guard(call.id, &veth::outer_name(call.id)?, &mac))
+    Ok(rules::spoof_guard(call.id, &veth::outer_name(call.id)?, &own_mac(call, prev)?))
 }
 
-/// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Two keys are looked up; only where the result does not
-/// tell the hardware address that the guard has, all elements are read.
-pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+/// The elements of what the container sends at once: see `rules::ordinary`. None where the pair is gone. CHECK does not look for them,
+/// because they decide about nothing but time, and containers of a release of before have none until they are put back.
+pub(crate) fn ordinary(
+    call: &Call<'_>,
+    x: &mut Cx<'_>,
+    prev: &AddResult,
+    addresses: Option<&[IpAddr]>,
+) -> Result<Vec<SetElement>, CniError> {
+    let mac = own_mac(call, prev)?;
+    let outer = x.host.netlink()?.link(veth::outer_name(call.id)?.as_str()).map_err(internal)?;
+    Ok(outer.map(|outer| rules::ordinary(call.id, outer.index, &mac, addresses)).unwrap_or_default())
+}
+
+fn own_mac(call: &Call<'_>, prev: &AddResult) -> Result<Mac, CniError> {
+    let ifname = call.id.ifname.as_str();
+    let mac = verify::interface(prev, ifname)?.1.mac.parse();
+    mac.map_err(|e| CniError::invalid("prevResult", format!("interface {ifname}: {e}")))
+}
+
+/// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Three keys are looked up; only where the pair is gone, or the result
+/// does not tell the hardware address that the guard has, all elements are read. `outer`: the index of the pair's end on the host.
+pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>, outer: Option<u32>) -> Result<(), CniError> {
     if !x.host.has_nft()? {
         return Ok(());
     }
     let port = veth::outer_name(call.id)?;
     let told = call.prev.and_then(|prev| verify::interface(prev, call.id.ifname.as_str()).ok());
-    let known = match told.and_then(|(_, interface)| interface.mac.parse().ok()) {
-        Some(mac) => rules::spoof_guard(call.id, &port, &mac),
-        None => vec![rules::guarded(call.id, &port)],
-    };
+    let mac: Option<Mac> = told.and_then(|(_, interface)| interface.mac.parse().ok());
+    let guard = mac.as_ref().map_or_else(|| vec![rules::guarded(call.id, &port)], |mac| rules::spoof_guard(call.id, &port, mac));
+    let ordinary = mac.zip(outer).map(|(mac, outer)| rules::ordinary(call.id, outer, &mac, None));
+    let length = guard.len();
+    let known = [guard, ordinary.clone().unwrap_or_default()].concat();
     let nft = x.host.nft()?;
     let found = nft.find(&known).map_err(internal)?;
-    let elements = match found.iter().flatten().count() {
+    let elements = match found.iter().take(length).flatten().count() {
         0 => return Ok(()),
-        n if n > 1 && n == known.len() => known,
-        _ => rules::owned_by(nft, &SPOOF_GUARD, call.id).map_err(internal)?,
+        n if n == length && ordinary.is_some() => known.into_iter().zip(found).filter_map(|(e, found)| found.map(|_| e)).collect(),
+        _ => rules::owned_by(nft, &GUARDS, call.id).map_err(internal)?,
     };
     remove(x, elements);
     Ok(())
@@ -104,12 +132,12 @@ pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
     Err(CniError::new(Code::NOT_AVAILABLE, msg))
 }
 
-/// GC: the elements of a network's attachments that are not valid.
+/// GC: the elements of both guards, of a network's attachments that are not valid.
 pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
     if !x.host.has_nft()? {
         return Ok(());
     }
-    let gone = rules::stale(x.host.nft()?, &SPOOF_GUARD, &config.network, valid).map_err(internal)?;
+    let gone = rules::stale(x.host.nft()?, &GUARDS, &config.network, valid).map_err(internal)?;
     remove(x, gone);
     Ok(())
 }
@@ -124,7 +152,7 @@ fn own(id: &AttachmentId, mut found: impl Iterator<Item = linux::nft::Element>) 
 fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
     if !elements.is_empty() {
         x.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
-            set_down(host, elements.iter().filter_map(rules::guarded_port).collect())?;
+            set_down(host, elements.iter().filter_map(|e| rules::guarded_port(e).or_else(|| rules::strict_port(e))).collect())?;
             linux::crash_point!("guarded-port-down");
             host.nft()?.delete_missing_ok(&elements).map_err(internal)
         });

@@ -6,16 +6,20 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config};
+use cni::{AddResult, CniError, Code, Mac};
 use linux::nft::SetElement;
 use plugin::{Call, Cx, Restore, Stage};
-use rules::STRICT_SOURCE;
+use rules::GUARDS;
 
 use crate::{internal, spoof, veth};
 
-/// The elements are added; they are in the teardown before.
-pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult) -> Result<(), CniError> {
-    let elements = told(call, result)?;
+/// The elements are added; they are in the teardown before. `guarded`: the index of the pair's end on the host and the container's hardware
+/// address, where that is guarded as well.
+pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult, guarded: Option<(u32, &Mac)>) -> Result<(), CniError> {
+    let mut elements = told(call, result)?;
+    if let Some((outer, mac)) = guarded {
+        elements.extend(rules::ordinary(call.id, outer, mac, Some(&addresses(result))));
+    }
     linux::crash_point!("sources-free");
     remove(x, elements.clone());
     rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
@@ -29,9 +33,13 @@ pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result
     rules::check(x.host.nft()?, &elements).map_err(internal)
 }
 
-/// What ADD has added, to be put back.
-pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniError> {
-    into.elements(told(call, call.prev()?)?);
+/// What ADD has added, to be put back. `is_guarded`: its hardware address is guarded as well.
+pub(crate) fn restore(call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore, is_guarded: bool) -> Result<(), CniError> {
+    let prev = call.prev()?;
+    into.elements(told(call, prev)?);
+    if is_guarded {
+        into.elements(spoof::ordinary(call, x, prev, Some(&addresses(prev)))?);
+    }
     Ok(())
 }
 
@@ -45,7 +53,7 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     if nft.find(&[key]).map_err(internal)?.iter().flatten().next().is_none() {
         return Ok(());
     }
-    let elements = rules::owned_by(nft, &STRICT_SOURCE, call.id).map_err(internal)?;
+    let elements = rules::owned_by(nft, &GUARDS, call.id).map_err(internal)?;
     remove(x, elements);
     Ok(())
 }
@@ -60,20 +68,13 @@ pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
     Err(CniError::new(Code::NOT_AVAILABLE, msg))
 }
 
-/// GC: the elements of a network's attachments that are not valid.
-pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    if !x.host.has_nft()? {
-        return Ok(());
-    }
-    let gone = rules::stale(x.host.nft()?, &STRICT_SOURCE, &config.network, valid).map_err(internal)?;
-    remove(x, gone);
-    Ok(())
-}
-
 /// The elements for the addresses that a result tells.
 fn told(call: &Call<'_>, result: &AddResult) -> Result<Vec<SetElement>, CniError> {
-    let addresses: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.addr()).collect();
-    Ok(rules::strict_source(call.id, &veth::outer_name(call.id)?, &addresses))
+    Ok(rules::strict_source(call.id, &veth::outer_name(call.id)?, &addresses(result)))
+}
+
+fn addresses(result: &AddResult) -> Vec<IpAddr> {
+    result.ips.iter().map(|ip| ip.address.addr()).collect()
 }
 
 fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {

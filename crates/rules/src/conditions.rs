@@ -58,6 +58,7 @@ pub static CONDITIONS: Part = Part {
         Fixed { name: "conditions-in", base: Some(nat(Hook::Prerouting, PRIORITY - 1)), rules: || from_outside(LOOK_UP) },
         Fixed { name: "conditions-out", base: Some(nat(Hook::Output, PRIORITY - 1)), rules: || from_here(LOOK_UP) },
     ],
+    former: &[],
     target: |chain| Conditions::named(chain).map(|conditions| conditions.rules()),
     beside: |_| None,
 };

@@ -48,6 +48,7 @@ pub static EGRESS: Part = Part {
         Map { name: INSIDE6, key: &[Field::Ipv6Addr], to: To::Ranges, held: false },
     ],
     chains: &[Fixed { name: "egress", base: Some(nat(Hook::Postrouting, Base::SRCNAT)), rules: masqueraded }],
+    former: &[],
     target: |_| None,
     beside: |_| None,
 };

@@ -65,6 +65,7 @@ pub static FORWARDED: Part = Part {
         Fixed { name: "forward", base: Some(filter(Base::FILTER - 5)), rules: forward },
         Fixed { name: "forward-end", base: Some(filter(Base::FILTER + 20)), rules: unmark },
     ],
+    former: &[],
     target: |_| None,
     beside: |_| None,
 };
@@ -77,6 +78,7 @@ pub static TOLD: Part = Part {
         Map { name: TOLD6, key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[Fixed { name: "told", base: None, rules: || sources(TOLD4, TOLD6) }],
+    former: &[],
     target: |chain| Firewall::of_chain(chain).map(|_| Vec::new()),
     beside: |_| None,
 };

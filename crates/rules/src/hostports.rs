@@ -90,6 +90,7 @@ pub static HOST_PORTS: Part = Part {
             rules: loopback,
         },
     ],
+    former: &[],
     target: |chain| match chain {
         EVERYTHING => Some(vec![vec![Expr::Masquerade]]),
         _ => network_of(HAIRPIN, chain).map(|net| hairpin(&net)),

@@ -58,6 +58,7 @@ pub static INGRESS: Part = Part {
         Fixed { name: LOOK_UP, base: None, rules: || destinations(POLICED4, POLICED6) },
         Fixed { name: FROM, base: Some(filter(Base::FILTER)), rules: from_bridges },
     ],
+    former: &[],
     target: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.rules(bridge)),
     beside: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.other().beside(bridge)),
 };

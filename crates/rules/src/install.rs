@@ -120,7 +120,9 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
             parts.push(of_ranges);
         }
     }
-    Ok(socket.commit(&whole(Mode::Add, &parts, &targets(&there)).into_iter().collect())?)
+    let mut steps = whole(Mode::Add, &parts, &targets(&there));
+    steps.extend(without_former(socket, &parts)?);
+    Ok(socket.commit(&steps.into_iter().collect())?)
 }
 
 /// Installs what host ports need, as [`install_and_add`] would with the first of them: for those who let packets for 127.0.0.0/8
@@ -241,6 +243,7 @@ pub(crate) fn missing<'a>(
         } else {
             let there = elements_of(socket, part)?;
             steps.extend(whole(Mode::Add, &[part], &targets(there.iter().chain(elements))));
+            steps.extend(without_former(socket, &[part])?);
         }
     }
     Ok(steps)
@@ -267,6 +270,22 @@ pub(crate) fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Ve
         steps.extend(targets.iter().flat_map(|chain| part.target(mode, chain)));
     }
     steps
+}
+
+/// What takes away the chains that a release of before had for these subjects, to be done together with writing the rules that replace them.
+fn without_former(socket: &mut Socket, parts: &[&Part]) -> Result<Vec<Step>, ReadError> {
+    let mut steps = Vec::new();
+    for part in parts {
+        let family = part.family;
+        for name in part.former {
+            if socket.has_chain(family, TABLE, name)? {
+                let (table, name) = (TABLE.to_owned(), (*name).to_owned());
+                steps.push(Step::FlushChain { family, table: table.clone(), name: name.clone() });
+                steps.push(Step::DeleteChain { family, table, name });
+            }
+        }
+    }
+    Ok(steps)
 }
 
 /// What takes away the elements that have these keys now.

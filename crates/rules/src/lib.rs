@@ -9,6 +9,7 @@
 //!        host_ports(id, ports)     -> the same
 //!        spoof_guard(id, port)     -> the same
 //!        strict_source(id, port)   -> the same
+//!        ordinary(id, port, mac)   -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
@@ -29,6 +30,7 @@ mod conditions;
 mod egress;
 mod firewall;
 mod gate;
+mod guards;
 mod hostports;
 mod ingress;
 mod install;
@@ -49,6 +51,7 @@ pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use egress::{EGRESS, Egress, change, egress_is_whole, keep};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
+pub use guards::{GUARDS, is_ordinary, ordinary, ordinary_with};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, are_free, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, forget_idle_bridges, policed, policy_of};
 pub use install::{AddError, guard_loopback, install_and_add, repair};
@@ -59,8 +62,8 @@ pub use owner::OwnerKey;
 pub use part::Part;
 pub use ranges::Kept;
 pub use restore::{Restored, missing_of, restore};
-pub use source::{STRICT_SOURCE, strict, strict_address, strict_port, strict_source};
-pub use spoof::{SPOOF_GUARD, guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
+pub use source::{strict, strict_address, strict_port, strict_source};
+pub use spoof::{guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 pub use tunnelled::{TUNNEL_PREFIX, TUNNELLED, Tunnelled, guard_tunnels};
 
 /// The name of our table of each family.

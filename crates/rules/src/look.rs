@@ -9,7 +9,7 @@ use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 use crate::ingress::bridge_of;
 use crate::install::{Wrong, wrong};
 use crate::part::{Map, PARTS, Part};
-use crate::{Meaning, OwnerKey, Protocol, TABLE, spoof, strict_port};
+use crate::{Meaning, OwnerKey, Protocol, TABLE, is_ordinary, spoof, strict_port};
 
 /// What CHECK finds wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -165,6 +165,7 @@ pub(crate) fn what(element: &SetElement) -> String {
         Some(Meaning::Policed { address, .. }) => format!("the ingress policy of {address}"),
         Some(Meaning::SpoofGuard { port, .. }) => format!("the spoof guard of {port}"),
         Some(Meaning::StrictSource { port, .. }) => format!("the source check of {port}"),
+        None if is_ordinary(element) => format!("the frames that the guard of a port lets pass at once, {}", key_of(element)),
         None if strict_port(element).is_some() => format!("the source check of {}", key_of(element)),
         None if element.family == Family::Bridge => format!("the spoof guard of {}", key_of(element)),
         None => format!("{} ({})", key_of(element), element.set),
@@ -194,6 +195,7 @@ fn words(fields: &[Field], mut bytes: &[u8]) -> String {
             Field::InetProto => Protocol::named(*bytes.first()?).map_or("?", Protocol::name).to_owned(),
             Field::InetService => u16::from_be_bytes(*bytes.first_chunk::<2>()?).to_string(),
             Field::IfName => spoof::port_of(bytes)?,
+            Field::IfIndex => u32::from_ne_bytes(*bytes.first_chunk::<4>()?).to_string(),
             Field::EtherAddr => spoof::mac_of(bytes)?.to_string(),
             _ => return None,
         };

@@ -53,6 +53,7 @@ pub static MASQUERADE: Part = Part {
         base: Some(Base { kind: ChainType::Nat, hook: Hook::Postrouting, priority: Base::SRCNAT }),
         rules: base,
     }],
+    former: &[],
     target: |chain| network_of(OUTSIDE, chain).map(|net| network(&net)),
     beside: |_| None,
 };

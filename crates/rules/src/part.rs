@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, EGRESS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, STRICT_SOURCE, TABLE, TOLD, TUNNELLED};
+use crate::{CONDITIONS, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TOLD, TUNNELLED};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Part {
     pub(crate) maps: &'static [Map],
     /// Those that others jump to come first.
     pub(crate) chains: &'static [Fixed],
+    /// Chains of a release of before, whose rules are in others now. They go when those are written.
+    pub(crate) former: &'static [&'static str],
     /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
     pub(crate) target: fn(&str) -> Option<Rules>,
     /// What comes with a chain that elements lead to; several may bring the same.
@@ -68,8 +70,7 @@ pub(crate) struct Beside {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 10] =
-    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &SPOOF_GUARD, &STRICT_SOURCE];
+pub(crate) const PARTS: [&Part; 9] = [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &GUARDS];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {

@@ -6,19 +6,21 @@
 //!     elements = { "veth77383ca0a07" . 10.88.0.5 comment "lab/pod-1/eth0" } }
 //! set strict   { type ifname; counter;                                   an element a port of a bridge
 //!     elements = { "veth77383ca0a07" counter packets 3 bytes 126 comment "lab/pod-1/eth0" } }
-//! chain strict-source { type filter hook prerouting priority -299;       every frame that comes by a port
+//! chain prerouting {                                                     for what is not ordinary (guards.rs), behind spoof.rs
 //!     iifname . ip saddr @sources4 return
 //!     iifname . arp saddr ip @sources4 return
 //!     icmpv6 type nd-neighbor-advert icmpv6 taddr != fe80::/10 iifname . icmpv6 taddr != @sources6 iifname @strict drop
 //!     iifname . ip6 saddr @sources6 return
-//!     ip saddr 0.0.0.0 return; ip saddr 169.254.0.0/16 return            DHCP; and ARP probes, with the same addresses
+//!     ip saddr 0.0.0.0 return                                            DHCP; and ARP probes, with the same address
+//!     ip saddr 169.254.0.0/16 ip daddr 169.254.0.0/16 return             link-local addresses, on the link: and to 224.0.0.0/24 and
+//!     arp saddr ip 169.254.0.0/16 return                                 255.255.255.255
 //!     ip6 saddr :: return; ip6 saddr fe80::/10 return                    duplicate address detection; neighbours
 //!     meta protocol != { ip, arp, ip6, 8021q, 8021ad } return
 //!     iifname @strict drop } }
 //! ```
 //!
-//! A frame costs one look-up in a hash if its source is its own, and two if not, whatever the number of containers. What is dropped
-//! is counted in the element of `strict`, as that is looked up only for what no rule before has let through.
+//! A frame costs two look-ups in a hash more than an ordinary one, whatever the number of containers. What is dropped is counted in the
+//! element of `strict`, as that is looked up only for what no rule before has let through.
 //!
 //! **A VLAN tag hides nothing.** The kernel takes the outermost off before these rules, and `meta protocol` is what is behind it.
 //! Where a second one is behind it the frame is dropped: a receiver takes off any number of tags of VLAN 0.
@@ -34,31 +36,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use cni::{AttachmentId, IfName};
-use linux::nft::{Base, ChainType, Cmp, Count, Expr, Family, Field, Header, Hook, Meta, ReadError, Reg, SetElement, Socket, Verdict};
+use linux::nft::{Cmp, Count, Expr, Family, Header, Meta, ReadError, Reg, SetElement, Socket, Verdict};
 
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::guards::ICMPV6;
+use crate::part::Rules;
 use crate::phrase::{address, octets, within};
 use crate::spoof::{NAME, element, name, port_of};
-use crate::{Meaning, OwnerKey, TABLE, all};
+use crate::{GUARDS, Meaning, OwnerKey, TABLE, all};
 
-const SOURCES4: &str = "sources4";
-const SOURCES6: &str = "sources6";
-const STRICT: &str = "strict";
-/// Behind the spoof guard: of a frame that both would drop, that one counts it.
-const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -299 };
-
-/// What strict sources need of the table.
-pub static STRICT_SOURCE: Part = Part {
-    family: Family::Bridge,
-    maps: &[
-        Map { name: SOURCES4, key: &[Field::IfName, Field::Ipv4Addr], to: To::Nothing, held: false },
-        Map { name: SOURCES6, key: &[Field::IfName, Field::Ipv6Addr], to: To::Nothing, held: false },
-        Map { name: STRICT, key: &[Field::IfName], to: To::Count, held: false },
-    ],
-    chains: &[Fixed { name: "strict-source", base: Some(BASE), rules: sources }],
-    target: |_| None,
-    beside: |_| None,
-};
+pub(crate) const SOURCES4: &str = "sources4";
+pub(crate) const SOURCES6: &str = "sources6";
+pub(crate) const STRICT: &str = "strict";
 
 /// The elements that let this port of a bridge send with these IP addresses, and no others. Pure: add them with
 /// [`install_and_add`](crate::install_and_add), all in one call.
@@ -97,7 +85,7 @@ pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, 
     let counts = socket.counts(Family::Bridge, TABLE, STRICT)?;
     let dropped: HashMap<Vec<u8>, Count> = counts.into_iter().map(|(element, count)| (element.key, count)).collect();
     let mut of_port: BTreeMap<Vec<u8>, (OwnerKey, BTreeSet<IpAddr>)> = BTreeMap::new();
-    let elements = all(socket, &STRICT_SOURCE)?;
+    let elements = all(socket, &GUARDS)?;
     for (owner, element) in elements.iter().filter(|(_, e)| e.set == STRICT) {
         of_port.insert(element.element.key.clone(), (owner.clone(), BTreeSet::new()));
     }
@@ -118,9 +106,9 @@ pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, 
 
 // --- rules ---
 
-const IPV4: u16 = 0x0800;
+pub(crate) const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
+pub(crate) const IPV6: u16 = 0x86dd;
 /// VLAN tags.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
@@ -146,8 +134,10 @@ fn or_drop() -> [Expr; 3] {
     [Expr::Meta { key: Meta::IifName, into: reg }, in_set, Expr::Verdict(Verdict::Drop)]
 }
 
-fn sources() -> Rules {
+pub(crate) fn rules() -> Rules {
     const LINK_LOCAL4: (&[u8], u8) = (&[169, 254, 0, 0], 16);
+    const LOCAL_MULTICAST4: (&[u8], u8) = (&[224, 0, 0, 0], 24);
+    const BROADCAST4: (&[u8], u8) = (&[255; 4], 32);
     const NONE4: (&[u8], u8) = (&[0; 4], 32);
     const NONE6: (&[u8], u8) = (&[0; 16], 128);
     let passes = || Expr::Verdict(Verdict::Return);
@@ -158,13 +148,23 @@ fn sources() -> Rules {
     let always = |number: u16, load: &Expr, (network, length): (&[u8], u8)| {
         [protocol(number, Cmp::Equal).as_slice(), &within(load, Cmp::Equal, network, length), &[passes()]].concat()
     };
+    // A router passes none of them on (RFC 3927 section 2.7), and neither does a node.
+    let on_link = |(network, length): (&[u8], u8)| {
+        let mut exprs = protocol(IPV4, Cmp::Equal).to_vec();
+        exprs.extend(within(&ip, Cmp::Equal, LINK_LOCAL4.0, LINK_LOCAL4.1));
+        exprs.extend(within(&Expr::ip_daddr(Reg::FIRST), Cmp::Equal, network, length));
+        exprs.push(passes());
+        exprs
+    };
     vec![
         known(IPV4, &ip, SOURCES4),
         known(ARP, &arp, SOURCES4),
         advertised(),
         known(IPV6, &ip6, SOURCES6),
         always(IPV4, &ip, NONE4),
-        always(IPV4, &ip, LINK_LOCAL4),
+        on_link(LINK_LOCAL4),
+        on_link(LOCAL_MULTICAST4),
+        on_link(BROADCAST4),
         always(ARP, &arp, NONE4),
         always(ARP, &arp, LINK_LOCAL4),
         always(IPV6, &ip6, NONE6),
@@ -178,7 +178,6 @@ const LINK_LOCAL6: (&[u8], u8) = (&[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 
 /// A neighbour advertisement of an address that is not the port's own.
 fn advertised() -> Vec<Expr> {
-    const ICMPV6: u8 = 58;
     const ADVERTISEMENT: u8 = 136;
     let reg = Reg::FIRST;
     let is = |value: u8| Expr::Cmp { reg, how: Cmp::Equal, value: vec![value] };

@@ -6,13 +6,12 @@
 //!     elements = { "veth77383ca0a07" . 0a:58:0a:58:00:05 comment "lab/pod-1/eth0" } }
 //! set guarded { type ifname; counter;                                     an element a port of a bridge
 //!     elements = { "veth77383ca0a07" counter packets 3 bytes 126 comment "lab/pod-1/eth0" } }
-//! chain prerouting { type filter hook prerouting priority -300;           every frame that comes by a port
-//!     iifname . ether saddr @macs return
-//!     iifname @guarded drop } }
+//! chain prerouting {                                                      for what is not ordinary: guards.rs
+//!     iifname . ether saddr != @macs iifname @guarded drop } }
 //! ```
 //!
-//! A frame costs two look-ups in a hash, whatever the number of containers. What is dropped is counted in the element of
-//! `guarded`, as that is looked up only for what the first rule has not let through.
+//! A frame costs a look-up in a hash, whatever the number of containers. What is dropped is counted in the element of `guarded`, as that
+//! is looked up only for what is not in `macs`.
 //!
 //! **Frames to 01:80:c2:00:00:0X** (spanning tree, LLDP) are for the bridge itself, and pass no chain before it has learnt from
 //! them where their sender is. A guarded port's bridge has to have `no_linklocal_learn`, which is the plugin's business, or a
@@ -26,32 +25,18 @@ use std::collections::{HashMap, HashSet};
 
 use cni::{AttachmentId, IfName, Mac};
 use linux::nft::{
-    Base, Chain, ChainType, Count, Element, Expr, Family, Field, Hook, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Table,
-    TransactionError, Verdict,
+    Chain, Count, Element, Expr, Family, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Table, TransactionError, Verdict,
 };
 
+use crate::guards::BASE;
 use crate::install::tried;
-use crate::part::{Fixed, Map, Part, Rules, To};
-use crate::{Meaning, OwnerKey, TABLE, all};
+use crate::part::Rules;
+use crate::{GUARDS, Meaning, OwnerKey, TABLE, all};
 
-const MACS: &str = "macs";
-const GUARDED: &str = "guarded";
-/// The reference plugin's turn, before everything else.
-const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
+pub(crate) const MACS: &str = "macs";
+pub(crate) const GUARDED: &str = "guarded";
 /// `IFNAMSIZ`
 pub(crate) const NAME: usize = 16;
-
-/// What spoof guards need of the table.
-pub static SPOOF_GUARD: Part = Part {
-    family: Family::Bridge,
-    maps: &[
-        Map { name: MACS, key: &[Field::IfName, Field::EtherAddr], to: To::Nothing, held: false },
-        Map { name: GUARDED, key: &[Field::IfName], to: To::Count, held: false },
-    ],
-    chains: &[Fixed { name: "prerouting", base: Some(BASE), rules: guard }],
-    target: |_| None,
-    beside: |_| None,
-};
 
 /// The elements that let this port of a bridge send with this hardware address and no other. Pure: add them with
 /// [`install_and_add`](crate::install_and_add).
@@ -113,14 +98,14 @@ pub(crate) fn mac_of(rest: &[u8]) -> Option<Mac> {
 pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadError> {
     let counts = socket.counts(Family::Bridge, TABLE, GUARDED)?;
     let dropped: HashMap<Vec<u8>, Count> = counts.into_iter().map(|(element, count)| (element.key, count)).collect();
-    let elements = all(socket, &SPOOF_GUARD)?;
+    let elements = all(socket, &GUARDS)?;
     let of_mac = elements.iter().filter(|(_, e)| e.set == MACS);
     let with_mac: HashSet<&[u8]> = of_mac.filter_map(|(_, e)| e.element.key.get(..NAME)).collect();
     let meaning = |(owner, e): &(OwnerKey, SetElement)| {
         let (port, rest) = e.element.key.split_first_chunk::<NAME>()?;
         // Where a port is not guarded, its address is let through as any other is.
         let dropped = *dropped.get(port.as_slice())?;
-        let told = e.set == MACS || !with_mac.contains(port.as_slice());
+        let told = e.set == MACS || e.set == GUARDED && !with_mac.contains(port.as_slice());
         told.then(|| (owner.clone(), Meaning::SpoofGuard { port: port_of(port).unwrap_or_default(), mac: mac_of(rest), dropped }))
     };
     Ok(elements.iter().filter_map(meaning).collect())
@@ -139,13 +124,17 @@ pub fn lacks_bridge_family(socket: &mut Socket) -> Result<Option<String>, Transa
 
 // --- rules ---
 
-fn guard() -> Rules {
+pub(crate) fn rules() -> Rules {
     let reg = Reg::FIRST;
     let by_name = Expr::Meta { key: Meta::IifName, into: reg };
-    let in_set = |set: &str| Expr::Lookup { reg, set: set.to_owned(), negate: false };
+    let look_up = |set: &str, negate: bool| Expr::Lookup { reg, set: set.to_owned(), negate };
     // The name fills four words.
-    vec![
-        vec![by_name.clone(), Expr::ether_saddr(Reg::word(4)), in_set(MACS), Expr::Verdict(Verdict::Return)],
-        vec![by_name, in_set(GUARDED), Expr::Verdict(Verdict::Drop)],
-    ]
+    vec![vec![
+        by_name.clone(),
+        Expr::ether_saddr(Reg::word(4)),
+        look_up(MACS, true),
+        by_name,
+        look_up(GUARDED, false),
+        Expr::Verdict(Verdict::Drop),
+    ]]
 }

@@ -10,7 +10,7 @@ use crate::{AddError, CheckError, MASQUERADE, OwnerKey, all, check, install_and_
 use cni::{AttachmentId, ContainerId, IfName, NetworkName};
 use ipnet::IpNet;
 use linux::Netns;
-use linux::nft::{Family, SetElement, Socket};
+use linux::nft::{Family, Mode, SetElement, Socket, Step};
 
 mod egress;
 mod frames;

@@ -48,6 +48,7 @@ pub static TUNNELLED: Part = Part {
         Map { name: TUNNELLED6, key: &[Field::Ipv6Addr], to: To::Ranges, held: false },
     ],
     chains: &[Fixed { name: "tunnelled", base: Some(BASE), rules: guarded }],
+    former: &[],
     target: |_| None,
     beside: |_| None,
 };

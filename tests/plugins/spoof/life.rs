@@ -12,6 +12,7 @@ fn an_element_a_port_and_an_element_a_hardware_address() {
     assert_eq!(scene.set("macs"), [json!({"elem": {"val": {"concat": [one.port(), "0a:00:00:00:00:07"]}, "comment": "net/c1/eth0"}})]);
     let counter = json!({"packets": 0, "bytes": 0});
     assert_eq!(scene.set("guarded"), [json!({"elem": {"val": one.port(), "comment": "net/c1/eth0", "counter": counter}})]);
+    assert_eq!(scene.set("ordinary"), [json!({"elem": {"val": {"concat": [one.port(), "0a:00:00:00:00:07"]}, "comment": "net/c1/eth0"}})]);
     let second = scene.cni("c1").call("ADD", "bridge", one.config.to_string());
     assert!(second.code != 0, "{second:?}");
     assert_eq!((scene.set("macs").len(), scene.set("guarded").len()), (1, 1), "an ADD that is refused takes no other one's guard");
@@ -63,7 +64,7 @@ fn del_after_the_namespace_and_gc() {
     let one = scene.attach("c1", json!({}));
     scene.host.sh("", "ip netns delete c1");
     scene.detach(&one);
-    assert_eq!((scene.set("macs"), scene.set("guarded")), (vec![], vec![]));
+    assert_eq!([scene.set("macs"), scene.set("guarded"), scene.set("ordinary")], [vec![], vec![], vec![]]);
     scene.host.container("c1");
     let (gone, kept) = (scene.attach("c1", json!({})), scene.attach("c2", json!({})));
     let gc = |network: &str, valid: Value| {
@@ -151,6 +152,8 @@ fn tuning_changes_the_hardware_address_and_the_guard_knows() {
         assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
     }
     let [only] = &scene.set("macs")[..] else { panic!("{:?}", scene.set("macs")) };
+    assert_eq!(only["elem"]["val"]["concat"][1], "02:00:00:00:00:77");
+    let [only] = &scene.set("ordinary")[..] else { panic!("{:?}", scene.set("ordinary")) };
     assert_eq!(only["elem"]["val"]["concat"][1], "02:00:00:00:00:77");
     assert!(scene.host.pings("c1", "10.1.0.1") && scene.host.pings("c1", "fd00:1::1"));
     scene.host.sh("c1", "ip link set eth0 address 02:00:00:00:00:78");

@@ -30,6 +30,8 @@ pub enum Field {
     InetService,
     /// `ether_addr`, six bytes.
     EtherAddr,
+    /// `iface_index`, four bytes in the machine's order: an interface's number, which `nft` shows as its name.
+    IfIndex,
     /// `ifname`, 16 bytes: an interface's name, filled up with zeros.
     IfName,
 }
@@ -146,7 +148,7 @@ impl Field {
     #[must_use]
     pub const fn size(self) -> u32 {
         match self {
-            Self::Ipv4Addr | Self::InetProto | Self::InetService => 4,
+            Self::Ipv4Addr | Self::InetProto | Self::InetService | Self::IfIndex => 4,
             Self::EtherAddr => 8,
             Self::Ipv6Addr | Self::IfName => 16,
         }
@@ -160,6 +162,7 @@ impl Field {
             Self::InetProto => 12,
             Self::InetService => 13,
             Self::EtherAddr => 9,
+            Self::IfIndex => 20,
             Self::IfName => 41,
         }
     }
@@ -252,7 +255,7 @@ impl Set {
         if !concat {
             // Tells `nft list` the byte order: KEYBYTEORDER, 4 bytes, BYTEORDER_HOST_ENDIAN (as it has it for names) or
             // _BIG_ENDIAN in the machine's own order.
-            let order: u32 = if self.key == [Field::IfName] { 1 } else { 2 };
+            let order: u32 = if matches!(self.key[..], [Field::IfName | Field::IfIndex]) { 1 } else { 2 };
             let [a, b, c, d] = order.to_ne_bytes();
             w.bytes(13, &[0, 4, a, b, c, d]);
         }

@@ -3,20 +3,9 @@
 
 use cni::Mac;
 
-use crate::{Meaning, SPOOF_GUARD, all, check, guarded, install_and_add, lacks_bridge_family, meanings, owned_by, repair, spoof_guard};
+use crate::{GUARDS, Meaning, all, check, guarded, install_and_add, lacks_bridge_family, meanings, owned_by, repair, spoof_guard};
 
 use super::*;
-
-const GUARDS: &str = r#"table bridge netloom {
-    comment "netloom, layout 1"
-    set macs { type ifname . ether_addr; }
-    set guarded { type ifname; counter; }
-    chain prerouting {
-        type filter hook prerouting priority -300; policy accept;
-        iifname . ether saddr @macs return
-        iifname @guarded drop
-    }
-}"#;
 
 fn of(container: &str, port: &str, mac: &str) -> Vec<SetElement> {
     spoof_guard(&id("lab", container), &IfName::parse(port).unwrap(), &mac.parse::<Mac>().unwrap())
@@ -31,12 +20,12 @@ fn guards_are_installed_as_nft_would() {
         install_and_add(s, &guard).unwrap();
         check(s, &guard).unwrap();
     });
-    theirs.nft_file(GUARDS);
+    theirs.nft_file(super::source::GUARDS_TABLE);
     let comment = "comment \"lab/c1/eth0\"";
     theirs.nft_file(&format!("add element bridge netloom macs {{ \"veth1\" . 02:00:00:00:00:01 {comment} }}"));
     theirs.nft_file(&format!("add element bridge netloom guarded {{ \"veth1\" {comment} }}"));
-    assert_eq!(ours.ruleset(), theirs.ruleset());
-    assert_eq!(ours.run("nft list ruleset"), theirs.run("nft list ruleset"));
+    let [ours_listed, theirs_listed] = [&ours, &theirs].map(|ns| ns.run("nft list ruleset"));
+    assert_eq!(super::source::without_words(&ours_listed), super::source::without_words(&theirs_listed));
     assert!(!ours.run("nft list ruleset").contains("table inet"), "nothing of the other subjects");
 }
 
@@ -58,7 +47,7 @@ fn one_transaction_fills_two_tables() {
         install_and_add(s, &both("c3", 3)).unwrap();
         check(s, &both("c3", 3)).unwrap();
         check(s, &of("c2", "veth2", "02:00:00:00:00:01")).unwrap();
-        assert_eq!(owned_by(s, &SPOOF_GUARD, &id("lab", "c3")).unwrap().len(), 2);
+        assert_eq!(owned_by(s, &GUARDS, &id("lab", "c3")).unwrap().len(), 2);
         assert_eq!(owned_by(s, &MASQUERADE, &id("lab", "c3")).unwrap().len(), 1);
     });
     let many = 16;
@@ -68,7 +57,7 @@ fn one_transaction_fills_two_tables() {
             scope.spawn(move || ns.nft(|s| install_and_add(s, &both(&format!("c{n}"), n)).unwrap()));
         }
     });
-    assert_eq!(ns.nft(|s| all(s, &SPOOF_GUARD)).unwrap().len(), usize::from(many) * 2 + 4);
+    assert_eq!(ns.nft(|s| all(s, &GUARDS)).unwrap().len(), usize::from(many) * 2 + 4);
 }
 
 #[test]
