@@ -8,6 +8,7 @@
 //! So a route is there only while everything is that it leads through, and what stays the same is not touched. A range that changes hands,
 //! or whose path changes, is replaced in one step.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -67,6 +68,28 @@ impl Plan {
         come.into_iter().chain(go.into_iter().rev()).flatten().collect()
     }
 
+    /// Carries out one change in the tables.
+    pub fn take(&mut self, change: Change) {
+        match change {
+            Change::Add(entry) | Change::Replace(entry) => match entry {
+                Entry::Device(device, wanted) => drop(self.devices.insert(device, wanted)),
+                Entry::Peer(device, key, peer) => drop(self.peers.insert((device, key), peer)),
+                Entry::Forwarding(device, mac, endpoint) => _ = self.forwarding.insert((device, mac), endpoint),
+                Entry::Neighbour(device, address, mac) => _ = self.neighbours.insert((device, address), mac),
+                Entry::Route(range, route) => _ = self.routes.insert(range, route),
+                Entry::Closed(range) => _ = self.closed.insert(range),
+            },
+            Change::Remove(entry) => match entry {
+                Entry::Device(device, _) => drop(self.devices.remove(&device)),
+                Entry::Peer(device, key, _) => drop(self.peers.remove(&(device, key))),
+                Entry::Forwarding(device, mac, _) => _ = self.forwarding.remove(&(device, mac)),
+                Entry::Neighbour(device, address, _) => _ = self.neighbours.remove(&(device, address)),
+                Entry::Route(range, _) => _ = self.routes.remove(&range),
+                Entry::Closed(range) => _ = self.closed.remove(&range),
+            },
+        }
+    }
+
     /// Peers that gain ranges come before those that only lose some: a range that moves is taken from the one by giving it to the other.
     fn peer_changes(&self, now: &Plan) -> Changes {
         let (mut come, go) = changes(&self.peers, &now.peers, |(device, key), peer| Entry::Peer(*device, *key, peer.clone()));
@@ -86,12 +109,24 @@ fn closed_changes(before: &BTreeSet<IpNet>, now: &BTreeSet<IpNet>) -> Changes {
     (come.collect(), go.collect())
 }
 
+/// Both tables are walked through side by side: most rows are the same, and to look each of them up would take longer than all else.
 fn changes<K: Ord, V: PartialEq>(before: &BTreeMap<K, V>, now: &BTreeMap<K, V>, entry: impl Fn(&K, &V) -> Entry) -> Changes {
-    let come = now.iter().filter_map(|(key, value)| match before.get(key) {
-        None => Some(Change::Add(entry(key, value))),
-        Some(old) if old != value => Some(Change::Replace(entry(key, value))),
-        Some(_) => None,
-    });
-    let go = before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(key, value)| Change::Remove(entry(key, value)));
-    (come.collect(), go.collect())
+    let (mut come, mut go) = (Vec::new(), Vec::new());
+    let (mut olds, mut news) = (before.iter().peekable(), now.iter().peekable());
+    loop {
+        let order = match (olds.peek(), news.peek()) {
+            (None, None) => return (come, go),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+        };
+        let old = if order.is_le() { olds.next() } else { None };
+        let new = if order.is_ge() { news.next() } else { None };
+        match (old, new) {
+            (Some((_, old)), Some((key, value))) if old != value => come.push(Change::Replace(entry(key, value))),
+            (None, Some((key, value))) => come.push(Change::Add(entry(key, value))),
+            (Some((key, value)), None) => go.push(Change::Remove(entry(key, value))),
+            _ => {}
+        }
+    }
 }

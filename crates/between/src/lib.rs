@@ -12,7 +12,7 @@
 //!       +--> paths: one per peer and family of its ranges      direct | vxlan | WireGuard
 //!                  |
 //!                  v
-//!                Plan: devices, peers, forwarding, neighbours, routes, mtu; and problems
+//!                Plan: devices, peers, forwarding, neighbours, routes, mtu; and problems      (Planner: the same, change by change)
 //!                  | difference
 //!                  v
 //!                Change, in the order in which they are applied
@@ -34,6 +34,7 @@ mod difference;
 mod members;
 mod paths;
 mod plan;
+mod planner;
 mod problems;
 pub mod rotation;
 mod seen;
@@ -41,6 +42,7 @@ mod tunnel;
 
 pub use difference::{Change, Entry};
 pub use plan::{Device, OwnNodeMissing, Peer, Plan, Route, Wanted, plan};
+pub use planner::Planner;
 pub use problems::Problem;
 pub use seen::{Family, Mode, NodeSeen, OwnNode, PublicKey, Settings, Tunnel, Underlay, UnknownMode, Vxlan};
 pub use tunnel::{Mac, header, vtep_mac};

@@ -63,10 +63,10 @@ pub(crate) struct Taken<'a> {
 pub(crate) fn members<'a>(
     settings: &Settings,
     own: &OwnNode,
-    nodes: &'a [NodeSeen],
+    nodes: impl IntoIterator<Item = &'a NodeSeen>,
     problems: &mut BTreeSet<Problem>,
 ) -> (Vec<Member<'a>>, Taken<'a>) {
-    let mut order: Vec<&NodeSeen> = nodes.iter().collect();
+    let mut order: Vec<&NodeSeen> = nodes.into_iter().collect();
     order.sort_by_key(|seen| (&seen.created, &seen.name, &seen.uid));
     let mut taken = Taken::default();
     if settings.mode.tunnel() == Some(Tunnel::WireGuard) {
@@ -89,17 +89,104 @@ pub(crate) fn members<'a>(
                 }
             }
         }
-        if !seen.ranges.is_empty() && endpoint_of(seen, Family::V4).or(endpoint_of(seen, Family::V6)).is_none() {
-            problems.insert(Problem::NoEndpoint { node: seen.name.clone() });
-        }
+        problems.extend(lacks_endpoint(seen));
         members.push(member);
     }
     (members, taken)
 }
 
+fn lacks_endpoint(seen: &NodeSeen) -> Option<Problem> {
+    let has_endpoint = endpoint_of(seen, Family::V4).or(endpoint_of(seen, Family::V6)).is_some();
+    (!seen.ranges.is_empty() && !has_endpoint).then(|| Problem::NoEndpoint { node: seen.name.clone() })
+}
+
 /// Whether two ranges have an address in common: CIDR ranges do if one contains the other.
 pub(crate) fn overlap(one: &IpNet, two: &IpNet) -> bool {
     one.contains(two) || two.contains(one)
+}
+
+/// What a Node claims of what only one may have, whatever becomes of the claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Claim {
+    endpoints: Vec<IpAddr>,
+    mac: Mac,
+    ranges: Vec<IpNet>,
+}
+
+/// The claims of many Nodes, with how often there is each.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    endpoints: BTreeMap<IpAddr, usize>,
+    macs: BTreeMap<Mac, usize>,
+    ranges: BTreeMap<IpNet, usize>,
+}
+
+// === impl Claim ===
+
+impl Claim {
+    pub(crate) fn of(seen: &NodeSeen) -> Self {
+        let endpoints = [Family::V4, Family::V6].into_iter().filter_map(|family| endpoint_of(seen, family)).collect();
+        Claim { endpoints, mac: vtep_mac(&seen.uid), ranges: outermost(&seen.ranges) }
+    }
+
+    /// The Node with all that it claims, and what is wrong with it all the same; `None` if nobody can have that, or not the own node.
+    pub(crate) fn member<'a>(&self, settings: &Settings, own: &OwnNode, seen: &'a NodeSeen) -> Option<(Member<'a>, Option<Problem>)> {
+        let subnets = || own.links.iter().flat_map(|link| &link.addresses).map(IpNet::trunc);
+        for range in &self.ranges {
+            let is_never = settings.reserved.iter().chain(&NEVER).any(|reserved| overlap(reserved, range));
+            let holds_endpoint = self.endpoints.iter().any(|endpoint| range.contains(endpoint));
+            if is_never || holds_endpoint || subnets().any(|subnet| overlap(&subnet, range)) {
+                return None;
+            }
+        }
+        let [v4, v6] = [Family::V4, Family::V6].map(|family| endpoint_of(seen, family));
+        let mac = (settings.mode.tunnel() == Some(Tunnel::Vxlan)).then_some(self.mac);
+        let member = Member { seen, ranges: self.ranges.clone(), refused: Vec::new(), lacks_ranges: false, v4, v6, mac, keys: Vec::new() };
+        Some((member, lacks_endpoint(seen)))
+    }
+}
+
+// === impl Claims ===
+
+impl Claims {
+    pub(crate) fn add(&mut self, claim: &Claim) {
+        claim.endpoints.iter().for_each(|endpoint| *self.endpoints.entry(*endpoint).or_default() += 1);
+        claim.ranges.iter().for_each(|range| *self.ranges.entry(*range).or_default() += 1);
+        *self.macs.entry(claim.mac).or_default() += 1;
+    }
+
+    pub(crate) fn remove(&mut self, claim: &Claim) {
+        claim.endpoints.iter().for_each(|endpoint| one_less(&mut self.endpoints, endpoint));
+        claim.ranges.iter().for_each(|range| one_less(&mut self.ranges, range));
+        one_less(&mut self.macs, &claim.mac);
+    }
+
+    /// Whether any of these claims is in the way of another one. Each look is into a sorted table: ranges that lie in one follow it there,
+    /// and those around it have one of its shorter prefixes.
+    pub(crate) fn meet(&self, claim: &Claim) -> bool {
+        let is_around = |net: IpNet| (0..=net.prefix_len()).any(|length| is_claimed(&self.ranges, net, length));
+        let holds = |range: &IpNet| {
+            let last = IpNet::from(range.broadcast());
+            self.endpoints.range(range.network()..=range.broadcast()).next().is_some() || self.ranges.range(*range..=last).next().is_some()
+        };
+        let is_held = |endpoint: &IpAddr| self.endpoints.contains_key(endpoint) || is_around(IpNet::from(*endpoint));
+        self.macs.contains_key(&claim.mac)
+            || claim.endpoints.iter().any(is_held)
+            || claim.ranges.iter().any(|range| holds(range) || is_around(*range))
+    }
+}
+
+fn is_claimed(ranges: &BTreeMap<IpNet, usize>, net: IpNet, length: u8) -> bool {
+    IpNet::new(net.addr(), length).is_ok_and(|around| ranges.contains_key(&around.trunc()))
+}
+
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
 }
 
 // === impl Member ===

@@ -12,7 +12,7 @@ use crate::tunnel::link_local;
 use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, PublicKey, Settings, Underlay, header};
 
 /// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
-const IPV6_MIN_MTU: u32 = 1280;
+pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
 /// What WireGuard's documentation recommends: most firewalls remember a connection longer (seconds).
 const KEEPALIVE: u16 = 25;
@@ -126,13 +126,41 @@ pub struct Plan {
 pub struct OwnNodeMissing(pub String);
 
 /// A path, and whom it leads to.
-type Leg<'a, 'b> = (&'b Member<'a>, Family, Path);
+pub(crate) type Leg<'a, 'b> = (&'b Member<'a>, Family, Path);
 
 /// The tables of a node. The time it takes grows with the number of nodes, not with its square.
 ///
 /// # Errors
 /// The own Node is not among `nodes`.
 pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Plan, OwnNodeMissing> {
+    Ok(whole(settings, own, nodes)?.plan)
+}
+
+/// A plan, and what of it says how a change of one peer changes it.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) plan: Plan,
+    /// The MTU of the own links.
+    pub(crate) uplink: u32,
+    /// [`Wanted::Vxlan`] and its like have these.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// How many paths have a header of so many bytes, and how many lead over a device.
+    pub(crate) paths: Paths,
+}
+
+/// How many paths there are of each kind, so that it is known when the last one goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Paths {
+    headers: BTreeMap<u32, usize>,
+    devices: BTreeMap<Device, usize>,
+}
+
+/// As [`plan`].
+pub(crate) fn whole<'a>(
+    settings: &Settings,
+    own: &OwnNode,
+    nodes: impl IntoIterator<Item = &'a NodeSeen>,
+) -> Result<Whole, OwnNodeMissing> {
     let mut plan = Plan::default();
     let (mut members, taken) = members(settings, own, nodes, &mut plan.problems);
     members.iter_mut().for_each(|member| leave_underlay(own, member, &mut plan.problems));
@@ -146,9 +174,6 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     let subnets: Vec<IpNet> = subnets(own).map(|(_, subnet)| subnet).collect();
     let mut legs = Vec::new();
     for peer in members.iter().filter(|peer| peer.seen.name != own.name) {
-        if peer.lacks_ranges {
-            plan.unreached.insert(peer.name());
-        }
         for family in [Family::V4, Family::V6] {
             if origin.is_encrypted(peer, family) {
                 plan.closed.extend(peer.ranges_of(family));
@@ -156,20 +181,8 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
                 let refused = peer.refused.iter().filter(|range| Family::of(range.addr()) == family);
                 plan.closed.extend(refused.flat_map(|range| taken.rest_of(&peer.seen.name, *range, &subnets)));
             }
-            let to_peer = peer.ranges_of(family).next().is_some();
-            // A peer without ranges sends to ours, and its packets have to meet a device.
-            if !to_peer && member.ranges_of(family).next().is_none() {
-                continue;
-            }
-            match origin.path(peer, family) {
-                Ok(path) => legs.push((peer, family, path)),
-                Err(problem) if to_peer => {
-                    plan.unreached.insert(peer.name());
-                    plan.problems.extend(problem);
-                }
-                Err(_) => {}
-            }
         }
+        plan.look(origin, peer, &mut legs);
     }
     let uplink = own.links.iter().map(|link| link.mtu).min();
     plan.mtu = uplink.map(|uplink| uplink.saturating_sub(largest_header(origin, &legs)));
@@ -186,11 +199,14 @@ pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Pl
     let can_spare = |range: &&IpNet| range.prefix_len() < range.max_prefix_len();
     let firsts = || plan.ranges.iter().filter(can_spare).map(IpNet::network).collect();
     let addresses: BTreeSet<IpAddr> = own.addresses.clone().unwrap_or_else(firsts);
+    let mut paths = Paths::default();
+    let uplink = uplink.unwrap_or_default();
     for leg in legs {
-        plan.enter(settings, uplink.unwrap_or_default(), &addresses, leg);
+        paths.count(settings, &leg.2);
+        plan.enter(settings, uplink, &addresses, leg);
     }
     plan.enter_other_keys(settings, member, own.spare);
-    Ok(plan)
+    Ok(Whole { plan, uplink, addresses, paths })
 }
 
 /// Takes ranges from a member that overlap with a subnet of the own node: its route would take the subnet's addresses away.
@@ -215,15 +231,41 @@ fn subnets(own: &OwnNode) -> impl Iterator<Item = (&Underlay, IpNet)> {
 
 /// The largest header that a packet of the own node gets.
 fn largest_header(origin: Origin<'_>, legs: &[Leg<'_, '_>]) -> u32 {
+    legs.iter().map(|(_, _, path)| path.header()).fold(header_of_mode(origin), u32::max)
+}
+
+/// The header that counts before there is a peer.
+pub(crate) fn header_of_mode(origin: Origin<'_>) -> u32 {
     let mode = origin.settings.mode;
     let own = origin.member.endpoint(Family::V4).or(origin.member.endpoint(Family::V6)).map_or(Family::V4, Family::of);
-    let always = mode.tunnel().filter(|_| !matches!(mode, Mode::Auto(_))).map_or(0, |tunnel| header(tunnel, own));
-    legs.iter().map(|(_, _, path)| path.header()).fold(always, u32::max)
+    mode.tunnel().filter(|_| !matches!(mode, Mode::Auto(_))).map_or(0, |tunnel| header(tunnel, own))
 }
 
 // === impl Plan ===
 
 impl Plan {
+    /// Finds the paths to a peer, and notes what has none.
+    pub(crate) fn look<'a, 'b>(&mut self, origin: Origin<'_>, peer: &'b Member<'a>, legs: &mut Vec<Leg<'a, 'b>>) {
+        if peer.lacks_ranges {
+            self.unreached.insert(peer.name());
+        }
+        for family in [Family::V4, Family::V6] {
+            let to_peer = peer.ranges_of(family).next().is_some();
+            // A peer without ranges sends to ours, and its packets have to meet a device.
+            if !to_peer && origin.member.ranges_of(family).next().is_none() {
+                continue;
+            }
+            match origin.path(peer, family) {
+                Ok(path) => legs.push((peer, family, path)),
+                Err(problem) if to_peer => {
+                    self.unreached.insert(peer.name());
+                    self.problems.extend(problem);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Enters devices of own keys that no peer has a tunnel to yet, beside those that peers have one to: a port that another program has is
     /// found out before the key is needed, and nobody takes it meanwhile.
     fn enter_other_keys(&mut self, settings: &Settings, member: &Member<'_>, spare: Option<PublicKey>) {
@@ -243,7 +285,7 @@ impl Plan {
     }
 
     /// Enters what the path to a peer's ranges of a family needs.
-    fn enter(&mut self, settings: &Settings, uplink: u32, addresses: &BTreeSet<IpAddr>, (peer, family, path): Leg<'_, '_>) {
+    pub(crate) fn enter(&mut self, settings: &Settings, uplink: u32, addresses: &BTreeSet<IpAddr>, (peer, family, path): Leg<'_, '_>) {
         let mtu = uplink.saturating_sub(path.header());
         let addresses = addresses.clone();
         match path {
@@ -256,7 +298,7 @@ impl Plan {
             // refused while another route leads to it by another device, such as the one that is to be replaced
             // (`ip6_route_check_nh_onlink` in net/ipv6/route.c); a link-local one is not looked up.
             Path::Vxlan { own, local, mac, remote } => {
-                let device = Device::Vxlan { over: Family::of(remote), vni: settings.vxlan.vni, port: settings.vxlan.port };
+                let device = vxlan_device(settings, remote);
                 self.devices.entry(device).or_insert(Wanted::Vxlan { mac: own, local, mtu, addresses });
                 for range in peer.ranges_of(family) {
                     let (via, onlink) = match family {
@@ -281,6 +323,56 @@ impl Plan {
                     self.routes.extend(peer.ranges_of(family).map(|range| (*range, Route { via: None, device, onlink: false })));
                 }
             }
+        }
+    }
+}
+
+/// The device that leads to a vxlan endpoint.
+fn vxlan_device(settings: &Settings, remote: IpAddr) -> Device {
+    Device::Vxlan { over: Family::of(remote), vni: settings.vxlan.vni, port: settings.vxlan.port }
+}
+
+// === impl Paths ===
+
+impl Paths {
+    /// One more.
+    pub(crate) fn count(&mut self, settings: &Settings, path: &Path) {
+        *self.headers.entry(path.header()).or_default() += 1;
+        if let Path::Vxlan { remote, .. } = path {
+            *self.devices.entry(vxlan_device(settings, *remote)).or_default() += 1;
+        }
+    }
+
+    /// All of these more.
+    pub(crate) fn add(&mut self, others: &Paths) {
+        others.headers.iter().for_each(|(header, count)| *self.headers.entry(*header).or_default() += count);
+        others.devices.iter().for_each(|(device, count)| *self.devices.entry(*device).or_default() += count);
+    }
+
+    /// All of these fewer, which were counted before.
+    pub(crate) fn subtract(&mut self, others: &Paths) {
+        subtract(&mut self.headers, &others.headers);
+        subtract(&mut self.devices, &others.devices);
+    }
+
+    /// The largest header of a path.
+    pub(crate) fn largest_header(&self) -> u32 {
+        self.headers.last_key_value().map_or(0, |(header, _)| *header)
+    }
+
+    /// Whether a path leads over a vxlan device.
+    pub(crate) fn has(&self, device: &Device) -> bool {
+        self.devices.contains_key(device)
+    }
+}
+
+fn subtract<K: Ord + Copy>(counts: &mut BTreeMap<K, usize>, fewer: &BTreeMap<K, usize>) {
+    for (key, fewer) in fewer {
+        let left = counts.get(key).copied().unwrap_or_default().saturating_sub(*fewer);
+        if left == 0 {
+            counts.remove(key);
+        } else {
+            counts.insert(*key, left);
         }
     }
 }

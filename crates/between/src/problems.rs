@@ -190,6 +190,28 @@ impl Problem {
             Problem::MtuTooSmall { own, .. } => own,
         }
     }
+
+    /// Those that claim what only one can have, or what nobody can have: what one of them has may change with another one.
+    pub(crate) fn contested(&self) -> impl Iterator<Item = &str> {
+        let names: [Option<&String>; 2] = match self {
+            Problem::RangeOverlap { node, other, .. }
+            | Problem::RangeHoldsEndpoint { node, other, .. }
+            | Problem::EndpointInRange { node, other, .. }
+            | Problem::SameEndpoint { node, other, .. }
+            | Problem::SameKey { node, other }
+            | Problem::SameMac { node, other, .. } => [Some(node), Some(other)],
+            Problem::RangeReserved { node, .. } | Problem::RangeInUnderlay { node, .. } => [Some(node), None],
+            Problem::NoEndpoint { .. }
+            | Problem::EndpointIsOwn { .. }
+            | Problem::NoCommonFamily { .. }
+            | Problem::NoEndpointOfFamily { .. }
+            | Problem::NotOnLink { .. }
+            | Problem::OtherMode { .. }
+            | Problem::NoKey { .. }
+            | Problem::MtuTooSmall { .. } => [None, None],
+        };
+        names.into_iter().flatten().map(String::as_str)
+    }
 }
 
 impl fmt::Display for Problem {

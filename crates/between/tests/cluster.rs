@@ -15,9 +15,9 @@ mod oracle;
 mod world;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_between::{Family, Plan};
+use netloom_between::{Family, Plan, Planner};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use follow::Kind;
@@ -160,4 +160,41 @@ fn the_order_of_nodes_makes_no_difference() {
         Ok::<(), TestCaseError>(())
     });
     done.unwrap();
+}
+
+/// A planner that has followed any history says what one says that sees the Nodes for the first time; and it knows most changes for small.
+#[test]
+fn what_is_planned_change_by_change_is_the_whole_plan() {
+    let tally = Tally::default();
+    let done = runner().run(&history(), |(mode, steps)| {
+        let mut world = World::new(mode);
+        let mut planners: BTreeMap<String, Planner> = BTreeMap::new();
+        let mut before: BTreeSet<String> = BTreeSet::new();
+        for (at, step) in steps.iter().enumerate() {
+            world.step(step);
+            let now: BTreeSet<String> = world.nodes().cloned().collect();
+            // Some see every step, and others several at once.
+            let owns: Vec<String> = now.iter().take(3).cloned().collect();
+            for name in &owns {
+                planners.entry(name.clone()).or_default();
+            }
+            for planner in planners.values_mut() {
+                before.difference(&now).for_each(|gone| planner.remove(gone));
+                world.members.iter().for_each(|member| planner.set(member.seen.clone()));
+            }
+            for name in owns.iter().enumerate().filter(|(which, _)| at % (which + 1) == 0).map(|(_, name)| name) {
+                let (settings, own) = world.asked(name);
+                let planner = planners.get_mut(name).unwrap();
+                let had = planner.changes();
+                let planned = planner.plan(&settings, own).unwrap();
+                assert_eq!(*planned, world.plan(name), "{name} after {step:?}\n{world:#?}");
+                tally.add(usize::from(planner.changes() > had));
+            }
+            before = now;
+        }
+        Ok::<(), TestCaseError>(())
+    });
+    done.unwrap();
+    println!("whole, by changes: {:?}", tally.0.get());
+    assert!(tally.0.get()[..2].iter().all(|count| *count > 500), "{:?}", tally.0);
 }

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use netloom_between::{Mode, NodeSeen, OwnNode, Plan, PublicKey, Settings, Tunnel, Underlay, Vxlan, plan};
+use netloom_between::{Mode, NodeSeen, OwnNode, Plan, Planner, PublicKey, Settings, Tunnel, Underlay, Vxlan, plan};
 
 const NODES: u32 = 5_000;
 
@@ -56,5 +57,51 @@ fn five_thousand_nodes_are_planned_for() {
         fewer.pop();
         let gone = all.difference(&plan(&settings, &own, &fewer).unwrap());
         assert!((3..=6).contains(&gone.len()), "{mode}: {gone:?}");
+    }
+}
+
+/// A change of one Node among many costs what it changes, whichever Node it is: it is planned for without the others, and so it is right.
+#[test]
+fn a_change_among_thousands_is_planned_for_alone() {
+    let own = Underlay { index: 2, name: "eth0".into(), mtu: 1500, addresses: vec!["172.16.0.1/24".parse().unwrap()] };
+    let own = OwnNode { name: "node-00000".into(), links: vec![own], ..OwnNode::default() };
+    for mode in [Mode::Vxlan, Mode::Auto(Tunnel::Vxlan), Mode::Direct] {
+        let settings = Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new() };
+        let mut planner = Planner::new();
+        let mut nodes: BTreeMap<String, NodeSeen> = (0..600).map(|n| (node(n).name, node(n))).collect();
+        nodes.values().for_each(|seen| planner.set(seen.clone()));
+        planner.plan(&settings, &own).unwrap();
+        // By a generator of numbers (Knuth, MMIX): which node, and what becomes of it.
+        let mut state = 1_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for step in 0..400 {
+            let which = u32::try_from(next(700)).unwrap();
+            let mut seen = node(which);
+            match next(6) {
+                0 if which > 0 => {
+                    nodes.remove(&seen.name);
+                    planner.remove(&seen.name);
+                    continue;
+                }
+                1 => seen.ranges.truncate(1),
+                2 => seen.ranges = vec![format!("{}/24", Ipv4Addr::from(0x0b00_0000 + (which << 8))).parse().unwrap()],
+                3 => seen.endpoints = vec![IpAddr::V4(Ipv4Addr::from(0xac11_0000 + which))],
+                4 => seen.uid = format!("{step}-{which}"),
+                _ => {}
+            }
+            planner.set(seen.clone());
+            nodes.insert(seen.name.clone(), seen);
+            // Several changes at once are one, now and then.
+            if next(4) > 0 {
+                let all: Vec<NodeSeen> = nodes.values().cloned().collect();
+                let planned = planner.plan(&settings, &own).unwrap();
+                assert_eq!(*planned, plan(&settings, &own, &all).unwrap(), "{mode}, step {step}: node {which}");
+            }
+        }
+        // Only those of the own node are planned for as a whole.
+        assert!(planner.changes() > 200, "{mode}: {}", planner.changes());
     }
 }

@@ -1,5 +1,6 @@
 //! From what the kernel has to what is wanted.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use between::{Change, Device, Entry, Plan};
@@ -134,7 +135,7 @@ impl Fabric {
             state = look(pass.netlink, pass.secrets, wanted, &mut pass.applied)?;
         }
         state.foreign.retain(|_, route| observe::keeps_range(route, wanted));
-        let target = without(wanted, &state.foreign);
+        let target = if state.foreign.is_empty() { Cow::Borrowed(wanted) } else { Cow::Owned(without(wanted, &state.foreign)) };
         let changes = state.tables.difference(&target);
         let of_entries = |change: &&Change| !matches!(change, Change::Add(Entry::Device(..)) | Change::Replace(Entry::Device(..)));
         let (go, come): (Vec<&Change>, Vec<&Change>) =
@@ -155,7 +156,10 @@ impl Fabric {
             applied.errors.push(EntryError::RouteTaken { range: *range, other, proto: route.proto });
         }
         let uplinks = target.routes.values().filter_map(|route| if let Device::Link(index) = route.device { Some(index) } else { None });
-        self.state = Some(State { uplinks: uplinks.collect(), tables: target, ..state });
+        state.uplinks = uplinks.collect();
+        // A copy of all tables takes longer than most changes.
+        changes.into_iter().for_each(|change| state.tables.take(change));
+        self.state = Some(state);
         Ok(applied)
     }
 }

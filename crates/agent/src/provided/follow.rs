@@ -1,13 +1,13 @@
 //! The thread that keeps this node's part of the network as the plan says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use between::{Mode, NodeSeen, OwnNode, Plan, Settings, Tunnel, Underlay};
+use between::{Mode, NodeSeen, OwnNode, Plan, Planner, Settings, Tunnel, Underlay};
 use cluster::Node;
 use fabric::{Fabric, Options};
 use ipnet::IpNet;
@@ -140,6 +140,9 @@ struct Network<'a> {
     /// The own Node's addresses.
     own: Vec<IpAddr>,
     plan: Option<Arc<Plan>>,
+    planner: Planner,
+    /// What the planner knows of each Node, besides the own one's keys.
+    planned: HashMap<String, (Arc<Node>, Vec<IpNet>)>,
     /// How often there was one.
     plans: u64,
     /// The index of the bridge.
@@ -217,6 +220,8 @@ impl<'a> Network<'a> {
             links: Vec::new(),
             own: Vec::new(),
             plan: None,
+            planner: Planner::new(),
+            planned: HashMap::new(),
             plans: 0,
             bridge: None,
             told: Told::default(),
@@ -376,16 +381,17 @@ impl<'a> Network<'a> {
             reserved: self.reserved.clone(),
             within: self.provided.settings.cluster_ranges.clone(),
         };
-        let ranges = &self.provided.ranges;
-        let mut seen: Vec<NodeSeen> =
-            nodes.iter().map(|node| NodeSeen { ranges: ranges.of(node), ..NodeSeen::from(node.as_ref()) }).collect();
+        self.see(nodes);
         let addresses = self.own_addresses();
         let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), addresses, ..OwnNode::default() };
         if mode.tunnel() == Some(Tunnel::WireGuard) {
             match self.wireguard_keys(nodes) {
                 Ok(keys) => {
                     // The own devices have what this node has, whatever its Node says yet.
-                    seen.iter_mut().filter(|seen| seen.name == name).for_each(|own| own.keys.clone_from(&keys.keys));
+                    if let Some(own) = nodes.iter().find(|node| node.name == name) {
+                        let ranges = self.provided.ranges.of(own);
+                        self.planner.set(NodeSeen { ranges, keys: keys.keys, ..NodeSeen::from(own.as_ref()) });
+                    }
                     (own_node.spare, own_node.unproven, own_node.known) = (keys.spare, keys.unproven, keys.known);
                 }
                 Err(why) => return self.plan_lacks.push(why),
@@ -395,13 +401,35 @@ impl<'a> Network<'a> {
                 self.plan_lacks.extend(self.wireguard.lack().cloned());
             }
         }
-        match between::plan(&settings, &own_node, &seen) {
+        match self.planner.plan(&settings, &own_node) {
             Ok(plan) => {
                 self.wireguard.planned(&plan.peers);
                 self.plans += 1;
-                self.plan = Some(Arc::new(plan));
+                self.plan = Some(plan);
             }
             Err(e) => self.plan_lacks.push(e.to_string()),
+        }
+    }
+
+    /// Lets the planner know which Nodes have come, gone or changed. Those that are the same object with the same ranges are only passed by.
+    fn see(&mut self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            let ranges = self.provided.ranges.of(node);
+            let is_known = self.planned.get(&node.name).is_some_and(|(known, had)| Arc::ptr_eq(known, node) && *had == ranges);
+            if !is_known {
+                self.planner.set(NodeSeen { ranges: ranges.clone(), ..NodeSeen::from(node.as_ref()) });
+                self.planned.insert(node.name.clone(), (Arc::clone(node), ranges));
+            }
+        }
+        if self.planned.len() > nodes.len() {
+            let there: HashSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            self.planned.retain(|name, _| {
+                let stays = there.contains(name.as_str());
+                if !stays {
+                    self.planner.remove(name);
+                }
+                stays
+            });
         }
     }
 

@@ -20,6 +20,9 @@ pub(crate) fn carry_out(before: &Plan, now: &Plan) -> (usize, usize) {
     let untouched: Vec<(&IpNet, Way)> = before.routes.keys().filter_map(|range| Some((range, way(before, range)?))).collect();
     let untouched: Vec<_> = untouched.into_iter().filter(|(range, was)| way(now, range).as_ref() == Some(was)).collect();
     let mut tables = before.clone();
+    let mut taken = before.clone();
+    changes.iter().cloned().for_each(|change| taken.take(change));
+    assert_eq!(taken.difference(now), []);
     for change in &changes {
         apply(&mut tables, change);
         for (range, was) in &untouched {

@@ -165,6 +165,12 @@ impl World {
         plan(&self.settings(member.mode), &member.own, &nodes).unwrap()
     }
 
+    /// What a planner is asked with for a node.
+    pub(crate) fn asked(&self, name: &str) -> (Settings, &OwnNode) {
+        let member = self.get(name);
+        (self.settings(member.mode), &member.own)
+    }
+
     /// The second and the last address of each range that anybody claims.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let ranges = self.members.iter().flat_map(|member| &member.seen.ranges);

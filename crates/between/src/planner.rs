@@ -1,0 +1,225 @@
+//! The same plan again and again, while Nodes come, go and change: what a change costs does not grow with the number of Nodes.
+//!
+//! ```text
+//!   set, remove --> changed Nodes --claims nobody else has--> their rows leave the plan and come into it
+//!                        |
+//!                        '--anything else--> a whole plan
+//! ```
+//!
+//! The rows of a Node that claims nothing that another one claims follow from that Node and the own one alone. So they are made once from the
+//! Node as it was, to be taken away, and once from the Node as it is. Whatever else may change a plan (the own node, a conflict that comes or
+//! goes, the first or last path of a kind that decides about the MTU, WireGuard with its keys) leads to [`plan`](crate::plan()), which says
+//! what is right: the tests compare both after every step of long histories.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::members::{Claim, Claims, Member};
+use crate::paths::Origin;
+use crate::plan::{IPV6_MIN_MTU, Paths, Whole, header_of_mode, whole};
+use crate::{NodeSeen, OwnNode, OwnNodeMissing, Plan, Problem, Settings, Tunnel};
+
+/// More changed Nodes than this are planned for as a whole.
+const FEW: usize = 100;
+
+/// Plans for one node.
+#[derive(Debug, Default)]
+pub struct Planner {
+    nodes: BTreeMap<String, Known>,
+    claims: Claims,
+    /// The Nodes that were set or removed since the last plan, as they were then.
+    changed: BTreeMap<String, Option<Known>>,
+    last: Option<Last>,
+    changes: u64,
+}
+
+/// A Node, and what it claims.
+#[derive(Debug, Clone)]
+struct Known {
+    seen: NodeSeen,
+    claim: Claim,
+}
+
+/// The last plan, and what it was made from besides the Nodes.
+#[derive(Debug)]
+struct Last {
+    settings: Settings,
+    own: OwnNode,
+    plan: Arc<Plan>,
+    rest: Rest,
+    /// The Nodes of which another one has something that they claim, or that have it themselves.
+    contested: BTreeSet<String>,
+}
+
+/// [`Whole`] without its plan.
+#[derive(Debug)]
+struct Rest {
+    uplink: u32,
+    addresses: BTreeSet<IpAddr>,
+    paths: Paths,
+}
+
+/// The rows of one peer.
+#[derive(Debug, Default)]
+struct Rows {
+    plan: Plan,
+    paths: Paths,
+}
+
+// === impl Planner ===
+
+impl Planner {
+    /// Without any Node.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A Node as it is now, whether it was there or not.
+    pub fn set(&mut self, seen: NodeSeen) {
+        if self.nodes.get(&seen.name).is_some_and(|known| known.seen == seen) {
+            return;
+        }
+        let known = Known { claim: Claim::of(&seen), seen };
+        let name = known.seen.name.clone();
+        let before = self.nodes.insert(name.clone(), known);
+        self.changed.entry(name).or_insert(before);
+    }
+
+    /// There is no such Node any more.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(before) = self.nodes.remove(name) {
+            self.changed.entry(name.to_owned()).or_insert(Some(before));
+        }
+    }
+
+    /// What [`plan`](crate::plan()) says of the Nodes that are there now.
+    ///
+    /// # Errors
+    /// The own Node is not among them.
+    pub fn plan(&mut self, settings: &Settings, own: &OwnNode) -> Result<Arc<Plan>, OwnNodeMissing> {
+        let changed = std::mem::take(&mut self.changed);
+        let is_disjoint = self.claim(&changed);
+        let last = self.last.take().filter(|last| last.settings == *settings && last.own == *own);
+        if let Some(last) = last
+            && is_disjoint
+            && let Some(last) = self.change(last, &changed)
+        {
+            self.changes += 1;
+            return Ok(Arc::clone(&self.last.insert(last).plan));
+        }
+        let Whole { plan, uplink, addresses, paths } = whole(settings, own, self.nodes.values().map(|known| &known.seen))?;
+        let contested = plan.problems.iter().flat_map(Problem::contested).map(str::to_owned).collect();
+        let (settings, own, rest) = (settings.clone(), own.clone(), Rest { uplink, addresses, paths });
+        Ok(Arc::clone(&self.last.insert(Last { settings, own, plan: Arc::new(plan), rest, contested }).plan))
+    }
+
+    /// How many of the plans so far were made from the one before.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Takes the claims of changed Nodes to be those that they have now. Whether nobody else claims any of it.
+    fn claim(&mut self, changed: &BTreeMap<String, Option<Known>>) -> bool {
+        changed.values().flatten().for_each(|before| self.claims.remove(&before.claim));
+        let mut is_disjoint = true;
+        for known in changed.keys().filter_map(|name| self.nodes.get(name)) {
+            is_disjoint = is_disjoint && !self.claims.meet(&known.claim);
+            self.claims.add(&known.claim);
+        }
+        is_disjoint
+    }
+
+    /// The last plan with other rows of these Nodes; `None` where more may change than that.
+    fn change(&self, mut last: Last, changed: &BTreeMap<String, Option<Known>>) -> Option<Last> {
+        // Below that, each change may be the one that brings IPv6 or takes it away.
+        let is_small = last.plan.mtu.is_some_and(|mtu| mtu < IPV6_MIN_MTU);
+        let concerns_others = |name: &String| *name == last.own.name || last.contested.contains(name);
+        if last.settings.mode.tunnel() == Some(Tunnel::WireGuard) || is_small || changed.len() > FEW || changed.keys().any(concerns_others)
+        {
+            return None;
+        }
+        let own = self.nodes.get(&last.own.name)?;
+        let (member, _) = own.claim.member(&last.settings, &last.own, &own.seen).filter(|_| !last.contested.contains(&last.own.name))?;
+        let origin = Origin { settings: &last.settings, own: &last.own, member: &member };
+        let rows = |known: Option<&Known>| known.map_or_else(|| Some(Rows::default()), |known| Rows::of(origin, &last.rest, known));
+        let mut both = Vec::with_capacity(changed.len());
+        for (name, before) in changed {
+            let (gone, come) = (rows(before.as_ref())?, rows(self.nodes.get(name))?);
+            // One that peers have in common may be another one's as well.
+            if gone.plan.problems.difference(&come.plan.problems).any(|problem| problem.node() != name) {
+                return None;
+            }
+            both.push((gone, come));
+        }
+        for (gone, come) in &both {
+            last.rest.paths.subtract(&gone.paths);
+            last.rest.paths.add(&come.paths);
+        }
+        let header = last.rest.paths.largest_header().max(header_of_mode(origin));
+        if last.plan.mtu.is_some_and(|mtu| mtu != last.rest.uplink.saturating_sub(header)) {
+            return None;
+        }
+        let paths = &last.rest.paths;
+        let plan = Arc::make_mut(&mut last.plan);
+        both.iter().for_each(|(gone, _)| gone.leave(plan));
+        both.into_iter().for_each(|(_, come)| come.enter(plan));
+        plan.devices.retain(|device, _| paths.has(device));
+        Some(last)
+    }
+}
+
+// === impl Rows ===
+
+impl Rows {
+    /// Those of a Node that has all it claims; `None` if nobody can have that.
+    fn of(origin: Origin<'_>, rest: &Rest, known: &Known) -> Option<Self> {
+        let (peer, problem): (Member<'_>, _) = known.claim.member(origin.settings, origin.own, &known.seen)?;
+        let (mut rows, mut legs) = (Rows::default(), Vec::new());
+        rows.plan.problems.extend(problem);
+        rows.plan.look(origin, &peer, &mut legs);
+        rows.plan.inside.extend(&peer.ranges);
+        for leg in legs {
+            rows.paths.count(origin.settings, &leg.2);
+            rows.plan.enter(origin.settings, rest.uplink, &rest.addresses, leg);
+        }
+        Some(rows)
+    }
+
+    /// Takes them out of a plan. Devices stay.
+    fn leave(&self, plan: &mut Plan) {
+        for key in self.plan.forwarding.keys() {
+            plan.forwarding.remove(key);
+        }
+        for key in self.plan.neighbours.keys() {
+            plan.neighbours.remove(key);
+        }
+        for range in self.plan.routes.keys() {
+            plan.routes.remove(range);
+        }
+        for range in &self.plan.inside {
+            plan.inside.remove(range);
+        }
+        for name in &self.plan.unreached {
+            plan.unreached.remove(name);
+        }
+        for problem in &self.plan.problems {
+            plan.problems.remove(problem);
+        }
+    }
+
+    /// Brings them into a plan.
+    fn enter(self, plan: &mut Plan) {
+        for (device, wanted) in self.plan.devices {
+            plan.devices.entry(device).or_insert(wanted);
+        }
+        plan.forwarding.extend(self.plan.forwarding);
+        plan.neighbours.extend(self.plan.neighbours);
+        plan.routes.extend(self.plan.routes);
+        plan.inside.extend(self.plan.inside);
+        plan.unreached.extend(self.plan.unreached);
+        plan.problems.extend(self.plan.problems);
+    }
+}
