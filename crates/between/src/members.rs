@@ -135,7 +135,7 @@ impl Claim {
         for range in &self.ranges {
             let is_never = settings.reserved.iter().chain(&NEVER).any(|reserved| overlap(reserved, range));
             let holds_endpoint = self.endpoints.iter().any(|endpoint| range.contains(endpoint));
-            if is_never || holds_endpoint || subnets().any(|subnet| overlap(&subnet, range)) {
+            if is_never || settings.is_outside(range) || holds_endpoint || subnets().any(|subnet| overlap(&subnet, range)) {
                 return None;
             }
         }
@@ -281,7 +281,7 @@ impl<'a> Taken<'a> {
         let last = self.ranges.range(..=range.broadcast()).next_back();
         if let Some(reserved) = settings.reserved.iter().chain(&NEVER).find(|reserved| overlap(reserved, &range)) {
             Err(Problem::RangeReserved { node: node(), range, reserved: *reserved })
-        } else if !settings.within.is_empty() && !settings.within.iter().any(|all| all.contains(&range)) {
+        } else if settings.is_outside(&range) {
             Err(Problem::RangeOutside { node: node(), range })
         } else if let Some((endpoint, other)) = self.endpoints.range(range.network()..=range.broadcast()).next() {
             Err(Problem::RangeHoldsEndpoint { node: node(), range, other: (*other).to_owned(), endpoint: *endpoint })

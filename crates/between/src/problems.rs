@@ -200,7 +200,9 @@ impl Problem {
             | Problem::SameEndpoint { node, other, .. }
             | Problem::SameKey { node, other }
             | Problem::SameMac { node, other, .. } => [Some(node), Some(other)],
-            Problem::RangeReserved { node, .. } | Problem::RangeInUnderlay { node, .. } => [Some(node), None],
+            Problem::RangeReserved { node, .. } | Problem::RangeOutside { node, .. } | Problem::RangeInUnderlay { node, .. } => {
+                [Some(node), None]
+            }
             Problem::NoEndpoint { .. }
             | Problem::EndpointIsOwn { .. }
             | Problem::NoCommonFamily { .. }

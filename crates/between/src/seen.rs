@@ -63,6 +63,15 @@ pub struct Settings {
     pub within: Vec<IpNet>,
 }
 
+// === impl Settings ===
+
+impl Settings {
+    /// Whether a range is not where pods' addresses are.
+    pub(crate) fn is_outside(&self, range: &IpNet) -> bool {
+        !self.within.is_empty() && !self.within.iter().any(|all| all.contains(range))
+    }
+}
+
 /// A WireGuard key that a node announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PublicKey {

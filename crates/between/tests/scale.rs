@@ -66,7 +66,8 @@ fn a_change_among_thousands_is_planned_for_alone() {
     let own = Underlay { index: 2, name: "eth0".into(), mtu: 1500, addresses: vec!["172.16.0.1/24".parse().unwrap()] };
     let own = OwnNode { name: "node-00000".into(), links: vec![own], ..OwnNode::default() };
     for mode in [Mode::Vxlan, Mode::Auto(Tunnel::Vxlan), Mode::Direct] {
-        let settings = Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new() };
+        let settings =
+            Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new(), within: Vec::new() };
         let mut planner = Planner::new();
         let mut nodes: BTreeMap<String, NodeSeen> = (0..600).map(|n| (node(n).name, node(n))).collect();
         nodes.values().for_each(|seen| planner.set(seen.clone()));

@@ -160,9 +160,13 @@ impl World {
 
     /// What this node's agent plans.
     pub(crate) fn plan(&self, name: &str) -> Plan {
-        let nodes: Vec<NodeSeen> = self.members.iter().map(|member| member.seen.clone()).collect();
-        let member = self.get(name);
-        plan(&self.settings(member.mode), &member.own, &nodes).unwrap()
+        let (settings, own) = self.asked(name);
+        plan(&settings, own, &self.seen()).unwrap()
+    }
+
+    /// The Nodes, as everybody sees them.
+    pub(crate) fn seen(&self) -> Vec<NodeSeen> {
+        self.members.iter().map(|member| member.seen.clone()).collect()
     }
 
     /// What a planner is asked with for a node.
