@@ -1,6 +1,8 @@
 //! Which ports of Neutron the pods of a cluster are to have, and what is to be called next for it. Pure: no clock, no file, no request.
 //!
 //! ```text
+//!   annotation of a pod, definitions, settings --elements--> what it wants, or why it gets nothing
+//!
 //!   World: pods and their elements, ports with the cluster's tag, subnets, KuryrPorts, what was refused before
 //!     | step
 //!     v
@@ -14,14 +16,20 @@
 //! a port is made together with its [`tags`](Owner::tags): cluster, pod and element. Nothing is deleted that does not carry the cluster's
 //! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
 
+mod config;
 mod owner;
+mod permit;
 mod refused;
+mod request;
 mod step;
 mod vif;
 mod world;
 
+pub use config::{ConfigError, KURYR_CONFIG, PortConfig};
 pub use owner::{ClusterName, ClusterNameError, Owner};
+pub use permit::{Forbidden, Permit};
 pub use refused::Refused;
+pub use request::{KnownDefinition, RequestError, elements};
 pub use step::{Call, MAX_BULK, Step, step};
 pub use vif::vif;
 pub use world::{Defaults, Element, Key, ObjectName, Pod, Stored, Tried, World};

@@ -7,9 +7,22 @@ pub enum Refused {
     /// The subnet does not exist, or nobody may see it.
     #[error("subnet {0} does not exist in Neutron, or the credentials cannot see it")]
     NoSubnet(String),
+    /// The network does not exist, or nobody may see it.
+    #[error("network {0} does not exist in Neutron, or the credentials cannot see it")]
+    NoNetwork(String),
+    /// A port has one network.
+    #[error("subnets {0} and {1} are of two networks, and a port is of one: select one definition for each network")]
+    TwoNetworks(String, String),
     /// Neutron refused the port: see its own message, which who called has.
-    #[error("Neutron refuses a port of subnet {0}")]
-    Port(String),
+    #[error("Neutron refuses the port of {interface} in {place}")]
+    Port {
+        /// Which of the pod's networks it is.
+        number: usize,
+        /// The interface's name.
+        interface: String,
+        /// The subnet or network.
+        place: String,
+    },
     /// No mechanism driver serves the node.
     #[error("Neutron cannot bind port {port} on {host}: no mechanism driver serves this host; check that its agent is alive")]
     Binding {

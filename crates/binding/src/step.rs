@@ -1,8 +1,10 @@
 //! What is to be called next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use openstack::resource::{NewPort, Port, Subnet, WantedIp};
+use ipnet::IpNet;
+use openstack::resource::{Network, NewPort, Port, Subnet, WantedIp};
 use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif};
 use serde_json::{Map, Value, json};
 
@@ -93,7 +95,7 @@ pub fn step(world: &World) -> Step {
 
 // === impl Index ===
 
-impl Index<'_> {
+impl<'w> Index<'w> {
     fn lives(&self, uid: &str) -> bool {
         !self.world.gone.contains(uid) && self.world.pods.get(uid).is_some_and(|pod| !pod.is_over)
     }
@@ -109,7 +111,7 @@ impl Index<'_> {
     }
 
     /// The port of a key: that which the node knows, else the first. Two of one key are there only if two controllers were at work.
-    fn port(&self, key: &Key) -> Option<&Port> {
+    fn port(&self, key: &Key) -> Option<&'w Port> {
         let all = self.owned.get(key)?;
         let stored = self.world.pods.get(&key.0).and_then(|pod| self.stored(pod));
         let known = |port: &&&Port| stored.is_some_and(|stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == port.id));
@@ -118,8 +120,8 @@ impl Index<'_> {
 
     fn serve(&mut self, uid: &str, pod: &Pod) {
         let mut vifs = BTreeMap::new();
-        for (number, element) in pod.elements.iter().enumerate() {
-            match self.element(uid, pod, number, element) {
+        for element in &pod.elements {
+            match self.element(uid, pod, element) {
                 Ok(Some(vif)) => drop(vifs.insert(element.interface.clone(), vif)),
                 Ok(None) => {}
                 Err(why) => self.step.refused.entry(uid.to_owned()).or_default().push(why),
@@ -131,48 +133,85 @@ impl Index<'_> {
         }
     }
 
-    /// The VIF of an element; none where something has to be called first.
-    fn element(&mut self, uid: &str, pod: &Pod, number: usize, element: &Element) -> Result<Option<Vif>, Refused> {
-        let world = self.world;
-        let subnet = match world.subnets.get(&element.subnet) {
-            Some(Some(subnet)) => subnet,
-            Some(None) => return Err(Refused::NoSubnet(element.subnet.clone())),
-            None => {
-                self.read(Call::ReadSubnet(element.subnet.clone()));
-                return Ok(None);
-            }
-        };
-        let network = world.networks.get(&subnet.network_id);
-        if network.is_none() {
-            self.read(Call::ReadNetwork(subnet.network_id.clone()));
+    /// The VIF of an element; none where something has to be called first. What a port was made with holds, whatever is wanted by now.
+    fn element(&mut self, uid: &str, pod: &Pod, element: &Element) -> Result<Option<Vif>, Refused> {
+        let key = (uid.to_owned(), element.number);
+        let Some(port) = self.port(&key) else { return self.without_port(key, pod, element).map(|()| None) };
+        let of_port: BTreeSet<&String> = port.fixed_ips.iter().map(|ip| &ip.subnet_id).collect();
+        let (network, subnets) = (self.network(&port.network_id)?, self.subnets(of_port)?);
+        let (Some(network), Some(subnets)) = (network, subnets) else { return Ok(None) };
+        let defaults = &self.world.defaults;
+        let mut vif = vif(port, network, &subnets, defaults.ovs_bridge.as_deref())?;
+        if let (Some(network), Some(max)) = (&mut vif.network, defaults.max_mtu) {
+            network.mtu = Some(network.mtu.map_or(max, |mtu| mtu.min(max)));
         }
-        let key = (uid.to_owned(), number);
-        match (self.port(&key), network) {
-            (Some(port), Some(network)) => vif(port, network, &[subnet], world.defaults.ovs_bridge.as_deref()).map(Some),
-            (Some(_), None) => Ok(None),
-            (None, _) if world.tried.get(&key) == Some(&Tried::Alone) => Err(Refused::Port(element.subnet.clone())),
-            (None, _) => {
-                let port = self.new_port(uid, pod, number, subnet);
-                self.new.push((key, port));
+        Ok(Some(vif))
+    }
+
+    /// An element that has no port yet: what is to be read for it, then the port that is to be made.
+    fn without_port(&mut self, key: Key, pod: &Pod, element: &Element) -> Result<(), Refused> {
+        let Some(subnets) = self.subnets(&element.subnets)? else { return Ok(()) };
+        let network_id = subnets.first().map_or(element.network.as_str(), |subnet| subnet.network_id.as_str());
+        if let Some(other) = subnets.iter().find(|subnet| subnet.network_id != network_id) {
+            return Err(Refused::TwoNetworks(element.subnets.first().cloned().unwrap_or_default(), other.id.clone()));
+        }
+        // It is needed as soon as the port is there.
+        self.network(network_id)?;
+        if self.world.tried.get(&key) == Some(&Tried::Alone) {
+            let place = element.subnets.first().unwrap_or(&element.network).clone();
+            return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
+        }
+        if !self.world.pending.contains(&key) {
+            let port = self.new_port(&key.0, pod, element, network_id, &subnets);
+            self.new.push((key, port));
+        }
+        Ok(())
+    }
+
+    /// A network by its ID; none where it has to be read first.
+    fn network(&mut self, id: &str) -> Result<Option<&'w Network>, Refused> {
+        match self.world.networks.get(id) {
+            Some(Some(network)) => Ok(Some(network)),
+            Some(None) => Err(Refused::NoNetwork(id.to_owned())),
+            None => {
+                self.read(Call::ReadNetwork(id.to_owned()));
                 Ok(None)
             }
         }
     }
 
-    fn new_port(&self, uid: &str, pod: &Pod, element: usize, subnet: &Subnet) -> NewPort {
+    /// Subnets by their IDs; none where some have to be read first.
+    fn subnets<'a>(&mut self, ids: impl IntoIterator<Item = &'a String>) -> Result<Option<Vec<&'w Subnet>>, Refused> {
+        let (mut found, mut is_whole) = (Vec::new(), true);
+        for id in ids {
+            match self.world.subnets.get(id) {
+                Some(Some(subnet)) => found.push(subnet),
+                Some(None) => return Err(Refused::NoSubnet(id.clone())),
+                None => {
+                    self.read(Call::ReadSubnet(id.clone()));
+                    is_whole = false;
+                }
+            }
+        }
+        Ok(is_whole.then_some(found))
+    }
+
+    fn new_port(&self, uid: &str, pod: &Pod, element: &Element, network_id: &str, subnets: &[&Subnet]) -> NewPort {
         let defaults = &self.world.defaults;
-        let mut tags = Owner { pod: uid.to_owned(), element }.tags(&self.world.cluster);
+        let mut tags = Owner { pod: uid.to_owned(), element: element.number }.tags(&self.world.cluster);
         tags.extend(defaults.tags.iter().cloned());
         let ObjectName { namespace, name } = &pod.name;
+        let security_groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups).clone();
         NewPort {
-            network_id: subnet.network_id.clone(),
-            project_id: defaults.project.clone(),
+            network_id: network_id.to_owned(),
+            project_id: element.project.as_ref().unwrap_or(&defaults.project).clone(),
             name: if defaults.port_names { format!("{namespace}/{name}") } else { String::new() },
             admin_state_up: true,
             device_owner: DEVICE_OWNER.to_owned(),
             device_id: uid.to_owned(),
-            fixed_ips: vec![WantedIp { subnet_id: Some(subnet.id.clone()), ip_address: None }],
-            security_groups: Some(defaults.security_groups.clone()).filter(|groups| !groups.is_empty()),
+            fixed_ips: addresses(&element.ips, subnets),
+            mac_address: element.mac.clone(),
+            security_groups: Some(security_groups).filter(|groups| !groups.is_empty()),
             host: pod.node.clone(),
             tags,
             ..NewPort::default()
@@ -243,6 +282,15 @@ impl Index<'_> {
         let bulks = together.chunks(MAX_BULK).chain(alone.chunks(1));
         self.step.calls.extend(bulks.map(|bulk| Call::CreatePorts(bulk.to_vec())));
     }
+}
+
+/// An address in each subnet: that which is asked for, where it is one of the subnet's. One of no subnet is for Neutron to refuse.
+fn addresses(ips: &[IpAddr], subnets: &[&Subnet]) -> Vec<WantedIp> {
+    let subnet_of = |ip: &IpAddr| subnets.iter().find(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
+    let wanted = |subnet_id: Option<String>, ip: Option<&IpAddr>| WantedIp { subnet_id, ip_address: ip.map(ToString::to_string) };
+    let asked = ips.iter().map(|ip| wanted(subnet_of(ip).map(|subnet| subnet.id.clone()), Some(ip)));
+    let any = subnets.iter().filter(|subnet| !ips.iter().any(|ip| subnet_of(ip).is_some_and(|of| of.id == subnet.id)));
+    asked.chain(any.map(|subnet| wanted(Some(subnet.id.clone()), None))).collect()
 }
 
 /// Whether the controller of this cluster has made it.

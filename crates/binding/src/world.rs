@@ -1,6 +1,7 @@
 //! What was read: all that a decision depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use openstack::resource::{Network, Port, Subnet};
 use osvif::KuryrPort;
@@ -23,12 +24,14 @@ pub struct World {
     pub ports: Option<BTreeMap<String, Port>>,
     /// Subnets by ID; none where Neutron has no such subnet.
     pub subnets: BTreeMap<String, Option<Subnet>>,
-    /// Networks by ID.
-    pub networks: BTreeMap<String, Network>,
+    /// Networks by ID; none where Neutron has no such network.
+    pub networks: BTreeMap<String, Option<Network>>,
     /// KuryrPorts.
     pub kuryr_ports: BTreeMap<ObjectName, Stored>,
     /// Ports whose making was refused.
     pub tried: BTreeMap<Key, Tried>,
+    /// Ports that are being made at this moment, or of which nobody knows whether they were: not to be made now.
+    pub pending: BTreeSet<Key>,
 }
 
 /// What holds where nobody says something else.
@@ -44,6 +47,8 @@ pub struct Defaults {
     pub ovs_bridge: Option<String>,
     /// Whether ports have their pods' names.
     pub port_names: bool,
+    /// The largest MTU of an interface, where that of its network is larger.
+    pub max_mtu: Option<u32>,
 }
 
 /// A pod.
@@ -60,12 +65,24 @@ pub struct Pod {
 }
 
 /// One of the interfaces that a pod wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Element {
+    /// Which of the pod's networks it is: 0 is the default one, then selections in their order. Others than Neutron's count as well.
+    pub number: usize,
     /// The interface's name in the pod.
     pub interface: String,
-    /// The subnet of its address.
-    pub subnet: String,
+    /// The subnets of its addresses, one address in each; all of one network. Without any, Neutron chooses those of `network`.
+    pub subnets: Vec<String>,
+    /// The network, where no subnet is named.
+    pub network: String,
+    /// Addresses that it must have.
+    pub ips: Vec<IpAddr>,
+    /// The hardware address that it must have.
+    pub mac: Option<String>,
+    /// The project of its port, where it is not the default one.
+    pub project: Option<String>,
+    /// The security groups of its port, where they are not the default ones.
+    pub security_groups: Option<Vec<String>>,
 }
 
 /// Namespace and name.
@@ -114,6 +131,7 @@ impl World {
             networks: BTreeMap::new(),
             kuryr_ports: BTreeMap::new(),
             tried: BTreeMap::new(),
+            pending: BTreeSet::new(),
         }
     }
 }

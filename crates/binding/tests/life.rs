@@ -90,7 +90,7 @@ impl Life {
         match call {
             Call::ListPorts if heard => self.world.ports = Some(self.cloud.tagged(&self.world.cluster)),
             Call::ReadSubnet(id) if heard => drop(self.world.subnets.insert(id.clone(), self.cloud.subnet(&id))),
-            Call::ReadNetwork(id) if heard => drop(self.world.networks.insert(id.clone(), self.cloud.network(&id))),
+            Call::ReadNetwork(id) if heard => drop(self.world.networks.insert(id.clone(), Some(self.cloud.network(&id)))),
             Call::ListPorts | Call::ReadSubnet(_) | Call::ReadNetwork(_) => {}
             Call::CreatePorts(wanted) => {
                 let made = self.cloud.create(&wanted);
@@ -189,7 +189,7 @@ proptest! {
         let step = life.settle();
         life.cloud.assert_complete(&step.refused.keys().cloned().collect());
         for uid in step.refused.keys() {
-            let wants = |subnet: &str| life.cloud.pods[uid].elements.iter().any(|element| element.subnet == subnet);
+            let wants = |subnet: &str| life.cloud.pods[uid].elements.iter().any(|element| element.subnets == [subnet]);
             prop_assert!(wants(FULL) || wants(NOWHERE), "held up by another pod: {:?}", step.refused[uid]);
         }
     }

@@ -144,7 +144,12 @@ impl Cloud {
         self.last += 1;
         let mut names = (0..).map(|n| ObjectName { namespace: "a".to_owned(), name: format!("p{n}") });
         let free = |name: &ObjectName| self.pods.values().all(|pod| pod.name != *name);
-        let element = |(i, n): (usize, &u8)| Element { interface: format!("eth{i}"), subnet: format!("subnet-{n}") };
+        let element = |(i, n): (usize, &u8)| Element {
+            number: i,
+            interface: format!("eth{i}"),
+            subnets: vec![format!("subnet-{n}")],
+            ..Element::default()
+        };
         let elements = subnets.iter().enumerate().map(element).collect();
         let pod = Pod { name: names.find(free).unwrap(), node: "node-1".to_owned(), is_over: false, elements };
         self.pods.insert(format!("pod-{:04}", self.last), pod);

@@ -1,0 +1,159 @@
+//! What a definition says of its ports: the annotation [`KURYR_CONFIG`].
+
+use openstack::VifDriver;
+use serde_json::{Map, Value};
+
+/// The annotation that makes a definition one of Neutron's.
+pub const KURYR_CONFIG: &str = "openstack.org/kuryr-config";
+
+/// The keys that there are.
+const KEYS: [&str; 6] = ["driverType", "networkId", "projectId", "securityGroups", "subnetId", "subnetIds"];
+
+/// Keys that somebody may expect, and what to do instead.
+const NOT_OFFERED: [(&str, &str); 4] = [
+    ("portId", "a port that exists already cannot be given to a pod: select an address of it in the pod's annotation (ips, mac)"),
+    ("allowedAddressPairs", "address pairs are not supported"),
+    ("qosPolicy", "set the policy on the Neutron network"),
+    ("vnicType", "only ports of type normal are made"),
+];
+
+/// What a definition says of its ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortConfig {
+    /// The subnets of a port's addresses.
+    pub subnets: Vec<String>,
+    /// The network, where no subnet is named.
+    pub network: Option<String>,
+    /// How a port is plugged.
+    pub driver: Option<VifDriver>,
+    /// The port's project.
+    pub project: Option<String>,
+    /// The port's security groups.
+    pub security_groups: Option<Vec<String>>,
+}
+
+/// The annotation cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It is not JSON.
+    #[error("{KURYR_CONFIG} is not a JSON object: {0}")]
+    Json(String),
+    /// A value of another type.
+    #[error("{KURYR_CONFIG}: {key} must be {expected}")]
+    Type {
+        /// The key.
+        key: &'static str,
+        /// What its value is.
+        expected: &'static str,
+    },
+    /// A key that nobody reads.
+    #[error("{KURYR_CONFIG}: unknown key {0:?}; known keys are {known}", known = KEYS.join(", "))]
+    Unknown(String),
+    /// A key that is not offered.
+    #[error("{KURYR_CONFIG}: {key} is not supported: {instead}")]
+    NotOffered {
+        /// The key.
+        key: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// No driver of Kuryr has this name.
+    #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif")]
+    UnknownDriver(String),
+    /// Two keys that exclude each other.
+    #[error("{KURYR_CONFIG}: {0} and {1} are both given: remove one")]
+    Both(&'static str, &'static str),
+}
+
+// === impl PortConfig ===
+
+impl PortConfig {
+    /// Reads the annotation's value. A key that is `null` counts as not given.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the first one.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut keys: Map<String, Value> = serde_json::from_str(text).map_err(|e| ConfigError::Json(e.to_string()))?;
+        keys.retain(|_, value| !value.is_null());
+        if let Some(key) = keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let not_offered = NOT_OFFERED.iter().find(|(name, _)| name == key);
+            return Err(not_offered.map_or_else(
+                || ConfigError::Unknown(key.chars().take(80).collect()),
+                |&(key, instead)| ConfigError::NotOffered { key, instead },
+            ));
+        }
+        let subnet = text_of(&mut keys, "subnetId")?;
+        let subnets = list_of(&mut keys, "subnetIds")?;
+        let network = text_of(&mut keys, "networkId")?;
+        for (given, key) in [(subnet.is_some(), "subnetId"), (subnets.is_some(), "subnetIds")] {
+            if given && network.is_some() {
+                return Err(ConfigError::Both(key, "networkId"));
+            }
+        }
+        if subnet.is_some() && subnets.is_some() {
+            return Err(ConfigError::Both("subnetId", "subnetIds"));
+        }
+        let driver = text_of(&mut keys, "driverType")?;
+        let driver = driver.map(|name| VifDriver::parse(&name).ok_or(ConfigError::UnknownDriver(name))).transpose()?;
+        Ok(PortConfig {
+            subnets: subnets.unwrap_or_else(|| subnet.into_iter().collect()),
+            network,
+            driver,
+            project: text_of(&mut keys, "projectId")?,
+            security_groups: list_of(&mut keys, "securityGroups")?,
+        })
+    }
+}
+
+fn text_of(keys: &mut Map<String, Value>, key: &'static str) -> Result<Option<String>, ConfigError> {
+    match keys.remove(key) {
+        None => Ok(None),
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
+        Some(_) => Err(ConfigError::Type { key, expected: "a text, and not an empty one" }),
+    }
+}
+
+fn list_of(keys: &mut Map<String, Value>, key: &'static str) -> Result<Option<Vec<String>>, ConfigError> {
+    let wrong = || ConfigError::Type { key, expected: "a list of texts, and not an empty one" };
+    let Some(value) = keys.remove(key) else { return Ok(None) };
+    let Value::Array(all) = value else { return Err(wrong()) };
+    let texts = all.into_iter().map(|one| match one {
+        Value::String(text) if !text.is_empty() => Some(text),
+        _ => None,
+    });
+    let texts: Vec<String> = texts.collect::<Option<_>>().ok_or_else(wrong)?;
+    if texts.is_empty() { Err(wrong()) } else { Ok(Some(texts)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_is_read_and_a_wrong_one_is_named() {
+        let config = PortConfig::parse(r#"{"subnetId": "s", "driverType": "neutron-vif", "projectId": "p", "securityGroups": ["a", "b"]}"#);
+        let config = config.unwrap();
+        assert_eq!(
+            (config.subnets, config.driver, config.project.as_deref()),
+            (vec!["s".to_owned()], Some(VifDriver::NeutronVif), Some("p"))
+        );
+        assert_eq!(config.security_groups.unwrap(), ["a", "b"]);
+        assert_eq!(PortConfig::parse(r#"{"subnetId": null}"#).unwrap(), PortConfig::default());
+        for (text, words) in [
+            ("{", "is not a JSON object"),
+            ("[]", "is not a JSON object"),
+            (r#"{"subnetID": "x"}"#, r#"unknown key "subnetID"; known keys are driverType,"#),
+            (r#"{"subnetId": ""}"#, "subnetId must be a text"),
+            (r#"{"subnetIds": []}"#, "subnetIds must be a list"),
+            (r#"{"securityGroups": "a"}"#, "securityGroups must be a list"),
+            (r#"{"driverType": "vlan"}"#, r#"driverType "vlan" is unknown"#),
+            (r#"{"portId": "x"}"#, "portId is not supported"),
+            (r#"{"subnetId": "x", "networkId": "y"}"#, "subnetId and networkId are both given"),
+            (r#"{"subnetId": "x", "subnetIds": ["y"]}"#, "subnetId and subnetIds are both given"),
+        ] {
+            let refused = PortConfig::parse(text).unwrap_err().to_string();
+            assert!(refused.starts_with(KURYR_CONFIG) && refused.contains(words), "{text}: {refused}");
+        }
+    }
+}

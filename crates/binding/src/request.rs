@@ -1,0 +1,156 @@
+//! What a pod asks for: its annotation and the definitions that it selects become elements.
+//!
+//! ```text
+//!   annotation --npwg::parse--> selections --definition--> PortConfig --Permit::check--> Element
+//! ```
+//!
+//! An interface has the name that the selection asks for; without one the prefix and the selection's position, the first being 1.
+
+use npwg::DefinitionRef;
+use openstack::{Settings, VifDriver};
+
+use crate::{ConfigError, Element, Forbidden, Permit, PortConfig};
+
+/// What is known of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownDefinition<'a> {
+    /// There is none of this name.
+    Absent,
+    /// It is not Neutron's.
+    Other,
+    /// The value of its annotation.
+    Neutron(&'a str),
+}
+
+/// A pod cannot have the ports that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The annotation breaks the standard.
+    #[error("{0}")]
+    Annotation(String),
+    /// A definition is not there.
+    #[error("definition {0} does not exist: no port is made before all of the pod's definitions are there")]
+    NoDefinition(DefinitionRef),
+    /// A definition cannot be used.
+    #[error("definition {0}: {1}")]
+    Config(DefinitionRef, ConfigError),
+    /// A definition names what it may not.
+    #[error("definition {0}: {1}")]
+    Forbidden(DefinitionRef, Forbidden),
+    /// A driver that is not offered.
+    #[error("definition {0}: driverType nested-vlan, nested-macvlan and nested-dpdk are not supported: use neutron-vif")]
+    Driver(DefinitionRef),
+    /// No subnet is named anywhere.
+    #[error("definition {0} names no subnet, and the setting [neutron_defaults] pod_subnet is missing")]
+    NoSubnet(DefinitionRef),
+    /// Two interfaces of one name.
+    #[error("interface {0} is asked for twice: choose another name in the pod's annotation")]
+    InterfaceTwice(String),
+}
+
+/// The elements that a pod of `namespace` asks for with its annotation. None where no definition of it is Neutron's.
+///
+/// # Errors
+/// [`RequestError`]: the first one. Then nothing is made for the pod.
+pub fn elements<'d>(
+    annotation: &str,
+    namespace: &str,
+    settings: &Settings,
+    definition: impl Fn(&DefinitionRef) -> KnownDefinition<'d>,
+    permits: impl Fn(&DefinitionRef) -> Vec<Permit>,
+) -> Result<Vec<Element>, RequestError> {
+    let selections = npwg::parse(annotation, namespace).map_err(|e| RequestError::Annotation(e.to_string()))?;
+    let mut elements: Vec<Element> = Vec::new();
+    let mut absent = None;
+    for (position, selection) in selections.into_iter().enumerate() {
+        let text = match definition(&selection.definition) {
+            KnownDefinition::Neutron(text) => text,
+            KnownDefinition::Other => continue,
+            KnownDefinition::Absent => {
+                absent.get_or_insert(selection.definition);
+                continue;
+            }
+        };
+        let of = selection.definition;
+        let config = PortConfig::parse(text).map_err(|e| RequestError::Config(of.clone(), e))?;
+        for permit in permits(&of) {
+            permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), e))?;
+        }
+        let driver = config.driver.unwrap_or(settings.vif_driver);
+        if driver != VifDriver::NeutronVif {
+            return Err(RequestError::Driver(of));
+        }
+        let of_driver = config.driver.and_then(|driver| settings.subnet_of_driver.get(&driver));
+        let subnets = match (config.subnets, &config.network) {
+            (none, None) if none.is_empty() => vec![of_driver.or(settings.subnet.as_ref()).ok_or(RequestError::NoSubnet(of))?.clone()],
+            (named, _) => named,
+        };
+        let number = position + 1;
+        let interface = selection.interface.map_or_else(|| format!("{}{number}", settings.interface_prefix), |name| name.to_string());
+        if elements.iter().any(|other| other.interface == interface) {
+            return Err(RequestError::InterfaceTwice(interface));
+        }
+        elements.push(Element {
+            number,
+            interface,
+            subnets,
+            network: config.network.unwrap_or_default(),
+            ips: selection.ips.iter().map(|ip| ip.address).collect(),
+            mac: selection.mac.map(|mac| mac.to_string()),
+            project: config.project,
+            security_groups: config.security_groups,
+        });
+    }
+    match absent {
+        Some(absent) if !elements.is_empty() => Err(RequestError::NoDefinition(absent)),
+        _ => Ok(elements),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openstack::Given;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        let text = "[neutron]\nauth_type = none\nendpoint_override = http://n\n[neutron_defaults]\nproject = p\npod_subnet = s-0\n";
+        Settings::check(&Given::kuryr_conf(text).unwrap()).unwrap()
+    }
+
+    fn of(annotation: &str) -> Result<Vec<Element>, String> {
+        let permit = Permit { rule: "default".to_owned(), subnets: vec!["s-0".to_owned(), "s-1".to_owned()], ..Permit::default() };
+        let definition = |of: &DefinitionRef| match of.to_string().as_str() {
+            "a/one" => KnownDefinition::Neutron(r#"{"subnetId": "s-1"}"#),
+            "a/default" => KnownDefinition::Neutron("{}"),
+            "b/other" => KnownDefinition::Neutron(r#"{"subnetId": "s-9"}"#),
+            "a/vlan" => KnownDefinition::Neutron(r#"{"driverType": "nested-vlan"}"#),
+            "a/bridge" => KnownDefinition::Other,
+            _ => KnownDefinition::Absent,
+        };
+        elements(annotation, "a", &settings(), definition, |_| vec![permit.clone()]).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn selections_become_elements_in_their_order() {
+        let all = of(
+            r#"[{"name": "bridge"}, {"name": "one", "ips": ["10.0.0.7"], "mac": "02:00:00:00:00:07"}, {"name": "default", "interface": "x0"}]"#,
+        );
+        let all = all.unwrap();
+        let shown: Vec<_> = all.iter().map(|e| (e.number, e.interface.as_str(), e.subnets.join(","))).collect();
+        assert_eq!(shown, [(2, "eth2", "s-1".to_owned()), (3, "x0", "s-0".to_owned())]);
+        assert_eq!((all[0].ips[0].to_string().as_str(), all[0].mac.as_deref()), ("10.0.0.7", Some("02:00:00:00:00:07")));
+        // A namespace is that of its element alone.
+        assert_eq!(
+            of("b/other, one").unwrap_err(),
+            r#"definition b/other: policy rule "default" does not allow subnetId "s-9"; allowed: s-0, s-1"#
+        );
+        // What is not Neutron's is nothing to us, whatever is wrong with it.
+        assert_eq!((of("bridge, missing"), of("")), (Ok(Vec::new()), Ok(Vec::new())));
+        assert!(of("one, missing").unwrap_err().starts_with("definition a/missing does not exist"));
+        assert!(of("vlan").unwrap_err().contains("nested-vlan"));
+        assert_eq!(of("one@eth2, one").unwrap_err(), "interface eth2 is asked for twice: choose another name in the pod's annotation");
+        assert!(of("[1]").is_err());
+    }
+}
