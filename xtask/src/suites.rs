@@ -188,11 +188,11 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "neutron",
-        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies",
+        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed",
         takes: "-",
         place: Place::All,
         needs: &[Packages("neutron")],
-        jobs: &[Of("netloom-neutron", "real", IGNORED)],
+        jobs: &[Of("netloom-neutron", "real", IGNORED), Of("netloom-operator", "ports", &["--ignored", "--skip", "child"])],
     },
     Suite {
         name: "guest",

@@ -3,6 +3,7 @@
 mod agent;
 mod dhcp;
 mod ipam;
+mod openstack;
 mod operator;
 mod verify;
 
@@ -20,6 +21,7 @@ pub(crate) use ipam::{
 
 pub(crate) use verify::{ProbeArgs, ProbeCommand, VerifyArgs, VerifyFormat};
 
+pub(crate) use openstack::{OpenStackArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
 use crate::complete;
@@ -68,8 +70,10 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Run this node's agent, or install what the container runtime needs
     Agent(AgentArgs),
-    /// Run the cluster's operator, which grants address blocks to nodes
+    /// Run the cluster's operator, which grants address blocks to nodes and makes pods' Neutron ports
     Operator(OperatorArgs),
+    /// Show the cluster's Neutron ports, and delete those whose pods are gone
+    Openstack(OpenstackArgs),
     /// Check manifests of networks and pods for mistakes, without root and without a cluster
     Validate(ValidateArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes

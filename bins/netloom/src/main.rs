@@ -10,6 +10,7 @@ mod generate;
 mod help;
 mod ipam_command;
 mod lab_command;
+mod openstack_command;
 mod operator_command;
 mod output;
 mod page;
@@ -63,6 +64,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => agent_command::explain::run(args),
         Command::Agent(args) => agent_command::run::run(args),
         Command::Operator(args) => operator_command::run(args),
+        Command::Openstack(args) => openstack_command::run(args),
         Command::Validate(args) => validate_command::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Verify(args) => verify_command::run(args),

@@ -10,7 +10,9 @@ use crate::cli::{OperatorArgs, OperatorLogLevel};
 
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
     let identity = args.identity.clone().filter(|name| !name.is_empty());
+    let openstack = args.openstack.is_given().then(|| args.openstack.read()).transpose()?;
     let options = Options {
+        openstack,
         kubeconfig: args.kubeconfig.clone(),
         namespace: args.namespace.clone(),
         lease: !args.no_lease,

@@ -12,13 +12,13 @@ const CLUSTER: &str = "netloom:cluster=";
 const POD: &str = "netloom:pod=";
 const ELEMENT: &str = "netloom:element=";
 
-/// The name of a cluster among all that use one OpenStack: 1 to 40 letters, digits, `-`, `.` and `_`.
+/// The name of a cluster among all that use one OpenStack: 1 to 40 letters, digits, `-`, `.` and `_`, as a label's value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClusterName(String);
 
 /// It is not a name of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a valid cluster name: use 1 to 40 letters, digits, '-', '.' and '_'")]
+#[error("{0:?} is not a valid cluster name: use 1 to 40 letters, digits, '-', '.' and '_', the first and the last one a letter or a digit")]
 pub struct ClusterNameError(String);
 
 /// Whose a port is.
@@ -39,7 +39,8 @@ impl ClusterName {
     /// [`ClusterNameError`].
     pub fn parse(name: &str) -> Result<Self, ClusterNameError> {
         let good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-        match (1..=40).contains(&name.len()) && name.bytes().all(good) {
+        let has_ends = !name.starts_with(['-', '.', '_']) && !name.ends_with(['-', '.', '_']);
+        match (1..=40).contains(&name.len()) && has_ends && name.bytes().all(good) {
             true => Ok(ClusterName(name.to_owned())),
             false => Err(ClusterNameError(name.chars().take(80).collect())),
         }
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_cluster_has_a_name_that_a_tag_can_have() {
-        for name in ["", "a,b", "a b", &"x".repeat(41)] {
+        for name in ["", "a,b", "a b", "-a", "a.", &"x".repeat(41)] {
             assert!(ClusterName::parse(name).is_err(), "{name}");
         }
     }

@@ -68,6 +68,8 @@ struct Index<'a> {
     owned: BTreeMap<Key, Vec<&'a Port>>,
     step: Step,
     new: Vec<(Key, NewPort)>,
+    /// Whether something has to be read for the pod at hand.
+    is_reading: bool,
 }
 
 /// Decides what is to be called.
@@ -82,7 +84,7 @@ pub fn step(world: &World) -> Step {
             owned.entry((pod, element)).or_default().push(port);
         }
     }
-    let mut index = Index { world, owned, step: Step::default(), new: Vec::new() };
+    let mut index = Index { world, owned, step: Step::default(), new: Vec::new(), is_reading: false };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
@@ -119,13 +121,24 @@ impl<'w> Index<'w> {
     }
 
     fn serve(&mut self, uid: &str, pod: &Pod) {
-        let mut vifs = BTreeMap::new();
+        let cluster = self.world.cluster.to_string();
+        // Another controller's pod has that controller's ports.
+        if !pod.elements.is_empty() && self.stored(pod).is_some_and(|stored| !is_of(&stored.object, &cluster)) {
+            let foreign = Refused::ForeignKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name));
+            return self.step.refused.entry(uid.to_owned()).or_default().push(foreign);
+        }
+        let (mut vifs, before) = (BTreeMap::new(), self.new.len());
+        self.is_reading = false;
         for element in &pod.elements {
             match self.element(uid, pod, element) {
                 Ok(Some(vif)) => drop(vifs.insert(element.interface.clone(), vif)),
                 Ok(None) => {}
                 Err(why) => self.step.refused.entry(uid.to_owned()).or_default().push(why),
             }
+        }
+        // A port alone is of no use, and many are made by one request: nothing is made before all is known of the pod.
+        if self.is_reading || self.step.refused.contains_key(uid) {
+            self.new.truncate(before);
         }
         // The node plugs all of them, or none.
         if !vifs.is_empty() && vifs.len() == pod.elements.len() {
@@ -137,6 +150,10 @@ impl<'w> Index<'w> {
     fn element(&mut self, uid: &str, pod: &Pod, element: &Element) -> Result<Option<Vif>, Refused> {
         let key = (uid.to_owned(), element.number);
         let Some(port) = self.port(&key) else { return self.without_port(key, pod, element).map(|()| None) };
+        // Neutron binds it after it has answered: a later look tells how.
+        if port.vif_type == "unbound" && !port.host.is_empty() {
+            return Ok(None);
+        }
         let of_port: BTreeSet<&String> = port.fixed_ips.iter().map(|ip| &ip.subnet_id).collect();
         let (network, subnets) = (self.network(&port.network_id)?, self.subnets(of_port)?);
         let (Some(network), Some(subnets)) = (network, subnets) else { return Ok(None) };
@@ -220,6 +237,7 @@ impl<'w> Index<'w> {
 
     /// Several pods need the same one.
     fn read(&mut self, call: Call) {
+        self.is_reading = true;
         if !self.step.calls.contains(&call) {
             self.step.calls.push(call);
         }
@@ -232,12 +250,8 @@ impl<'w> Index<'w> {
             Some(stored) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
                 (Some(stored.version.clone()), stored.object.clone())
             }
-            // That of a pod that had this name goes first; one of another controller stays.
-            Some(stored) if is_of(&stored.object, &cluster) => return,
-            Some(_) => {
-                let foreign = Refused::ForeignKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name));
-                return self.step.refused.entry(uid.to_owned()).or_default().push(foreign);
-            }
+            // That of a pod that had this name goes first.
+            Some(_) => return,
         };
         for (interface, vif) in vifs {
             let default = interface == DEFAULT_INTERFACE;

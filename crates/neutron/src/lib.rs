@@ -27,5 +27,5 @@ mod trunks;
 
 pub use error::{Asked, Error, Refusal, SetupError};
 pub use keystone::KeystoneError;
-pub use neutron::{Limits, Neutron};
+pub use neutron::{Answered, Limits, Neutron, Observer, Sent};
 pub use ports::PortFilter;

@@ -1,8 +1,9 @@
 //! The client: a call is sent with a token, and its answer read.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
@@ -37,6 +38,32 @@ pub struct Limits {
 pub struct Neutron {
     http: Http,
     keystone: Arc<Keystone>,
+    observer: Option<Observer>,
+}
+
+/// Who is told of each call.
+pub type Observer = Arc<dyn Fn(&Sent<'_>) + Send + Sync>;
+
+/// A call that has ended: all attempts of it together.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// What it is about: `ports`, `subnets`.
+    pub resource: &'a str,
+    /// The status of the last answer; none where there was none.
+    pub status: Option<u16>,
+    /// How long it took, with the time that it waited for a place in flight.
+    pub took: Duration,
+}
+
+/// What was asked for, and by what Neutron's log knows the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered<T> {
+    /// What was asked for.
+    pub value: T,
+    /// `req-...`
+    pub request_id: Option<String>,
 }
 
 /// A call before it has a token.
@@ -60,6 +87,13 @@ impl Default for Limits {
 
 // === impl Neutron ===
 
+/// Nothing of it is shown: it has a token.
+impl fmt::Debug for Neutron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Neutron").finish_non_exhaustive()
+    }
+}
+
 impl Neutron {
     /// Prepares a client; nothing is sent. Its calls need a tokio runtime with I/O and time. What the cloud says of a timeout goes over that of
     /// the limits.
@@ -77,7 +111,13 @@ impl Neutron {
             encrypts |= checked(option, value)?.scheme_str() == Some("https");
         }
         let http = Http::new(tls::config(&cloud.tls, encrypts)?, limits);
-        Ok(Neutron { keystone: Arc::new(Keystone::new(http.clone(), cloud)), http })
+        Ok(Neutron { keystone: Arc::new(Keystone::new(http.clone(), cloud)), http, observer: None })
+    }
+
+    /// The same, of whose calls somebody is told.
+    #[must_use]
+    pub fn observed(self, observer: Observer) -> Self {
+        Neutron { observer: Some(observer), ..self }
     }
 
     /// The aliases of the extensions that this Neutron has, as `tag-ports-during-bulk-creation`.
@@ -95,10 +135,16 @@ impl Neutron {
 
     /// What stands under `key` in the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, call: Call, key: &str) -> Result<T, Error> {
+        self.answered(call, key).await.map(|answered| answered.value)
+    }
+
+    /// The same, with the request's ID.
+    pub(crate) async fn answered<T: DeserializeOwned>(&self, call: Call, key: &str) -> Result<Answered<T>, Error> {
         let asked = call.asked();
         let answer = self.send(call).await?;
         let mut body = object(&asked, &answer)?;
-        value(&asked, &answer, body.remove(key).unwrap_or_default(), key)
+        let value = value(&asked, &answer, body.remove(key).unwrap_or_default(), key)?;
+        Ok(Answered { value, request_id: answer.request_id() })
     }
 
     /// All pages of a list; `key` is its name, and its path.
@@ -128,23 +174,38 @@ impl Neutron {
     }
 
     /// Whether it was there.
-    pub(crate) async fn delete(&self, path: String) -> Result<bool, Error> {
+    pub(crate) async fn delete(&self, path: String) -> Result<Answered<bool>, Error> {
         match self.send(Call::new(Method::DELETE, path)).await {
-            Ok(_) => Ok(true),
-            Err(Error::Refused { status: 404, .. }) => Ok(false),
+            Ok(answer) => Ok(Answered { value: true, request_id: answer.request_id() }),
+            Err(Error::Refused { status: 404, request_id, .. }) => Ok(Answered { value: false, request_id }),
             Err(e) => Err(e),
         }
     }
 
     /// An answer that is a success.
     pub(crate) async fn send(&self, call: Call) -> Result<Answer, Error> {
+        let begun = Instant::now();
+        let ended = self.send_until_answered(&call).await;
+        if let Some(observer) = &self.observer {
+            let status = match &ended {
+                Ok(answer) => Some(answer.status.as_u16()),
+                Err(Error::Refused { status, .. } | Error::Unreadable { status, .. }) => Some(*status),
+                Err(_) => None,
+            };
+            let resource = call.path.split('/').next().unwrap_or_default();
+            observer(&Sent { method: &call.method, resource, status, took: begun.elapsed() });
+        }
+        ended
+    }
+
+    async fn send_until_answered(&self, call: &Call) -> Result<Answer, Error> {
         let mut session = self.keystone.session().await?;
-        let mut answer = self.send_as(&call, &session).await?;
+        let mut answer = self.send_as(call, &session).await?;
         if let (StatusCode::UNAUTHORIZED, Some(token)) = (answer.status, &session.token) {
             // It was not carried out: whatever it is, it may be sent again.
             self.keystone.discard(token).await;
             session = self.keystone.session().await?;
-            answer = self.send_as(&call, &session).await?;
+            answer = self.send_as(call, &session).await?;
         }
         match answer.status.is_success() {
             true => Ok(answer),

@@ -5,7 +5,7 @@ use openstack::resource::{NewPort, Port, PortUpdate};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::neutron::{Call, Neutron, path_of};
+use crate::neutron::{Answered, Call, Neutron, path_of};
 use crate::query::Query;
 
 /// So many IDs stand in one request: its line has at most 8 KiB in front of Neutron's own server.
@@ -88,8 +88,8 @@ impl Neutron {
     ///
     /// # Errors
     /// [`Error`]; where it [is uncertain](Error::is_uncertain), the ports may be there.
-    pub async fn create_ports(&self, ports: &[NewPort]) -> Result<Vec<Port>, Error> {
-        self.read(Call::new(Method::POST, "ports").with("ports", &ports), "ports").await
+    pub async fn create_ports(&self, ports: &[NewPort]) -> Result<Answered<Vec<Port>>, Error> {
+        self.answered(Call::new(Method::POST, "ports").with("ports", &ports), "ports").await
     }
 
     /// Changes a port; with a revision, only if nobody else has changed it.
@@ -113,7 +113,7 @@ impl Neutron {
     ///
     /// # Errors
     /// [`Error`]; [`crate::Refusal::InUse`] where it is on a trunk.
-    pub async fn delete_port(&self, id: &str) -> Result<bool, Error> {
+    pub async fn delete_port(&self, id: &str) -> Result<Answered<bool>, Error> {
         self.delete(path_of("ports", id)).await
     }
 }

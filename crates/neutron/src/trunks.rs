@@ -56,6 +56,6 @@ impl Neutron {
     /// # Errors
     /// [`Error`].
     pub async fn delete_trunk(&self, id: &str) -> Result<bool, Error> {
-        self.delete(path_of("trunks", id)).await
+        self.delete(path_of("trunks", id)).await.map(|answered| answered.value)
     }
 }

@@ -127,9 +127,16 @@ impl Given {
     /// [`GivenError`]: also for what kuryr.conf would only be noted for.
     pub fn yaml(text: &str) -> Result<Self, GivenError> {
         let root = yaml::with_room(|| yaml::parse(text)).map_err(|e| GivenError::Yaml(e.to_string()))?;
-        let root = root.map_err(|e| GivenError::Yaml(e.to_string()))?;
+        Given::of(&root.map_err(|e| GivenError::Yaml(e.to_string()))?)
+    }
+
+    /// The same, of a part of a larger file.
+    ///
+    /// # Errors
+    /// As [`Given::yaml`].
+    pub fn of(root: &Node) -> Result<Self, GivenError> {
         let mut given = Given::default();
-        for (section, options) in object(&root).ok_or_else(|| GivenError::Yaml("must be an object of sections".to_owned()))? {
+        for (section, options) in object(root).ok_or_else(|| GivenError::Yaml("must be an object of sections".to_owned()))? {
             let of_section = || crate::OPTIONS.iter().filter(|option| option.keys().0 == section.text);
             let unknown = |line, key: String, hint| GivenError::Unknown { line, key, hint };
             if of_section().next().is_none() {

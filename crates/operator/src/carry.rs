@@ -162,6 +162,11 @@ pub(crate) async fn send(client: &Client, request: Result<Request<Vec<u8>>, http
     sent(client, request, false).await
 }
 
+/// Sends a deletion.
+pub(crate) async fn delete(client: &Client, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
+    sent(client, request, true).await
+}
+
 async fn sent(client: &Client, request: Result<Request<Vec<u8>>, http::Error>, deletes: bool) -> Outcome {
     let request = match request {
         Ok(request) => request,

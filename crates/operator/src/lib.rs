@@ -1,4 +1,4 @@
-//! The cluster's controller: it grants blocks of IPPools to nodes.
+//! The cluster's controller: it grants blocks of IPPools to nodes, and with [`Options::openstack`] gives pods their ports of Neutron (`ports`).
 //!
 //! ```text
 //!   API server --list, watch--> follow: Nodes, IPPools, NodeIPPools, IPLedgerShards --> Seen (a ledger::World)
@@ -32,6 +32,7 @@ mod lease;
 mod marks;
 mod metrics;
 mod options;
+mod ports;
 mod reclaim;
 mod refused;
 mod run;
@@ -45,5 +46,6 @@ pub use daemon::log::Level as LogLevel;
 pub use export::{Exported, export, export_by};
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
+pub use ports::{LookError, NeutronPort, NeutronRule, OpenStack, OpenStackError, Orphan, OwnedPort, PortsSeen, delete_orphan, look};
 pub use reclaim::{Life, Reclaim, ReclaimError, Says, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

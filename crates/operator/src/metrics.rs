@@ -1,17 +1,19 @@
 //! What is counted, and how Prometheus reads it (text format 0.0.4).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ledger::{Step, Tally, Violation};
 use pool::Family;
+
+use crate::ports;
 
 /// A number of a pool and family: its name, what it is, and how it is read.
 type Gauge = (&'static str, &'static str, fn(&Tally) -> u64);
 
 /// What is counted since the start, and how it is now.
 #[derive(Default)]
-pub(crate) struct Metrics(Mutex<Numbers>);
+pub(crate) struct Metrics(Mutex<Numbers>, OnceLock<Arc<ports::Numbers>>);
 
 #[derive(Default)]
 struct Numbers {
@@ -29,6 +31,11 @@ struct Numbers {
 impl Metrics {
     fn change(&self, change: impl FnOnce(&mut Numbers)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Shows the numbers of ports, too.
+    pub(crate) fn add(&self, ports: Arc<ports::Numbers>) {
+        drop(self.1.set(ports));
     }
 
     pub(crate) fn step(&self, step: &Step) {
@@ -98,6 +105,7 @@ impl Metrics {
             head(&mut out, name, form, help);
             out += &format!("{name} {value}\n");
         }
+        out += &self.1.get().map(|ports| ports.text()).unwrap_or_default();
         out
     }
 }

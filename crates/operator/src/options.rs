@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::LogLevel;
+use crate::{LogLevel, OpenStack};
 
 /// How an operator is to work.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct Options {
     pub release_delay: Duration,
     /// How often everything that nodes have is compared with the ledger.
     pub audit_every: Duration,
+    /// How pods get ports of Neutron; without it nothing of OpenStack is asked.
+    pub openstack: Option<OpenStack>,
     /// What it says of itself, for the whole process.
     pub log_level: LogLevel,
 }
@@ -52,6 +54,7 @@ impl Options {
             cilium_nodes: None,
             release_delay: Duration::from_secs(180),
             audit_every: Duration::from_secs(60),
+            openstack: None,
             log_level: LogLevel::Info,
         }
     }

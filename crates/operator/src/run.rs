@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
 use crate::stored::Stored;
-use crate::{Options, follow, health, log, marks};
+use crate::{Options, follow, health, log, marks, ports};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -164,6 +164,9 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         let (lead, client) = (Arc::clone(&lead), client.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
         tasks.spawn(async move { lead.hold(client, &namespace, &identity).await });
+    }
+    if let Some(openstack) = options.openstack.clone() {
+        metrics.add(ports::begin(&mut tasks, &client, openstack, &lead, &options.identity));
     }
     let operator = Operator {
         client,

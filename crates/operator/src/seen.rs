@@ -439,7 +439,7 @@ impl Inner {
 
 /// Whether a version of an object comes before another one. Versions of one resource are numbers that grow (KEP-5504); of what is no
 /// number nothing is known, and the one that came last holds.
-fn is_older(version: &str, than: &str) -> bool {
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::OpenStackArgs;
+
 /// How the operator works.
 #[derive(Debug, Args)]
 pub(crate) struct OperatorArgs {
@@ -35,6 +37,8 @@ pub(crate) struct OperatorArgs {
     /// Seconds that a CiliumNode must have excess addresses before some are released
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) excess_ip_release_delay: u64,
+    #[command(flatten)]
+    pub(crate) openstack: OpenStackArgs,
     /// The least severe level to log
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: Level,

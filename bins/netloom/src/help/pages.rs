@@ -138,8 +138,41 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             ("netloom operator", "Serve the cluster that this pod runs in"),
             ("netloom operator --kubeconfig admin.conf --no-lease", "Serve a cluster from outside, without leader election"),
+            ("netloom operator --openstack /etc/netloom/openstack.yaml", "Make Neutron ports for pods that select them as well"),
+            ("netloom operator --kuryr-conf kuryr.conf --cluster prod", "Make them as a kuryr.conf says"),
         ],
         exit: &[("0", "The operator ended after SIGTERM"), FAILED],
+        ..NONE
+    },
+    Page {
+        path: "openstack status",
+        examples: &[
+            ("netloom openstack status --openstack openstack.yaml", "Show whether Neutron can be used, and this cluster's ports"),
+            ("netloom openstack status --kuryr-conf kuryr.conf --cluster prod -o json", "Print the same for a program"),
+        ],
+        exit: &[("0", "Neutron can be used, and each port is a pod's"), FAILED, ("3", "Something is missing, or a port is nobody's")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "openstack ports",
+        examples: &[
+            ("netloom openstack ports --openstack openstack.yaml", "List the ports of this cluster's pods"),
+            ("netloom openstack ports --openstack openstack.yaml -o wide", "Show hardware addresses, networks and projects as well"),
+        ],
+        exit: &[("0", "Every port is ACTIVE"), FAILED, ("3", "A port is not ACTIVE")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "openstack orphans",
+        notes: &["Reads the ports first and the pods afterwards. The operator deletes such ports by itself."],
+        examples: &[
+            ("netloom openstack orphans --openstack openstack.yaml", "List ports whose pods are gone"),
+            ("netloom openstack orphans --openstack openstack.yaml --delete", "Delete them"),
+        ],
+        exit: &[("0", "There is none, or all are deleted"), FAILED, ("3", "There is one")],
+        environment: &[KUBECONFIG],
         ..NONE
     },
     Page {

@@ -41,7 +41,7 @@ async fn what_is_safe_is_asked_again() {
     let scene = Scene::new();
     let proxy = Proxy::before(&scene.server.url(), Duration::ZERO);
     let neutron = client(&proxy.url(), LIMITS);
-    let id = neutron.create_ports(&[scene.port()]).await.unwrap().remove(0).id;
+    let id = neutron.create_ports(&[scene.port()]).await.unwrap().value.remove(0).id;
     let path = format!("/v2.0/ports/{id}");
 
     proxy.plan(&[Act::Swallow, answer("500 Internal Server Error", "", "")]);
@@ -50,14 +50,14 @@ async fn what_is_safe_is_asked_again() {
 
     let begun = Instant::now();
     proxy.plan(&[answer("429 Too Many Requests", "Retry-After: 2\r\n", ""), answer("503 Service Unavailable", "", "")]);
-    neutron.create_ports(&[scene.port()]).await.unwrap();
+    neutron.create_ports(&[scene.port()]).await.unwrap().value;
     assert!(begun.elapsed() >= Duration::from_secs(2), "as long as the server asked for");
     assert_eq!(proxy.seen().len(), 3);
     assert_eq!(scene.ports_in_database().len(), 2);
 
     // Both times it is deleted: the second one finds nothing, and that is what was wanted.
     proxy.plan(&[Act::Swallow]);
-    assert!(!neutron.delete_port(&id).await.unwrap());
+    assert!(!neutron.delete_port(&id).await.unwrap().value);
     assert_eq!(proxy.seen(), [format!("DELETE {path}"), format!("DELETE {path}")]);
     assert_eq!(scene.ports_in_database().len(), 1);
 

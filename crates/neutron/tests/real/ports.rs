@@ -27,7 +27,7 @@ async fn ports_are_made_together_and_found_by_their_tags() {
         .map(|n| NewPort { device_id: format!("pod-{n}"), tags: vec![scene.project.clone(), format!("n={n}, ä&%")], ..scene.port() })
         .map(|port| NewPort { tags: port.tags.into_iter().map(|tag| tag.replace(", ", " ")).collect(), ..port })
         .collect();
-    let made = neutron.create_ports(&wanted).await.unwrap();
+    let made = neutron.create_ports(&wanted).await.unwrap().value;
     assert_eq!(made.len(), 12);
     assert!(made.iter().all(|port| port.tags.contains(&scene.project) && port.fixed_ips[0].subnet_id == scene.subnet));
     let in_database: Vec<String> = scene.ports_in_database().into_iter().map(|(id, _)| id).collect();
@@ -46,9 +46,9 @@ async fn ports_are_made_together_and_found_by_their_tags() {
     assert_eq!(ids(&neutron.ports(&by_address).await.unwrap()), ids(&one));
 
     for id in &in_database {
-        assert!(neutron.delete_port(id).await.unwrap());
+        assert!(neutron.delete_port(id).await.unwrap().value);
     }
-    assert!(!neutron.delete_port(&in_database[0]).await.unwrap(), "what is gone is no error");
+    assert!(!neutron.delete_port(&in_database[0]).await.unwrap().value, "what is gone is no error");
     assert_eq!(scene.ports_in_database(), []);
     assert_eq!(neutron.ports(&tagged(&scene.project)).await.unwrap(), []);
 }
@@ -60,7 +60,7 @@ async fn a_port_is_bound_as_its_host_can_and_a_change_needs_the_revision_that_wa
     let neutron = scene.client();
     let hosts = ["node-1", "node-1.ovs-down", "node-1.hybrid", "node-1.fail"];
     let wanted: Vec<NewPort> = hosts.iter().map(|host| NewPort { host: (*host).to_owned(), ..scene.port() }).collect();
-    let made = neutron.create_ports(&wanted).await.unwrap();
+    let made = neutron.create_ports(&wanted).await.unwrap().value;
     let of = |host: &str| made.iter().find(|port| port.host == host).unwrap().clone();
     let active = of("node-1");
     assert_eq!((active.vif_type.as_str(), active.vif_details.bridge_name.as_deref()), ("ovs", Some("br-int")));
@@ -101,7 +101,7 @@ async fn each_refusal_has_its_reason_and_neutrons_words() {
     // Five addresses beside the gateway's.
     let scene = Scene::with_subnet("10.77.0.0/29");
     let neutron = scene.client();
-    let made = neutron.create_ports(&[scene.port(), scene.port()]).await.unwrap();
+    let made = neutron.create_ports(&[scene.port(), scene.port()]).await.unwrap().value;
     let taken = made[0].fixed_ips[0].ip_address.clone();
     let at = |address: &str| WantedIp { subnet_id: Some(scene.subnet.clone()), ip_address: Some(address.to_owned()) };
     let with = |address: &str| NewPort { fixed_ips: vec![at(address)], ..scene.port() };

@@ -10,7 +10,7 @@ use crate::scene::Scene;
 async fn ports_are_put_on_a_trunk_and_taken_off() {
     let scene = Scene::new();
     let neutron = scene.client();
-    let made = neutron.create_ports(&[scene.port(), scene.port(), scene.port()]).await.unwrap();
+    let made = neutron.create_ports(&[scene.port(), scene.port(), scene.port()]).await.unwrap().value;
     let [parent, first, second] = [&made[0].id, &made[1].id, &made[2].id];
     let wanted = NewTrunk { port_id: parent.clone(), project_id: scene.project.clone(), ..NewTrunk::default() };
     let trunk = neutron.create_trunk(&wanted).await.unwrap();
@@ -30,10 +30,10 @@ async fn ports_are_put_on_a_trunk_and_taken_off() {
     neutron.remove_sub_ports(&trunk.id, &[first, second]).await.unwrap();
     let gone = neutron.remove_sub_ports(&trunk.id, &[first]).await.unwrap_err();
     assert_eq!(gone.refusal(), Some(Refusal::NotFound), "{gone}");
-    assert!(neutron.delete_port(first).await.unwrap());
+    assert!(neutron.delete_port(first).await.unwrap().value);
 
     // A port that is bound cannot become a parent.
-    let bound = neutron.create_ports(&[NewPort { host: "node-1".to_owned(), ..scene.port() }]).await.unwrap();
+    let bound = neutron.create_ports(&[NewPort { host: "node-1".to_owned(), ..scene.port() }]).await.unwrap().value;
     let refused = neutron.create_trunk(&NewTrunk { port_id: bound[0].id.clone(), ..wanted }).await.unwrap_err();
     assert_eq!(refused.refusal(), Some(Refusal::InUse), "{refused}");
     let in_use = neutron.delete_trunk(&trunk.id).await.unwrap_err();

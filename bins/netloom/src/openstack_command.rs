@@ -1,0 +1,123 @@
+//! `netloom openstack`: this cluster's ports in Neutron, compared with its pods.
+
+use std::process::ExitCode;
+
+use operator::{Orphan, OwnedPort, PortsSeen, delete_orphan, look};
+use serde_json::{Value, json};
+
+use crate::cli::{Format, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
+use crate::output::{BAD, ODD, Rows, counted, putln, structured};
+
+/// The exit code where all could be looked at, and not all is well.
+const NOT_WELL: u8 = 3;
+
+/// One of them.
+pub(crate) fn run(args: &OpenstackArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        OpenstackCommand::Status(command) => status(command),
+        OpenstackCommand::Ports(command) => ports(command),
+        OpenstackCommand::Orphans(command) => orphans(command),
+    }
+}
+
+fn seen(args: &OpenstackLookArgs) -> anyhow::Result<PortsSeen> {
+    Ok(look(&args.openstack.read()?, args.of.file()?.as_deref())?)
+}
+
+fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
+    let seen = seen(args)?;
+    let active = seen.ports.iter().filter(|owned| owned.port.is_active()).count();
+    let (missing, orphans) = (seen.missing_subnets.len(), seen.orphans.len());
+    if let Some(format) = args.output.and_then(Format::structured) {
+        let value = json!({
+            "usable": seen.is_supported, "missingSubnets": seen.missing_subnets, "ports": seen.ports.len(), "active": active,
+            "orphans": orphans, "pods": seen.pods,
+        });
+        structured(&value, format)?;
+    } else {
+        putln!("Neutron   {}", if seen.is_supported { "usable" } else { "not usable" });
+        putln!("ports     {} of {}, {active} of them ACTIVE", seen.ports.len(), counted(seen.pods, "pod"));
+        putln!("orphans   {orphans}");
+        if !seen.is_supported {
+            let next = "add tag_ports_during_bulk_creation to extension_drivers of ML2's configuration";
+            putln!("{BAD}Neutron lacks the extension tag-ports-during-bulk-creation: {next}{BAD:#}");
+        }
+        for subnet in &seen.missing_subnets {
+            putln!("{BAD}subnet {subnet} of the settings does not exist, or the credentials cannot see it{BAD:#}");
+        }
+        if orphans > 0 {
+            putln!("{ODD}list them: netloom openstack orphans{ODD:#}");
+        }
+    }
+    Ok(if seen.is_supported && missing == 0 && orphans == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn ports(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
+    let seen = seen(args)?;
+    let is_well = seen.ports.iter().all(|owned| owned.port.is_active());
+    if let Some(format) = args.output.and_then(Format::structured) {
+        structured(&seen.ports.iter().map(value).collect::<Vec<_>>(), format)?;
+    } else if seen.ports.is_empty() {
+        putln!("no pod of this cluster has a port in Neutron");
+    } else {
+        let is_wide = args.output == Some(Format::Wide);
+        let header = ["POD", "INTERFACE", "STATUS", "ADDRESSES", "HOST", "PORT", "MAC", "NETWORK", "PROJECT"];
+        let columns = if is_wide { header.len() } else { 6 };
+        let mut rows = Rows::new(header.get(..columns).unwrap_or(&header));
+        for OwnedPort { pod, interface, port } in &seen.ports {
+            let interface = interface.clone().unwrap_or_else(|| "-".to_owned());
+            let mut row = vec![pod.clone(), interface, port.status.clone(), addresses(port), port.host.clone(), port.id.clone()];
+            row.extend([port.mac_address.clone(), port.network_id.clone(), port.project_id.clone()]);
+            row.truncate(columns);
+            rows.push(row);
+        }
+        rows.print(|line| if line.contains("ACTIVE") { anstyle::Style::new() } else { ODD });
+    }
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
+    let openstack = args.look.openstack.read()?;
+    let seen = look(&openstack, args.look.of.file()?.as_deref())?;
+    if let Some(format) = args.look.output.and_then(Format::structured) {
+        structured(&seen.orphans.iter().map(orphan).collect::<Vec<_>>(), format)?;
+    } else if seen.orphans.is_empty() {
+        putln!("every port of this cluster is a pod's");
+    } else {
+        let mut rows = Rows::new(&["PORT", "POD UID", "STATUS", "ADDRESSES", "HOST"]);
+        for Orphan { pod_uid, port } in &seen.orphans {
+            let uid = pod_uid.clone().unwrap_or_else(|| "-".to_owned());
+            rows.push(vec![port.id.clone(), uid, port.status.clone(), addresses(port), port.host.clone()]);
+        }
+        rows.print(|_| anstyle::Style::new());
+    }
+    if args.delete {
+        for orphan in &seen.orphans {
+            let was_there = delete_orphan(&openstack, orphan)?;
+            if args.look.output.is_none() {
+                putln!("{} {}", orphan.port.id, if was_there { "deleted" } else { "was gone already" });
+            }
+        }
+    }
+    let is_well = seen.orphans.is_empty() || args.delete;
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn addresses(port: &operator::NeutronPort) -> String {
+    port.fixed_ips.iter().map(|ip| ip.ip_address.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn value(owned: &OwnedPort) -> Value {
+    let port = &owned.port;
+    let addresses: Vec<&String> = port.fixed_ips.iter().map(|ip| &ip.ip_address).collect();
+    json!({
+        "pod": owned.pod, "interface": owned.interface, "id": port.id, "status": port.status, "addresses": addresses,
+        "mac": port.mac_address, "host": port.host, "network": port.network_id, "project": port.project_id,
+    })
+}
+
+fn orphan(orphan: &Orphan) -> Value {
+    let port = &orphan.port;
+    let addresses: Vec<&String> = port.fixed_ips.iter().map(|ip| &ip.ip_address).collect();
+    json!({"id": port.id, "podUid": orphan.pod_uid, "status": port.status, "addresses": addresses, "host": port.host})
+}

@@ -1,0 +1,207 @@
+//! One call, made: of Neutron, or of the API server.
+
+use std::collections::BTreeSet;
+
+use binding::{Call, Key, ObjectName};
+use http::Method;
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use neutron::{Answered, Error, Neutron, PortFilter, Refusal};
+use openstack::resource::{Network, NewPort, Port, Subnet};
+use osvif::{KuryrPort, PORT_FINALIZER};
+use serde_json::{Value, json};
+
+use super::known::Followed;
+use crate::carry::{Outcome, delete, make, send};
+
+/// A call with all that it needs.
+#[derive(Debug, Clone)]
+pub(super) enum Task {
+    /// Which extensions this Neutron has.
+    Extensions,
+    /// All ports with this tag.
+    List(String),
+    /// Ports by their IDs.
+    Poll(Vec<String>),
+    Subnet(String),
+    Network(String),
+    Create(Vec<(Key, NewPort)>),
+    Delete(String),
+    Write(ObjectName, Option<String>, Box<KuryrPort>),
+    Release(ObjectName, Box<KuryrPort>),
+    /// Which of these UIDs are of pods that the API server has.
+    Confirm(BTreeSet<String>),
+}
+
+/// What came of it.
+pub(super) enum Came {
+    Extensions(Result<BTreeSet<String>, Error>),
+    Listed(Result<Vec<Port>, Error>),
+    Polled(Vec<String>, Result<Vec<Port>, Error>),
+    Subnet(String, Result<Option<Subnet>, Error>),
+    Network(String, Result<Option<Network>, Error>),
+    Created(Vec<(Key, NewPort)>, Result<Answered<Vec<Port>>, Error>),
+    Deleted(String, Result<Answered<bool>, Error>),
+    Wrote(ObjectName, Outcome),
+    Released(ObjectName, Outcome),
+    Confirmed(BTreeSet<String>, Result<BTreeSet<String>, String>),
+}
+
+/// By what a call is known while it is on its way: there is one of each at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Slot {
+    Extensions,
+    List,
+    Poll,
+    Subnet(String),
+    Network(String),
+    /// The first key of a bulk.
+    Create(Key),
+    Delete(String),
+    Object(ObjectName),
+    Confirm,
+}
+
+// === impl Task ===
+
+impl Task {
+    /// A call that was decided.
+    pub(super) fn of(call: Call, tag: String, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
+        Some(match call {
+            Call::ListPorts => Task::List(tag),
+            Call::ReadSubnet(id) => Task::Subnet(id),
+            Call::ReadNetwork(id) => Task::Network(id),
+            Call::CreatePorts(wanted) => Task::Create(wanted),
+            Call::DeletePort(id) => Task::Delete(id),
+            Call::WriteKuryrPort { name, version, object } => Task::Write(name, version, object),
+            Call::ReleaseKuryrPort { name, .. } => {
+                let object = stored(&name)?;
+                Task::Release(name, Box::new(object))
+            }
+        })
+    }
+
+    pub(super) fn slot(&self) -> Slot {
+        match self {
+            Task::Extensions => Slot::Extensions,
+            Task::List(_) => Slot::List,
+            Task::Poll(_) => Slot::Poll,
+            Task::Subnet(id) => Slot::Subnet(id.clone()),
+            Task::Network(id) => Slot::Network(id.clone()),
+            Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
+            Task::Delete(id) => Slot::Delete(id.clone()),
+            Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
+            Task::Confirm(_) => Slot::Confirm,
+        }
+    }
+
+    pub(super) async fn run(self, client: Client, neutron: Neutron) -> Came {
+        match self {
+            Task::Extensions => Came::Extensions(neutron.extensions().await),
+            Task::List(tag) => Came::Listed(neutron.ports(&PortFilter { tags: vec![tag], ..PortFilter::default() }).await),
+            Task::Poll(ids) => {
+                let listed = neutron.ports(&PortFilter { ids: ids.clone(), ..PortFilter::default() }).await;
+                Came::Polled(ids, listed)
+            }
+            Task::Subnet(id) => {
+                let read = found(neutron.subnet(&id).await);
+                Came::Subnet(id, read)
+            }
+            Task::Network(id) => {
+                let read = found(neutron.network(&id).await);
+                Came::Network(id, read)
+            }
+            Task::Create(wanted) => {
+                let ports: Vec<NewPort> = wanted.iter().map(|(_, port)| port.clone()).collect();
+                let made = neutron.create_ports(&ports).await;
+                if made.is_ok() {
+                    linux::crash_point!("operator-port-made");
+                }
+                Came::Created(wanted, made)
+            }
+            Task::Delete(id) => {
+                let deleted = neutron.delete_port(&id).await;
+                if deleted.is_ok() {
+                    linux::crash_point!("operator-port-deleted");
+                }
+                Came::Deleted(id, deleted)
+            }
+            Task::Write(name, version, object) => {
+                let outcome = write(&client, &name, version, *object).await;
+                if matches!(outcome, Outcome::Done(_)) {
+                    linux::crash_point!("operator-kuryrport-written");
+                }
+                Came::Wrote(name, outcome)
+            }
+            Task::Release(name, object) => {
+                let outcome = release(&client, &name, &object).await;
+                Came::Released(name, outcome)
+            }
+            Task::Confirm(uids) => {
+                let live = live(&client, &uids).await;
+                Came::Confirmed(uids, live)
+            }
+        }
+    }
+}
+
+fn found<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(one) => Ok(Some(one)),
+        Err(e) if e.refusal() == Some(Refusal::NotFound) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn path(name: &ObjectName) -> String {
+    format!("/apis/{}/namespaces/{}/{}", osvif::KURYR_PORT_VERSION, name.namespace, osvif::crd::PLURAL)
+}
+
+async fn write(client: &Client, name: &ObjectName, version: Option<String>, object: KuryrPort) -> Outcome {
+    let value = object.write();
+    let request = match version {
+        None => make(Method::POST, path(name), "application/json", &value),
+        // Its metadata have the version that was read.
+        Some(_) => make(Method::PUT, format!("{}/{}", path(name), name.name), "application/json", &value),
+    };
+    send(client, request).await
+}
+
+/// Takes the finalizer off, and deletes the object where nobody has yet. A kill between leaves one without a finalizer, which the next
+/// operator deletes.
+async fn release(client: &Client, name: &ObjectName, object: &KuryrPort) -> Outcome {
+    let of = |key: &str| object.metadata.get(key).cloned().unwrap_or_default();
+    let others = of("finalizers").as_array().map(|all| all.iter().filter(|one| **one != PORT_FINALIZER).cloned().collect::<Vec<_>>());
+    let place = format!("{}/{}", path(name), name.name);
+    let patch = json!({"metadata": {"resourceVersion": of("resourceVersion"), "finalizers": others.unwrap_or_default()}});
+    let patched = send(client, make(Method::PATCH, place.clone(), "application/merge-patch+json", &patch)).await;
+    if !matches!(patched, Outcome::Done(_)) {
+        return patched;
+    }
+    linux::crash_point!("operator-kuryrport-released");
+    if of("deletionTimestamp") != Value::Null {
+        return Outcome::Done(None);
+    }
+    let options = json!({"preconditions": {"uid": of("uid")}});
+    match delete(client, make(Method::DELETE, place, "application/json", &options)).await {
+        Outcome::Conflict => Outcome::Done(None),
+        other => other,
+    }
+}
+
+/// Which of these pods are there: one consistent list of all, page by page. A pod has no address by its UID.
+async fn live(client: &Client, uids: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    let api = Followed::Pod.api(client.clone());
+    let (mut live, mut token) = (BTreeSet::new(), None);
+    loop {
+        let params = ListParams { limit: Some(100), continue_token: token, ..ListParams::default() };
+        let page = api.list(&params).await.map_err(|e| e.to_string())?;
+        let uid = |object: DynamicObject| object.metadata.uid;
+        live.extend(page.items.into_iter().filter_map(uid).filter(|uid| uids.contains(uid)));
+        token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if token.is_none() {
+            return Ok(live);
+        }
+    }
+}

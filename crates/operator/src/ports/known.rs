@@ -1,0 +1,250 @@
+//! What the API server has said of pods, definitions and KuryrPorts, as far as ports depend on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use binding::{KURYR_CONFIG, KnownDefinition, ObjectName, Stored};
+use futures::StreamExt;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, Client};
+use npwg::DefinitionRef;
+use osvif::KuryrPort;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::log::Line;
+use crate::seen::is_older;
+
+/// How many objects are asked for at a time: a page is in memory as a whole.
+const PAGE: u32 = 50;
+
+/// The kinds that are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Followed {
+    Pod,
+    Definition,
+    KuryrPort,
+}
+
+pub(crate) const FOLLOWED: [Followed; 3] = [Followed::Pod, Followed::Definition, Followed::KuryrPort];
+
+/// A pod that selects networks and is on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodSeen {
+    pub(crate) name: ObjectName,
+    pub(crate) node: String,
+    pub(crate) annotation: String,
+    /// It never runs again.
+    pub(crate) is_over: bool,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    /// By UID.
+    pub(crate) pods: BTreeMap<String, PodSeen>,
+    /// UIDs of pods that were seen and are gone.
+    pub(crate) gone: BTreeSet<String>,
+    /// Each with its annotation, if it is Neutron's.
+    definitions: BTreeMap<ObjectName, Option<String>>,
+    /// Counts changes of definitions.
+    pub(crate) definitions_revision: u64,
+    pub(crate) kuryr_ports: BTreeMap<ObjectName, Stored>,
+    listed: BTreeSet<Followed>,
+}
+
+// === impl Known ===
+
+impl Known {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until something is another thing than when this was called last.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Kinds that were not read yet.
+    pub(crate) fn unlisted(&self) -> Vec<&'static str> {
+        let inner = self.lock();
+        FOLLOWED.into_iter().filter(|kind| !inner.listed.contains(kind)).map(Followed::name).collect()
+    }
+
+    /// Takes in a KuryrPort that the server has answered with.
+    pub(crate) fn put_kuryr_port(&self, object: DynamicObject) {
+        self.lock().put(Followed::KuryrPort, object);
+        self.changed.notify_one();
+    }
+
+    /// A KuryrPort is not there any more.
+    pub(crate) fn drop_kuryr_port(&self, name: &ObjectName) {
+        self.lock().kuryr_ports.remove(name);
+        self.changed.notify_one();
+    }
+
+    /// Follows one kind for ever.
+    pub(crate) async fn follow(self: Arc<Self>, client: Client, kind: Followed) {
+        let mut events = watcher(kind.api(client), Config::default().page_size(PAGE)).default_backoff().boxed();
+        let mut list = Inner::default();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => list = Inner::default(),
+                Ok(Event::InitApply(object)) => {
+                    list.put(kind, object);
+                    continue;
+                }
+                Ok(Event::InitDone) => self.lock().replace(kind, std::mem::take(&mut list)),
+                Ok(Event::Apply(object)) => self.lock().put(kind, object),
+                Ok(Event::Delete(object)) => self.lock().remove(kind, &object),
+                Err(e) => {
+                    let now = format!("using what was received before; retrying{}", kind.without());
+                    Line::warn("watch").with("kind", kind.name()).with("error", e).with("now", now).end();
+                    continue;
+                }
+            }
+            self.changed.notify_one();
+        }
+    }
+}
+
+// === impl Followed ===
+
+impl Followed {
+    fn name(self) -> &'static str {
+        match self {
+            Followed::Pod => "Pod",
+            Followed::Definition => npwg::crd::KIND,
+            Followed::KuryrPort => osvif::crd::KIND,
+        }
+    }
+
+    /// What to do where the cluster does not have the kind.
+    fn without(self) -> &'static str {
+        match self {
+            Followed::Pod => "",
+            Followed::Definition => "; if the kind is missing: kubectl apply -f deploy/definition.yaml",
+            Followed::KuryrPort => "; if the kind is missing: kubectl apply -f deploy/openstack/kuryrports.yaml",
+        }
+    }
+
+    pub(crate) fn api(self, client: Client) -> Api<DynamicObject> {
+        let resource =
+            |group, version, kind, plural| ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        let resource = match self {
+            Followed::Pod => ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+            Followed::Definition => resource(npwg::crd::GROUP, npwg::crd::VERSION, npwg::crd::KIND, npwg::crd::PLURAL),
+            Followed::KuryrPort => resource(osvif::crd::GROUP, osvif::crd::VERSION, osvif::crd::KIND, osvif::crd::PLURAL),
+        };
+        Api::all_with(client, &resource)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// What is known of a definition.
+    pub(crate) fn definition(&self, of: &DefinitionRef) -> KnownDefinition<'_> {
+        match self.definitions.get(&ObjectName { namespace: of.namespace.clone(), name: of.name.clone() }) {
+            None => KnownDefinition::Absent,
+            Some(None) => KnownDefinition::Other,
+            Some(Some(text)) => KnownDefinition::Neutron(text),
+        }
+    }
+
+    fn put(&mut self, kind: Followed, object: DynamicObject) {
+        let Some(name) = name_of(&object) else { return };
+        match kind {
+            Followed::Pod => {
+                let uid = object.metadata.uid.clone().unwrap_or_default();
+                match pod(name, &object) {
+                    Some(pod) => drop(self.pods.insert(uid, pod)),
+                    None => drop(self.pods.remove(&uid)),
+                }
+            }
+            Followed::Definition => {
+                let annotation = object.metadata.annotations.unwrap_or_default().remove(KURYR_CONFIG);
+                if self.definitions.get(&name) != Some(&annotation) {
+                    self.definitions.insert(name, annotation);
+                    self.definitions_revision += 1;
+                }
+            }
+            Followed::KuryrPort => {
+                let stored = stored(&name, object);
+                if self.kuryr_ports.get(&name).is_none_or(|known| !is_older(&stored.version, &known.version)) {
+                    self.kuryr_ports.insert(name, stored);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: Followed, object: &DynamicObject) {
+        let Some(name) = name_of(object) else { return };
+        match kind {
+            Followed::Pod => {
+                if let Some(uid) = object.metadata.uid.as_ref().filter(|uid| self.pods.remove(*uid).is_some()) {
+                    self.gone.insert(uid.clone());
+                }
+            }
+            Followed::Definition => {
+                self.definitions.remove(&name);
+                self.definitions_revision += 1;
+            }
+            Followed::KuryrPort => drop(self.kuryr_ports.remove(&name)),
+        }
+    }
+
+    /// A whole list: what it lacks is gone.
+    fn replace(&mut self, kind: Followed, list: Inner) {
+        match kind {
+            Followed::Pod => {
+                let before = std::mem::replace(&mut self.pods, list.pods);
+                self.gone.extend(before.into_keys().filter(|uid| !self.pods.contains_key(uid)));
+            }
+            Followed::Definition => {
+                self.definitions = list.definitions;
+                self.definitions_revision += 1;
+            }
+            Followed::KuryrPort => self.kuryr_ports = list.kuryr_ports,
+        }
+        self.listed.insert(kind);
+    }
+}
+
+fn name_of(object: &DynamicObject) -> Option<ObjectName> {
+    Some(ObjectName { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
+}
+
+/// None: it selects nothing, has its node's network, or is on no node yet.
+fn pod(name: ObjectName, object: &DynamicObject) -> Option<PodSeen> {
+    let text = |place: &str| object.data.pointer(place).and_then(Value::as_str).unwrap_or_default();
+    let annotation = object.metadata.annotations.as_ref()?.get(npwg::NETWORKS)?.clone();
+    let host_network = object.data.pointer("/spec/hostNetwork").and_then(Value::as_bool).unwrap_or_default();
+    let node = text("/spec/nodeName").to_owned();
+    // The kubelet has ended all of it, and only finalizers keep the object.
+    let is_ended = object.metadata.deletion_timestamp.is_some() && object.metadata.deletion_grace_period_seconds == Some(0);
+    let is_over = is_ended || matches!(text("/status/phase"), "Succeeded" | "Failed");
+    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, annotation, is_over })
+}
+
+/// One that cannot be read is somebody else's: it is neither written nor released.
+fn stored(name: &ObjectName, mut object: DynamicObject) -> Stored {
+    object.metadata.managed_fields = None;
+    let version = object.metadata.resource_version.clone().unwrap_or_default();
+    let read = serde_json::to_value(object).map_err(|e| e.to_string());
+    let read = read.and_then(|value| KuryrPort::read(value).map_err(|e| e.to_string()));
+    let object = read.unwrap_or_else(|error| {
+        let now = "not touching it";
+        Line::warn("kuryrport").with("name", format!("{}/{}", name.namespace, name.name)).with("error", error).with("now", now).end();
+        KuryrPort::default()
+    });
+    Stored { object, version }
+}

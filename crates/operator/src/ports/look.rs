@@ -1,0 +1,176 @@
+//! One look at all ports of this cluster, for a command: whose they are, and which are nobody's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use binding::Owner;
+use cluster::ConnectError;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use neutron::PortFilter;
+use openstack::resource::Port;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::known::Followed;
+use super::options::OpenStack;
+use super::work::EXTENSION;
+
+/// How long the API server may take for a page.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many objects are asked for at a time.
+const PAGE: u32 = 200;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookError {
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The API server refuses, or does not answer.
+    #[error("list {kind} of the API server: {reason}")]
+    Api {
+        /// What was asked for.
+        kind: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Neutron, or Keystone.
+    #[error(transparent)]
+    Neutron(#[from] neutron::Error),
+    /// Nothing can be asked here.
+    #[error("start the asynchronous runtime: {0}")]
+    Runtime(String),
+}
+
+/// All that was seen.
+#[derive(Debug, Clone, Default)]
+pub struct PortsSeen {
+    /// Whether Neutron takes tags with a port.
+    pub is_supported: bool,
+    /// Configured subnets that Neutron does not have, or does not show.
+    pub missing_subnets: Vec<String>,
+    /// The ports of this cluster's pods, by pod and element.
+    pub ports: Vec<OwnedPort>,
+    /// Ports with the cluster's tag whose pods are gone, or that are of no pod.
+    pub orphans: Vec<Orphan>,
+    /// Pods that have a KuryrPort.
+    pub pods: usize,
+}
+
+/// A port of a pod that is there.
+#[derive(Debug, Clone)]
+pub struct OwnedPort {
+    /// Its namespace and name.
+    pub pod: String,
+    /// The interface, once the node knows it.
+    pub interface: Option<String>,
+    /// The port.
+    pub port: Port,
+}
+
+/// A port that nobody has.
+#[derive(Debug, Clone)]
+pub struct Orphan {
+    /// The pod's UID; none where the tags name no pod.
+    pub pod_uid: Option<String>,
+    /// The port.
+    pub port: Port,
+}
+
+/// Looks: first at the ports, then at the pods. So a port whose pod is not there was made for one that is gone.
+///
+/// # Errors
+/// [`LookError`]
+pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSeen, LookError> {
+    runtime()?.block_on(async {
+        let (neutron, cluster) = (&openstack.neutron, &openstack.cluster);
+        let is_supported = neutron.extensions().await?.contains(EXTENSION);
+        let mut missing_subnets = Vec::new();
+        for id in openstack.settings.subnet.iter().chain(openstack.settings.subnet_of_driver.values()) {
+            match neutron.subnet(id).await {
+                Ok(_) => {}
+                Err(e) if e.refusal() == Some(neutron::Refusal::NotFound) => missing_subnets.push(id.clone()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let all = neutron.ports(&PortFilter { tags: vec![cluster.tag()], ..PortFilter::default() }).await?;
+        let client = cluster::client(kubeconfig).await?.client();
+        let pods = pods(&client).await?;
+        let interfaces = interfaces(&client).await?;
+        let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
+        for port in all {
+            let owner = Owner::of(&port.tags, cluster);
+            match owner.as_ref().and_then(|owner| pods.get(&owner.pod)) {
+                Some(pod) => {
+                    let interface = interfaces.of_port.get(&port.id).cloned();
+                    seen.ports.push(OwnedPort { pod: pod.clone(), interface, port });
+                }
+                None => seen.orphans.push(Orphan { pod_uid: owner.map(|owner| owner.pod), port }),
+            }
+        }
+        seen.ports.sort_by(|a, b| (&a.pod, &a.interface, &a.port.id).cmp(&(&b.pod, &b.interface, &b.port.id)));
+        Ok(seen)
+    })
+}
+
+/// Deletes a port that nobody has; whether it was there.
+///
+/// # Errors
+/// [`LookError`]
+pub fn delete_orphan(openstack: &OpenStack, orphan: &Orphan) -> Result<bool, LookError> {
+    Ok(runtime()?.block_on(openstack.neutron.delete_port(&orphan.port.id))?.value)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, LookError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| LookError::Runtime(e.to_string()))
+}
+
+/// The names of all pods by their UIDs, but of those that are over.
+async fn pods(client: &Client) -> Result<BTreeMap<String, String>, LookError> {
+    let is_over = |pod: &DynamicObject| {
+        let phase = pod.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        matches!(phase, "Succeeded" | "Failed")
+    };
+    let all = list(client, Followed::Pod, "pods").await?;
+    let name = |pod: &DynamicObject| Some(format!("{}/{}", pod.metadata.namespace.as_ref()?, pod.metadata.name.as_ref()?));
+    Ok(all.iter().filter(|pod| !is_over(pod)).filter_map(|pod| Some((pod.metadata.uid.clone()?, name(pod)?))).collect())
+}
+
+struct Interfaces {
+    pods: usize,
+    of_port: BTreeMap<String, String>,
+}
+
+/// The interfaces that KuryrPorts name, by the port.
+async fn interfaces(client: &Client) -> Result<Interfaces, LookError> {
+    let all = list(client, Followed::KuryrPort, osvif::crd::PLURAL).await?;
+    let mut interfaces = Interfaces { pods: all.len(), of_port: BTreeMap::new() };
+    for object in all {
+        let read = serde_json::to_value(object).ok().and_then(|value| osvif::KuryrPort::read(value).ok());
+        for (interface, vif) in read.into_iter().flat_map(|object| object.status.vifs) {
+            interfaces.of_port.insert(vif.vif.id, interface);
+        }
+    }
+    Ok(interfaces)
+}
+
+/// All objects of a kind, page by page.
+async fn list(client: &Client, kind: Followed, name: &'static str) -> Result<Vec<DynamicObject>, LookError> {
+    let failed = |reason: String| LookError::Api { kind: name, reason };
+    let api: Api<DynamicObject> = kind.api(client.clone());
+    let (mut all, mut token) = (Vec::new(), None);
+    loop {
+        let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
+        let page = timeout(PATIENCE, api.list(&params)).await.map_err(|_| failed(format!("no answer in {} s", PATIENCE.as_secs())))?;
+        let page = page.map_err(|e| failed(e.to_string()))?;
+        all.extend(page.items);
+        token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if token.is_none() {
+            return Ok(all);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! How pods get ports of Neutron: what a person writes for it.
+//!
+//! ```text
+//!   our own file (YAML)  cluster, openstack, policy --.
+//!   kuryr.conf                                        +--> OpenStack, or everything that is wrong
+//!   flags                cluster                      --'
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use attach::Glob;
+use binding::{ClusterName, ClusterNameError, Permit};
+use neutron::{Limits, Neutron, SetupError};
+use npwg::DefinitionRef;
+use openstack::{Given, GivenError, Note, PoolDriver, Settings, SettingsProblem, VifDriver};
+use serde::Deserialize;
+use yaml::Value as Yaml;
+
+/// How pods get ports of Neutron.
+#[derive(Debug, Clone)]
+pub struct OpenStack {
+    /// The name of this cluster among all that use this OpenStack.
+    pub cluster: ClusterName,
+    /// The settings, all of which are supported.
+    pub settings: Settings,
+    /// What definitions may name.
+    pub rules: Vec<NeutronRule>,
+    /// What the author of a kuryr.conf should know.
+    pub notes: Vec<Note>,
+    /// The client of it.
+    pub neutron: Neutron,
+}
+
+/// A rule on what definitions may name.
+#[derive(Debug, Clone)]
+pub struct NeutronRule {
+    /// Namespaces of the pods that it concerns.
+    pub pod_namespaces: Vec<Glob>,
+    /// Namespaces of the definitions that it concerns.
+    pub definition_namespaces: Vec<Glob>,
+    /// What it allows.
+    pub permit: Permit,
+}
+
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenStackError {
+    /// A file cannot be read.
+    #[error("{}: {reason}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Its options cannot be read.
+    #[error("{}: {source}", file.display())]
+    Given {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: GivenError,
+    },
+    /// Settings that cannot be used.
+    #[error("{}: {}", file.display(), problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Settings {
+        /// The file.
+        file: PathBuf,
+        /// All that is wrong.
+        problems: Vec<SettingsProblem>,
+    },
+    /// Settings that Kuryr has and this operator has not.
+    #[error("{}: {}", file.display(), options.join("; "))]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// Each with what to do instead.
+        options: Vec<&'static str>,
+    },
+    /// OpenStack is described nowhere, or twice.
+    #[error("{0}")]
+    Place(&'static str),
+    /// The client cannot be prepared.
+    #[error("{}: {source}", file.display())]
+    Setup {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: SetupError,
+    },
+    /// The cluster's name.
+    #[error(transparent)]
+    Cluster(#[from] ClusterNameError),
+}
+
+/// The file but for its `openstack`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct Beside {
+    cluster: Option<String>,
+    #[serde(rename = "openstack")]
+    _openstack: serde::de::IgnoredAny,
+    policy: Vec<WrittenRule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenRule {
+    name: String,
+    #[serde(default = "all")]
+    pod_namespaces: Vec<String>,
+    #[serde(default = "all")]
+    definition_namespaces: Vec<String>,
+    allow: WrittenAllow,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenAllow {
+    neutron: WrittenNeutron,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenNeutron {
+    subnets: Option<Vec<String>>,
+    networks: Option<Vec<String>>,
+    security_groups: Option<Vec<String>>,
+    projects: Option<Vec<String>>,
+}
+
+fn all() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+// === impl OpenStack ===
+
+impl OpenStack {
+    /// Reads the settings: `file` is our own, `kuryr_conf` takes the place of its key `openstack`, `cluster` that of its key `cluster`.
+    ///
+    /// # Errors
+    /// [`OpenStackError`]
+    pub fn read(file: Option<&Path>, kuryr_conf: Option<&Path>, cluster: Option<&str>) -> Result<Self, OpenStackError> {
+        let (mut given, mut beside) = (None, Beside::default());
+        if let Some(file) = file {
+            let text = text(file)?;
+            let node = yaml::with_room(|| yaml::parse(&text)).map_err(|e| wrong(file, &e))?.map_err(|e| wrong(file, &e))?;
+            let value = yaml::json(&text).map_err(|e| wrong(file, &e))?;
+            beside = json::read(&value).map_err(|e| wrong(file, &e))?;
+            let Yaml::Object(pairs) = &node.value else { return Err(wrong(file, &"must be an object")) };
+            if let Some((_, openstack)) = pairs.iter().find(|(key, _)| key.text == "openstack") {
+                given = Some((file, Given::of(openstack).map_err(|source| OpenStackError::Given { file: file.to_owned(), source })?));
+            }
+        }
+        if let Some(file) = kuryr_conf {
+            if given.is_some() {
+                return Err(OpenStackError::Place("OpenStack is described twice: remove \"openstack\" from the file, or --kuryr-conf"));
+            }
+            let read = Given::kuryr_conf(&text(file)?).map_err(|source| OpenStackError::Given { file: file.to_owned(), source })?;
+            given = Some((file, read));
+        }
+        let (file, given) = given.ok_or(OpenStackError::Place("the file has no key \"openstack\": add it, or give --kuryr-conf"))?;
+        let settings = Settings::check(&given).map_err(|problems| OpenStackError::Settings { file: file.to_owned(), problems })?;
+        let options = unsupported(&settings);
+        if !options.is_empty() {
+            return Err(OpenStackError::Unsupported { file: file.to_owned(), options });
+        }
+        let cluster = cluster.map(str::to_owned).or(beside.cluster);
+        let cluster =
+            cluster.ok_or(OpenStackError::Place("the cluster has no name: give --cluster, or the key \"cluster\" of the file"))?;
+        let rules = beside.policy.into_iter().map(|rule| rule.checked(&settings)).collect();
+        let neutron = Neutron::new(settings.cloud.clone(), Limits::default());
+        let neutron = neutron.map_err(|source| OpenStackError::Setup { file: file.to_owned(), source })?;
+        Ok(OpenStack { cluster: ClusterName::parse(&cluster)?, settings, rules, notes: given.notes().to_vec(), neutron })
+    }
+
+    /// The rules that concern a definition and a pod's namespace; without any of the owner's, that which allows what is configured.
+    pub(crate) fn permits(&self, pod_namespace: &str, definition: &DefinitionRef) -> Vec<Permit> {
+        let within = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
+        let concerns =
+            |rule: &&NeutronRule| within(&rule.pod_namespaces, pod_namespace) && within(&rule.definition_namespaces, &definition.namespace);
+        let permits: Vec<Permit> = self.rules.iter().filter(concerns).map(|rule| rule.permit.clone()).collect();
+        if permits.is_empty() { vec![configured(&self.settings)] } else { permits }
+    }
+}
+
+/// What everybody may name where no rule of the owner's says anything.
+fn configured(settings: &Settings) -> Permit {
+    Permit {
+        rule: "default".to_owned(),
+        subnets: settings.subnet.iter().chain(settings.subnet_of_driver.values()).cloned().collect(),
+        networks: Vec::new(),
+        security_groups: settings.security_groups.clone(),
+        projects: vec![settings.project.clone()],
+    }
+}
+
+/// What of Kuryr's is not offered, each with what to do instead.
+fn unsupported(settings: &Settings) -> Vec<&'static str> {
+    let other = |driver: &VifDriver| *driver != VifDriver::NeutronVif;
+    let pools = settings.pool_driver != PoolDriver::Noop || settings.pool.of_driver.values().any(|driver| *driver != PoolDriver::Noop);
+    let all = [
+        (
+            !settings.selections,
+            "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces: pods get ports for the networks that they select, and their default \
+             network stays as it is",
+        ),
+        (
+            other(&settings.vif_driver) || settings.subnet_of_driver.keys().any(other),
+            "[kubernetes] pod_vif_driver: only neutron-vif is supported: nested-vlan, nested-macvlan and nested-dpdk are not",
+        ),
+        (pools, "[vif_pool]: pools of ready ports are not supported: set vif_pool_driver to noop"),
+        (settings.subnet_per_namespace, "[kubernetes] pod_subnets_driver: only default is supported"),
+    ];
+    all.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why).collect()
+}
+
+fn text(file: &Path) -> Result<String, OpenStackError> {
+    std::fs::read_to_string(file).map_err(|e| wrong(file, &e))
+}
+
+fn wrong(file: &Path, reason: &dyn std::fmt::Display) -> OpenStackError {
+    OpenStackError::File { file: file.to_owned(), reason: reason.to_string() }
+}
+
+// === impl WrittenRule ===
+
+impl WrittenRule {
+    /// A list that is not given allows what is configured.
+    fn checked(self, settings: &Settings) -> NeutronRule {
+        let (default, written) = (configured(settings), self.allow.neutron);
+        let globs = |texts: Vec<String>| texts.into_iter().map(Glob::new).collect();
+        NeutronRule {
+            pod_namespaces: globs(self.pod_namespaces),
+            definition_namespaces: globs(self.definition_namespaces),
+            permit: Permit {
+                rule: self.name,
+                subnets: written.subnets.unwrap_or(default.subnets),
+                networks: written.networks.unwrap_or(default.networks),
+                security_groups: written.security_groups.unwrap_or(default.security_groups),
+                projects: written.projects.unwrap_or(default.projects),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

@@ -1,0 +1,100 @@
+//! The operator is killed: at its crash points, and at any moment of a churn. No port is left, none is there twice, none of somebody else's is
+//! touched.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use netloom_operator::Options;
+
+use crate::scene::{Scene, run, until};
+
+/// What a child serves: files of settings and kubeconfig.
+const CHILD: &str = "NETLOOM_TEST_OPERATOR";
+
+/// Not a test: the operator as a process of its own.
+#[test]
+#[ignore = "what the tests here kill"]
+fn child() {
+    let Ok(files) = std::env::var(CHILD) else { return };
+    let (settings, kubeconfig) = files.split_once(' ').unwrap();
+    let openstack = netloom_operator::OpenStack::read(Some(settings.as_ref()), None, None).unwrap();
+    let options = Options { kubeconfig: Some(kubeconfig.into()), lease: false, openstack: Some(openstack), ..Options::new("child") };
+    netloom_operator::run(options).unwrap();
+}
+
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn at_each_crash_point_the_next_one_goes_on() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let files = format!("{} {}", scene.settings(&scene.neutron.url()).display(), scene.kubeconfig(port).display());
+        let begin = |at: &str| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--ignored", "--exact", "killed::child"]).env(CHILD, &files).env("NETLOOM_CRASH_AT", at);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        };
+        for (n, (of_new, of_old)) in
+            [("operator-port-made", "operator-port-deleted"), ("operator-kuryrport-written", "operator-kuryrport-released")]
+                .into_iter()
+                .enumerate()
+        {
+            let name = format!("p{n}");
+            scene.pod(&name, "node-1", "red,blue");
+            for at in [of_new, ""] {
+                let mut child = begin(at);
+                if at.is_empty() {
+                    until("it has its ports", || scene.vifs(&name).iter().filter(|(_, active)| *active).count() == 2).await;
+                    scene.assert_ports(2, &[]);
+                    child.kill().unwrap();
+                }
+                let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+                assert!(!ended.success(), "{at} was not reached");
+            }
+            scene.delete_pod(&name);
+            for at in [of_old, ""] {
+                let mut child = begin(at);
+                if at.is_empty() {
+                    until("nothing is left", || scene.ports().is_empty() && scene.kuryr_port(&name).is_none()).await;
+                    child.kill().unwrap();
+                }
+                let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+                assert!(!ended.success(), "{at} was not reached");
+            }
+        }
+        served.abort();
+    });
+}
+
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn at_any_moment_of_a_churn() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
+    let kills: u32 = std::env::var("NETLOOM_SOAK").ok().and_then(|kills| kills.parse().ok()).unwrap_or(25);
+    run(async {
+        let mut last = 0;
+        for kill in 0..kills {
+            scene.pod(&format!("p{last}"), "node-1", "red,blue");
+            last += 1;
+            if last > 4 && kill % 2 == 0 {
+                scene.delete_pod(&format!("p{}", last - 5 + kill % 2));
+            }
+            let operator = scene.operator();
+            // Sleeps: the moment of the kill is what is tried, from before the first request to long after it.
+            tokio::time::sleep(Duration::from_millis(u64::from(kill) * 37 % 900)).await;
+            drop(operator);
+        }
+        let _operator = scene.operator();
+        let pods = scene.pods();
+        until("each has its ports", || pods.iter().all(|(name, _)| scene.vifs(name).iter().filter(|(_, active)| *active).count() == 2))
+            .await;
+        until("and no others are left", || scene.ports().len() == 2 * pods.len()).await;
+        scene.assert_ports(2, &[]);
+        for (name, _) in &pods {
+            scene.delete_pod(name);
+        }
+        until("nothing is left", || scene.ports().is_empty() && pods.iter().all(|(name, _)| scene.kuryr_port(name).is_none())).await;
+    });
+}

@@ -1,0 +1,80 @@
+//! A pod's life, and what it costs.
+
+use serde_json::json;
+
+use crate::scene::{NODE, Scene, run, until};
+
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_pod_of_two_networks_gets_its_ports_and_they_go_with_it() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
+    // Ports of others: one without tags, one of another cluster.
+    let others: Vec<String> = [vec![], vec!["netloom:cluster=other", "netloom:pod=x", "netloom:element=1"]]
+        .into_iter()
+        .map(|tags| {
+            let network =
+                scene.neutron.ask("GET", &format!("subnets/{}", scene.subnets["red"]), &json!(null)).unwrap()["subnet"]["network_id"]
+                    .clone();
+            let port = json!({"port": {"network_id": network, "project_id": scene.project, "tags": tags, "device_owner": "compute:kuryr"}});
+            scene.neutron.ask("POST", "ports", &port).unwrap()["port"]["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    run(async {
+        let operator = scene.operator();
+        scene.pod(
+            "web",
+            NODE,
+            r#"[{"name": "red", "ips": ["10.81.0.77"], "mac": "02:00:00:00:00:77"}, {"name": "blue", "interface": "data0"}]"#,
+        );
+        scene.pod("plain", NODE, "none-of-ours");
+        let vif = |name: &str, active: bool| (name.to_owned(), active);
+        until("both ports are bound", || scene.vifs("web") == [vif("data0", false), vif("eth1", false)]).await;
+        let object = scene.kuryr_port("web").unwrap();
+        let (_, uid) = scene.pods().into_iter().find(|(name, _)| name == "web").unwrap();
+        assert_eq!((&object["spec"]["podUid"], &object["spec"]["podNodeName"]), (&json!(uid), &json!(NODE)));
+        assert_eq!(object["metadata"]["finalizers"], json!(["kuryr.openstack.org/kuryrport-finalizer"]));
+        assert_eq!(object["metadata"]["labels"]["kuryr.openstack.org/nodeName"], NODE);
+        let data = &object["status"]["vifs"]["eth1"]["vif"]["versioned_object.data"];
+        assert_eq!((&data["address"], &data["bridge_name"]), (&json!("02:00:00:00:00:77"), &json!("br-int")));
+        let subnet = &data["network"]["versioned_object.data"]["subnets"]["versioned_object.data"]["objects"][0]["versioned_object.data"];
+        assert_eq!(subnet["ips"]["versioned_object.data"]["objects"][0]["versioned_object.data"]["address"], "10.81.0.77");
+        scene.plug_all();
+        until("both are ACTIVE", || scene.vifs("web") == [vif("data0", true), vif("eth1", true)]).await;
+        let metrics = operator.metrics();
+        assert!(
+            metrics.contains("netloom_operator_neutron_requests_total{method=\"POST\",resource=\"ports\",status=\"201\"} 1\n"),
+            "{metrics}"
+        );
+        scene.delete_pod("web");
+        until("its ports are gone", || scene.ports().len() == others.len()).await;
+        until("its KuryrPort is gone", || scene.kuryr_port("web").is_none()).await;
+        assert!(scene.ports().iter().all(|port| others.contains(&port.id)));
+        assert!(scene.events("web").is_empty() && scene.events("plain").is_empty());
+    });
+}
+
+/// Kuryr's drivers send 9 requests for a pod of three networks, and 10 where they wait until it is ACTIVE.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ten_pods_of_three_networks_cost_a_quarter_of_kuryrs_requests() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24")]);
+    run(async {
+        (0..10).for_each(|n| scene.pod(&format!("p{n}"), "node-1", "red,blue,green"));
+        let operator = scene.operator();
+        until("all are ACTIVE", || (0..10).all(|n| scene.vifs(&format!("p{n}")).iter().filter(|(_, active)| *active).count() == 3)).await;
+        scene.assert_ports(3, &[]);
+        let requests = |method: &str| {
+            let metrics = operator.metrics();
+            let lines =
+                metrics.lines().filter(|line| line.starts_with("netloom_operator_neutron_requests_total{") && line.contains(method));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+        };
+        let up = requests("");
+        assert!(up * 4 <= 9 * 10, "{up} requests: {}", operator.metrics());
+        (0..10).for_each(|n| scene.delete_pod(&format!("p{n}")));
+        until("all are gone", || scene.ports().is_empty()).await;
+        until("and released", || (0..10).all(|n| scene.kuryr_port(&format!("p{n}")).is_none())).await;
+        assert_eq!(requests("DELETE"), 30);
+        println!("10 pods of 3 networks: {up} requests until they were ACTIVE, 30 DELETE");
+    });
+}

@@ -1,0 +1,67 @@
+//! A pod that cannot have its ports waits alone, and its owner sees why.
+
+use serde_json::json;
+
+use crate::scene::{NODE, Scene, run, until};
+
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn each_waits_for_its_own_reason_and_the_others_do_not() {
+    // Of the small subnet two addresses can be had.
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("small", "10.84.0.0/30")]);
+    scene.define("foreign", &json!({"subnetId": "11111111-2222-4333-8444-555555555555"}));
+    scene.define("vlan", &json!({"driverType": "nested-vlan"}));
+    scene.define("typo", &json!({"subnetID": "x"}));
+    run(async {
+        let _operator = scene.operator();
+        // All in one bulk, and some of them too many.
+        for name in ["small-0", "small-1", "small-2"] {
+            scene.pod(name, "node-1", "red,small");
+        }
+        for (name, networks) in
+            [("foreign", "red,foreign"), ("vlan", "vlan,red"), ("typo", "typo"), ("missing", "red,nowhere"), ("wrong", "[1, red")]
+        {
+            scene.pod(name, "node-1", networks);
+        }
+        scene.pod("unbound", "node-1.fail", "red");
+        scene.pod("good", "node-1", "red");
+        until("the good one", || scene.vifs("good") == [("eth1".to_owned(), true)]).await;
+        let is_told = |pod: &str, words: &str| {
+            scene.events(pod).iter().any(|event| event.starts_with("NeutronPortsFailed: ") && event.contains(words))
+        };
+        until("that one has no address", || (0..3).any(|n| is_told(&format!("small-{n}"), "No more IP addresses available"))).await;
+        for (pod, words) in [
+            ("foreign", "policy rule \"tests\" does not allow subnetId \"11111111-2222-4333-8444-555555555555\""),
+            ("vlan", "nested-vlan"),
+            ("typo", "unknown key \"subnetID\""),
+            ("missing", "definition default/nowhere does not exist"),
+            ("unbound", "no mechanism driver serves this host"),
+        ] {
+            until(&format!("{pod}: {words}: {:?}", scene.events(pod)), || is_told(pod, words)).await;
+        }
+        // Nothing was made for those that cannot be served.
+        let devices: Vec<String> = scene.ports().into_iter().map(|port| port.device).collect();
+        for (name, uid) in scene.pods() {
+            let of = devices.iter().filter(|device| **device == uid).count();
+            let wanted = match name.as_str() {
+                "foreign" | "vlan" | "typo" | "missing" | "wrong" => 0..=0,
+                "unbound" => 0..=1,
+                "good" => 1..=1,
+                _ => 0..=2,
+            };
+            assert!(wanted.contains(&of), "{name} has {of}");
+        }
+        // One goes, and the one that waits has its place.
+        let served = |n: &u32| scene.vifs(&format!("small-{n}")).len() == 2;
+        until("two of them", || (0..3).filter(served).count() == 1 || (0..3).filter(served).count() == 2).await;
+        let gone = (0..3).find(served).unwrap();
+        scene.delete_pod(&format!("small-{gone}"));
+        until("its place is taken", || (0..3).filter(|n| *n != gone).any(|n| served(&n))).await;
+        // What is mended is served.
+        scene.define("nowhere", &json!({"subnetId": scene.subnets["red"]}));
+        until("the definition is there", || scene.vifs("missing").len() == 2).await;
+        let told = scene.events("foreign").len();
+        assert_eq!(told, 1, "said once: {:?}", scene.events("foreign"));
+        let _ = NODE;
+    });
+}

@@ -1,0 +1,204 @@
+//! A project of a Neutron that tests share, a cluster in memory, and operators over both.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use netloom_operator::{LogLevel, OpenStack, Options, Running, start};
+use objects::Store;
+use serde_json::{Value, json};
+
+pub(crate) const NAD: &str = "k8s.cni.cncf.io/v1";
+pub(crate) const KURYR_PORT: &str = "openstack.org/v1";
+/// Where ports stay DOWN until an agent reports them.
+pub(crate) const NODE: &str = "node-1.ovs-down";
+/// The kinds as they are deployed.
+const KINDS: [&str; 3] = [
+    include_str!("../../../../deploy/ippools.yaml"),
+    include_str!("../../../../deploy/definition.yaml"),
+    include_str!("../../../../deploy/openstack/kuryrports.yaml"),
+];
+/// A hundred times what it takes: a port takes Neutron a second on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) struct Scene {
+    pub(crate) neutron: Arc<testbed::openstack::Neutron>,
+    pub(crate) store: Store,
+    pub(crate) project: String,
+    /// Subnets by the names of their networks.
+    pub(crate) subnets: BTreeMap<&'static str, String>,
+    dir: PathBuf,
+}
+
+/// A port as Neutron's database has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) device: String,
+    pub(crate) status: String,
+}
+
+fn server() -> Arc<testbed::openstack::Neutron> {
+    static SHARED: Mutex<Weak<testbed::openstack::Neutron>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(server) = shared.upgrade() {
+        return server;
+    }
+    let server = Arc::new(testbed::openstack::Neutron::named(&unique("operator"), None).unwrap());
+    *shared = Arc::downgrade(&server);
+    server
+}
+
+fn unique(what: &str) -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{what}-{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs a test as the operator runs: on one thread.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        // Sleeps: between two looks.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// With networks of these names and subnets, and a definition for each: `red` in namespace `default`.
+    pub(crate) fn new(networks: &[(&'static str, &str)]) -> Self {
+        let (neutron, project) = (server(), unique("project"));
+        let id = |answer: &Value| answer["id"].as_str().unwrap().to_owned();
+        let mut subnets = BTreeMap::new();
+        for &(name, cidr) in networks {
+            let network = json!({"network": {"name": name, "project_id": project}});
+            let network = id(&neutron.ask("POST", "networks", &network).unwrap()["network"]);
+            let subnet = json!({"network_id": network, "project_id": project, "ip_version": 4, "cidr": cidr, "enable_dhcp": false});
+            subnets.insert(name, id(&neutron.ask("POST", "subnets", &json!({"subnet": subnet})).unwrap()["subnet"]));
+        }
+        let dir = std::env::temp_dir().join(unique("operator"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let store = Store::new();
+        for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
+            store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
+        }
+        let scene = Scene { neutron, store, project, subnets, dir };
+        for (name, subnet) in &scene.subnets {
+            scene.define(name, &json!({"subnetId": subnet}));
+        }
+        scene
+    }
+
+    /// The file of settings, for Neutron at this address.
+    pub(crate) fn settings(&self, url: &str) -> PathBuf {
+        let subnets: Vec<&String> = self.subnets.values().collect();
+        let settings = json!({
+            "cluster": self.project,
+            "openstack": {
+                "kubernetes": {"multiVifDrivers": ["npwg_multiple_interfaces"]},
+                "neutron": {"authType": "none", "endpointOverride": url},
+                "neutronDefaults": {"project": self.project, "podSubnet": subnets[0]},
+            },
+            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets}}}],
+        });
+        let file = self.dir.join("openstack.yaml");
+        std::fs::write(&file, settings.to_string()).unwrap();
+        file
+    }
+
+    pub(crate) fn kubeconfig(&self, port: u16) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+        });
+        let file = self.dir.join("kubeconfig");
+        std::fs::write(&file, config.to_string()).unwrap();
+        file
+    }
+
+    pub(crate) fn options(&self, url: &str) -> Options {
+        let openstack = OpenStack::read(Some(&self.settings(url)), None, None).unwrap();
+        Options { lease: false, openstack: Some(openstack), log_level: LogLevel::Warn, ..Options::new("test") }
+    }
+
+    pub(crate) fn operator(&self) -> Running {
+        start(self.store.client(), self.options(&self.neutron.url()))
+    }
+
+    pub(crate) fn define(&self, name: &str, config: &Value) {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": {"openstack.org/kuryr-config": config.to_string()}});
+        self.store.put(&json!({"apiVersion": NAD, "kind": "NetworkAttachmentDefinition", "metadata": metadata})).unwrap();
+    }
+
+    pub(crate) fn pod(&self, name: &str, node: &str, networks: &str) {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}});
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+        self.store.put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).unwrap();
+    }
+
+    pub(crate) fn delete_pod(&self, name: &str) {
+        assert!(self.store.remove("v1", "Pod", "default", name).unwrap());
+    }
+
+    pub(crate) fn pods(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let all = self.store.objects("v1", "Pod").unwrap();
+        all.iter().map(|pod| (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]))).collect()
+    }
+
+    pub(crate) fn kuryr_port(&self, name: &str) -> Option<Value> {
+        self.store.objects(KURYR_PORT, "KuryrPort").unwrap().into_iter().find(|object| object["metadata"]["name"] == name)
+    }
+
+    /// `(interface, active)` of a pod's VIFs.
+    pub(crate) fn vifs(&self, name: &str) -> Vec<(String, bool)> {
+        let object = self.kuryr_port(name).unwrap_or_default();
+        let vifs = object["status"]["vifs"].as_object().cloned().unwrap_or_default();
+        let active = |vif: &Value| vif["vif"]["versioned_object.data"]["active"] == true;
+        vifs.iter().map(|(interface, vif)| (interface.clone(), active(vif))).collect()
+    }
+
+    /// The oracle: the project's ports as the database has them.
+    pub(crate) fn ports(&self) -> Vec<Row> {
+        let rows = self.neutron.sql(&format!("SELECT id, device_id, status FROM ports WHERE project_id = '{}' ORDER BY id", self.project));
+        let row = |row: Vec<String>| Row { id: row[0].clone(), device: row[1].clone(), status: row[2].clone() };
+        rows.unwrap().into_iter().map(row).collect()
+    }
+
+    /// What an agent of Neutron reports of a plugged port.
+    pub(crate) fn plug_all(&self) {
+        self.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE project_id = '{}'", self.project)).unwrap();
+    }
+
+    /// Messages of the Events of a pod.
+    pub(crate) fn events(&self, pod: &str) -> Vec<String> {
+        let all = self.store.objects("events.k8s.io/v1", "Event").unwrap();
+        let of = all.iter().filter(|event| event["regarding"]["name"] == pod);
+        of.map(|event| format!("{}: {}", event["reason"].as_str().unwrap(), event["note"].as_str().unwrap())).collect()
+    }
+
+    /// Each pod has so many ports, and nobody else has any, but for `others`.
+    pub(crate) fn assert_ports(&self, each: usize, others: &[String]) {
+        let mut of: BTreeMap<String, usize> = self.pods().into_iter().map(|(_, uid)| (uid, 0)).collect();
+        for port in self.ports().iter().filter(|port| !others.contains(&port.id)) {
+            *of.get_mut(&port.device).unwrap_or_else(|| panic!("nobody's port: {port:?}")) += 1;
+        }
+        assert!(of.values().all(|count| *count == each), "{of:?}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
