@@ -24,7 +24,7 @@ pub enum Refused {
         place: String,
     },
     /// No mechanism driver serves the node.
-    #[error("Neutron cannot bind port {port} on {host}: no mechanism driver serves this host; check that its agent is alive")]
+    #[error("Neutron cannot bind a port on {host}: no mechanism driver serves this host; check that its agent is alive")]
     Binding {
         /// The port.
         port: String,

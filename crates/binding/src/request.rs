@@ -37,7 +37,7 @@ pub enum RequestError {
     Config(DefinitionRef, ConfigError),
     /// A definition names what it may not.
     #[error("definition {0}: {1}")]
-    Forbidden(DefinitionRef, Forbidden),
+    Forbidden(DefinitionRef, Box<Forbidden>),
     /// A driver that is not offered.
     #[error("definition {0}: driverType nested-vlan, nested-macvlan and nested-dpdk are not supported: use neutron-vif")]
     Driver(DefinitionRef),
@@ -75,7 +75,7 @@ pub fn elements<'d>(
         let of = selection.definition;
         let config = PortConfig::parse(text).map_err(|e| RequestError::Config(of.clone(), e))?;
         for permit in permits(&of) {
-            permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), e))?;
+            permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), Box::new(e)))?;
         }
         let driver = config.driver.unwrap_or(settings.vif_driver);
         if driver != VifDriver::NeutronVif {

@@ -14,6 +14,9 @@ use crate::{Owner, Refused, vif};
 /// So many ports are made by one request, at most: Neutron takes a fifth of a second for each, and others wait meanwhile.
 pub const MAX_BULK: usize = 20;
 
+/// A subnet that has fewer addresses left than this, as far as is known, may have too few for a bulk.
+const RESERVE: u128 = 2 * MAX_BULK as u128;
+
 /// What our ports are for, as Neutron shows it; Kuryr's word, so that its users' tools go on.
 const DEVICE_OWNER: &str = "compute:kuryr";
 
@@ -289,13 +292,31 @@ impl<'w> Index<'w> {
         }
     }
 
-    /// New ports, many at once; those that were refused together, one by one.
+    /// New ports, many at once; those that were refused together, one by one, and so those of subnets that may be full: where a subnet has
+    /// too few addresses for a bulk, Neutron 21 forgets to free those that it had taken for it (`create_port_bulk`, `allocate_ips_for_ports`).
     fn make(&mut self) {
-        let (alone, together): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.new).into_iter().partition(|(key, _)| self.world.tried.contains_key(key));
+        let mut used: BTreeMap<&str, u128> = BTreeMap::new();
+        for ip in self.world.ports.iter().flat_map(BTreeMap::values).flat_map(|port| &port.fixed_ips) {
+            *used.entry(ip.subnet_id.as_str()).or_default() += 1;
+        }
+        let is_scarce = |id: &str| {
+            let size = self.world.subnets.get(id).and_then(|subnet| size(&subnet.as_ref()?.cidr)).unwrap_or_default();
+            self.world.scarce.contains(id) || size.saturating_sub(used.get(id).copied().unwrap_or_default()) < RESERVE
+        };
+        let is_alone = |key: &Key, port: &NewPort| {
+            let of = port.fixed_ips.iter().filter_map(|ip| ip.subnet_id.as_deref());
+            self.world.tried.contains_key(key) || self.world.scarce.contains(&port.network_id) || of.into_iter().any(is_scarce)
+        };
+        let (alone, together): (Vec<_>, Vec<_>) = std::mem::take(&mut self.new).into_iter().partition(|(key, port)| is_alone(key, port));
         let bulks = together.chunks(MAX_BULK).chain(alone.chunks(1));
         self.step.calls.extend(bulks.map(|bulk| Call::CreatePorts(bulk.to_vec())));
     }
+}
+
+/// How many addresses a range has.
+fn size(cidr: &str) -> Option<u128> {
+    let cidr: IpNet = cidr.parse().ok()?;
+    Some(1_u128.checked_shl(u32::from(cidr.max_prefix_len() - cidr.prefix_len())).unwrap_or(u128::MAX))
 }
 
 /// An address in each subnet: that which is asked for, where it is one of the subnet's. One of no subnet is for Neutron to refuse.

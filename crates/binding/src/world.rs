@@ -30,6 +30,8 @@ pub struct World {
     pub kuryr_ports: BTreeMap<ObjectName, Stored>,
     /// Ports whose making was refused.
     pub tried: BTreeMap<Key, Tried>,
+    /// Subnets and networks that had no address left: their ports are made one by one.
+    pub scarce: BTreeSet<String>,
     /// Ports that are being made at this moment, or of which nobody knows whether they were: not to be made now.
     pub pending: BTreeSet<Key>,
 }
@@ -131,6 +133,7 @@ impl World {
             networks: BTreeMap::new(),
             kuryr_ports: BTreeMap::new(),
             tried: BTreeMap::new(),
+            scarce: BTreeSet::new(),
             pending: BTreeSet::new(),
         }
     }

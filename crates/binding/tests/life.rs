@@ -257,3 +257,13 @@ fn nothing_is_made_before_ports_are_listed_and_many_are_made_at_once() {
         .collect();
     assert_eq!(calls.into_iter().collect::<Vec<_>>(), ["ListPorts", "ReadNetwork", "ReadSubnet("]);
 }
+
+/// Neutron 21 loses the addresses that it has taken for a bulk when one of its ports finds none left.
+#[test]
+fn ports_of_a_subnet_that_may_be_full_are_made_one_by_one() {
+    let mut life = Life::new();
+    (0..3).for_each(|_| life.cloud.add_pod(&[0, 1]));
+    life.world.scarce.insert("subnet-0".to_owned());
+    life.settle();
+    assert_eq!(life.cloud.posts, 3 + 1, "three alone, and three of the other subnet together");
+}

@@ -105,11 +105,11 @@ impl Task {
                 Came::Polled(ids, listed)
             }
             Task::Subnet(id) => {
-                let read = found(neutron.subnet(&id).await);
+                let read = neutron.subnet(&id).await.map(Some).or_else(absent);
                 Came::Subnet(id, read)
             }
             Task::Network(id) => {
-                let read = found(neutron.network(&id).await);
+                let read = neutron.network(&id).await.map(Some).or_else(absent);
                 Came::Network(id, read)
             }
             Task::Create(wanted) => {
@@ -146,12 +146,9 @@ impl Task {
     }
 }
 
-fn found<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
-    match read {
-        Ok(one) => Ok(Some(one)),
-        Err(e) if e.refusal() == Some(Refusal::NotFound) => Ok(None),
-        Err(e) => Err(e),
-    }
+#[allow(clippy::result_large_err, reason = "it is passed on as it came")]
+fn absent<T>(e: Error) -> Result<Option<T>, Error> {
+    if e.refusal() == Some(Refusal::NotFound) { Ok(None) } else { Err(e) }
 }
 
 fn path(name: &ObjectName) -> String {

@@ -40,7 +40,7 @@ pub enum LookError {
     },
     /// Neutron, or Keystone.
     #[error(transparent)]
-    Neutron(#[from] neutron::Error),
+    Neutron(Box<neutron::Error>),
     /// Nothing can be asked here.
     #[error("start the asynchronous runtime: {0}")]
     Runtime(String),
@@ -79,6 +79,14 @@ pub struct Orphan {
     pub pod_uid: Option<String>,
     /// The port.
     pub port: Port,
+}
+
+// === impl LookError ===
+
+impl From<neutron::Error> for LookError {
+    fn from(e: neutron::Error) -> Self {
+        LookError::Neutron(Box::new(e))
+    }
 }
 
 /// Looks: first at the ports, then at the pods. So a port whose pod is not there was made for one that is gone.

@@ -273,7 +273,7 @@ impl Work {
         }
         if !self.waiting.is_empty() && self.next_poll <= now {
             let youngest = self.waiting.values().map(|since| now.duration_since(*since)).min().unwrap_or_default();
-            self.next_poll = now + (youngest / 10).clamp(POLL.0, POLL.1);
+            self.next_poll = now + (youngest / 4).clamp(POLL.0, POLL.1);
             self.begin(ports, Task::Poll(self.waiting.keys().cloned().collect()));
         }
         if self.world.ports.is_some() && (self.next_list <= now || !self.unsure.is_empty()) {
@@ -465,6 +465,16 @@ impl Work {
             self.unsure.extend(keys().cloned());
             // They are not made again before a list has come.
             return None;
+        }
+        if e.refusal() == Some(Refusal::NoAddressLeft) {
+            let places = wanted.iter().flat_map(|(_, port)| {
+                let subnets = port.fixed_ips.iter().filter_map(|ip| ip.subnet_id.clone());
+                subnets.chain(port.fixed_ips.is_empty().then(|| port.network_id.clone()))
+            });
+            // Of several nobody knows which one is full.
+            if wanted.len() == 1 {
+                self.world.scarce.extend(places);
+            }
         }
         let is_own = !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server));
         match (is_own, wanted) {
