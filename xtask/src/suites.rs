@@ -191,7 +191,7 @@ pub(crate) const SUITES: &[Suite] = &[
         proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed",
         takes: "-",
         place: Place::All,
-        needs: &[Packages("neutron")],
+        needs: &[Packages("neutron"), Peers],
         jobs: &[Of("netloom-neutron", "real", IGNORED), Of("netloom-operator", "ports", &["--ignored", "--skip", "child"])],
     },
     Suite {

@@ -180,11 +180,11 @@ impl Scene {
         self.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE project_id = '{}'", self.project)).unwrap();
     }
 
-    /// Messages of the Events of a pod.
+    /// Messages of the Events of a pod; the store keeps them in their older form.
     pub(crate) fn events(&self, pod: &str) -> Vec<String> {
         let all = self.store.objects("events.k8s.io/v1", "Event").unwrap();
-        let of = all.iter().filter(|event| event["regarding"]["name"] == pod);
-        of.map(|event| format!("{}: {}", event["reason"].as_str().unwrap(), event["note"].as_str().unwrap())).collect()
+        let of = all.iter().filter(|event| event["involvedObject"]["name"] == pod);
+        of.map(|event| format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())).collect()
     }
 
     /// Each pod has so many ports, and nobody else has any, but for `others`.
