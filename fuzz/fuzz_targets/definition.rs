@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         text => String::from_utf8_lossy(text).into_owned(),
     };
     let definition =
-        Definition { namespace: or(namespace, "default"), name: or(name, "net"), config: Some(config.to_owned()), resource_name: None };
+        Definition { namespace: or(namespace, "default"), name: or(name, "net"), config: Some(config.to_owned()), resource_name: None, is_neutron: false };
     match definition.network() {
         Ok(Some(list)) => {
             assert!(!list.plugins.is_empty());

@@ -6,6 +6,7 @@ mod between;
 mod changing_over;
 mod install;
 mod manifests;
+mod openstack;
 mod process;
 mod questions;
 mod repair;

@@ -76,7 +76,7 @@ fn every_example_of_a_plugin_has_keys_that_are_known() {
 }
 
 /// What a lab on this machine cannot have: kernel modules that it may lack, and programs or devices of a host.
-const NOT_HERE: [&str; 7] = ["dhcp", "dummy", "flannel", "ipvlan", "ovs", "vlan", "vrf"];
+const NOT_HERE: [&str; 8] = ["dhcp", "dummy", "flannel", "ipvlan", "ovs", "ovs-hybrid", "vlan", "vrf"];
 
 /// What no lab can have, so that it says so: a device of a real node.
 const IN_NO_LAB: &str = "host-device";
@@ -180,7 +180,7 @@ fn what_install_makes_is_what_the_readme_counts() {
     let links = dir.filter(|e| e.file_type().unwrap().is_symlink()).count();
     let plugins: Value = serde_json::from_str(&printed(&["plugins", "-o", "json"])).unwrap();
     let words = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen \
-        nineteen twenty twenty-one twenty-two twenty-three twenty-four";
+        nineteen twenty twenty-one twenty-two twenty-three twenty-four twenty-five";
     let word = |number: usize| words.split_whitespace().nth(number).unwrap();
     let said =
         format!("one executable and {} links into the directory: the {} plugins", word(links), word(plugins.as_array().unwrap().len()));

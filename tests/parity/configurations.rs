@@ -47,6 +47,7 @@ pub(crate) struct Compared {
 /// Built-in plugins that have no table here, and why.
 const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("flannel", "it has left the reference set with version 1.0"),
+    ("ovs-hybrid", "the reference set has none like it: tests/plugins/ovs/neutron.rs"),
     ("ovs", "the reference set has none like it: tests/plugins/ovs.rs has what ovs-cni does otherwise"),
     ("passthru", "it is Multus's, and does nothing"),
     ("pool", "the reference set has none like it"),

@@ -518,6 +518,17 @@ fn switches() -> Vec<Case> {
         ovs("ovs: another host's database", json!({"socket_file": "tcp:192.0.2.1:6640"}), 7, &["socket_file", "tcp:192.0.2.1:6640"]),
         ovs("ovs: another file", json!({"configuration_path": "/etc/ovs.conf"}), 7, &["configuration_path", "socket_file"]),
         ovs("ovs: a function", json!({"deviceID": "0000:00:03.0"}), 7, &["deviceID", "veth pair"]),
+        ovs("ovs: a port's ID", json!({"iface_id": "a b"}), 7, &["iface_id", "\"a b\"", "is not a port's ID"]),
+        ovs("ovs: a port of Neutron in a VLAN", json!({"iface_id": "x", "vlan": 7}), 7, &["iface_id", "remove vlan and trunk"]),
+        plugin("ovs-hybrid: no port", "ovs-hybrid", json!({"bridge": "br-int"}), 7, &["iface_id", "missing", "Neutron port"]),
+        plugin("ovs-hybrid: a name for links", "ovs-hybrid", json!({"bridge": "br-int", "iface_id": "a:b"}), 7, &["iface_id", "qbra:b"]),
+        plugin(
+            "ovs-hybrid: an OpenFlow port",
+            "ovs-hybrid",
+            json!({"bridge": "br-int", "iface_id": "x", "ofport_request": 7}),
+            7,
+            &["ofport_request", "ovs-hybrid"],
+        ),
         ovs("ovs: no switch", json!({}), 11, &["ovsdb-server at /var/run/openvswitch/db.sock", "check that ovsdb-server runs"]),
     ]
 }

@@ -2,6 +2,7 @@
 
 mod broken;
 mod crowd;
+mod neutron;
 
 use std::process::Stdio;
 

@@ -25,7 +25,7 @@ use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::provided;
 use crate::report::Laps;
-use crate::settings::EventsTold;
+use crate::settings::{EventsTold, VifSource};
 use crate::statuses::Delivery;
 
 /// The reason of Events that tell of what is taken of the node's own.
@@ -80,8 +80,12 @@ impl Agent {
         if view.networks.is_some() || view.default_network.is_some() {
             self.knows_cluster_addresses(request.by)?;
         }
-        let known = self.known(&request.settings, view, request.by)?;
+        let mut known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
+        let ports = self.ports_of(Some(request), pod, view, &mut known, host)?;
+        if self.settings.vifs.source != VifSource::Nowhere {
+            laps.lap("vifs");
+        }
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
         let own = self.this_node(host, known.given());
         let asked = Asked {
@@ -89,11 +93,12 @@ impl Agent {
             runtime_config: request.config.raw().object("runtimeConfig"),
             admission: &request.settings.admission,
             own: Some(&own),
+            bound: &ports.bound,
             ..Asked::new(view, &sandbox.ifname, BUILTINS)
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
         let parents = own.into_parents();
-        let _room = self.room.take(plan.memory(view))?;
+        let room = self.room.take(plan.memory(view))?;
         for taken in &plan.taken {
             self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
         }
@@ -115,10 +120,16 @@ impl Agent {
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
-        drop(foreseen);
+        drop((foreseen, room));
         laps.lap("attach");
-        if let Err(e) = self.is_waited_for(request) {
-            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
+        let is_up = self.is_waited_for(request).and_then(|()| self.until_active(request, pod, &ports));
+        if self.settings.vifs.source != VifSource::Nowhere {
+            laps.lap("active");
+        }
+        if let Err(e) = is_up {
+            linux::crash_point!("add-unplugging");
+            let by = request.by.max(Instant::now() + chain::UNDO);
+            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, by).err();
             return Err(CniError::first_of([e].into_iter().chain(left.map(CniError::from))).unwrap_or_else(no_pod));
         }
         Ok(record)
@@ -161,7 +172,7 @@ impl Agent {
     }
 
     /// An ADD that nobody hears the end of is not to be there: the sandbox may have been deleted while it was planned.
-    fn is_waited_for(&self, request: &Request) -> Result<(), CniError> {
+    pub(crate) fn is_waited_for(&self, request: &Request) -> Result<(), CniError> {
         let gone =
             || CniError::new(Code::TRY_AGAIN_LATER, "the caller closed the connection: the ADD was cancelled and its changes undone");
         if request.exec.is_waited_for() { Ok(()) } else { Err(gone()) }
@@ -206,6 +217,7 @@ impl Agent {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
             Code::TRY_AGAIN_LATER if e.msg.contains(NODE_GONE) => "NodeGone",
+            Code::TRY_AGAIN_LATER if e.msg.contains("Neutron port") => "NeutronPortNotReady",
             // Before what it is short of: these words have a range's name where that is the pool.
             Code::TRY_AGAIN_LATER if e.msg.contains("is not granted to this node (yet)") => "PoolNotHere",
             Code::TRY_AGAIN_LATER if e.msg.contains("range") || on_this_node(e) => "AddressesExhausted",

@@ -14,6 +14,7 @@ use attach::{Asked, Record, Step};
 use cni::{CniError, Code, IfName};
 use json::{Object, Value};
 use linux::{Netns, offload};
+use plugin::Host;
 use plugins::BUILTINS;
 use wire::{Ask, Told};
 
@@ -293,8 +294,9 @@ impl Agent {
         let mut o = Object::new();
         let view = view(pod);
         let planned = IfName::parse("eth0").map_err(CniError::from).and_then(|ifname| {
-            let known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
-            let asked = Asked { admission: &self.settings.admission, ..Asked::new(&view, &ifname, BUILTINS) };
+            let mut known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
+            let ports = self.ports_of(None, pod, &view, &mut known, &mut Host::here(self.settings.dirs()))?;
+            let asked = Asked { admission: &self.settings.admission, bound: &ports.bound, ..Asked::new(&view, &ifname, BUILTINS) };
             let plan = attach::plan(&asked, &known).map_err(all)?;
             // As an ADD would: the first one is its error.
             let missing = self.attacher_in_host().verify(&plan).err().and_then(|errors| errors.into_iter().next());
@@ -319,7 +321,7 @@ impl Agent {
 
 /// Whether the kernel computes the checksums of what an interface sends into Open vSwitch: with a userspace datapath it must.
 fn sends_checksums(netns: &Netns, step: &Step) -> bool {
-    let is_switched = step.list.plugins.iter().any(|plugin| plugin.kind.as_str() == "ovs");
+    let is_switched = step.list.plugins.iter().any(|plugin| ["ovs", "ovs-hybrid"].contains(&plugin.kind.as_str()));
     is_switched && matches!(netns.enter(|inside| offload::tx_checksum(inside, &step.ifname)), Ok(Ok(false)))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
 use chain::Chain;
-use cluster::{Cluster, Connection};
+use cluster::{Cluster, Connection, KuryrPorts};
 use linux::file::{self, LockError};
 use plugin::{Builtins, Finder, InHost, Said};
 use plugins::BUILTINS;
@@ -27,6 +27,7 @@ use crate::report::Reports;
 use crate::retired::{self, Retired};
 use crate::room::Room;
 use crate::serve::{self, Load, ServeError, Socket};
+use crate::settings::VifSource;
 use crate::shares::Shares;
 use crate::statuses::Statuses;
 use crate::{Settings, admin, firewall, health, install, log, provided, reconcile, shares};
@@ -66,6 +67,8 @@ pub struct Agent {
     /// Warnings of calls that have been told.
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     pub(crate) events: Events,
+    /// The Neutron ports of this node's pods, where they are plugged and kept in objects of their own.
+    pub(crate) kuryr_ports: Option<KuryrPorts>,
     /// What the node's CiliumNode lacks yet.
     pub(crate) waits: Waits,
 }
@@ -130,6 +133,7 @@ impl Agent {
             warned: std::sync::Mutex::default(),
             events: Events::start(cluster.clone(), &runtime),
             waits: Waits::default(),
+            kuryr_ports: (settings.vifs.source == VifSource::KuryrPorts).then(|| cluster.follow_kuryr_ports()),
             addresses,
             cluster,
             runtime,

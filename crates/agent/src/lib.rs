@@ -48,6 +48,7 @@ mod statuses;
 mod strangers;
 mod unclaimed;
 mod verbs;
+mod vifs;
 
 use daemon::log;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -15,7 +15,7 @@ use crate::{Agent, Settings};
 
 /// Everything that one pod's plan may look at.
 pub(crate) struct Known {
-    default: Option<Given>,
+    pub(crate) default: Option<Given>,
     every_pod: Vec<Given>,
     definitions: BTreeMap<DefinitionRef, Arc<Definition>>,
     conf_dirs: Vec<PathBuf>,

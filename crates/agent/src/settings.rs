@@ -30,11 +30,13 @@ mod error;
 mod keys;
 mod networks;
 mod values;
+mod vifs;
 
 pub use crd::{Crd, Ipam};
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Origin, REPLACED, table};
 pub(crate) use values::AGENT_WAIT;
+pub use vifs::{VifSource, Vifs};
 
 /// The bytes of the agent's own file at the most.
 const MAX_FILE: usize = 1 << 20;
@@ -84,6 +86,8 @@ pub struct Settings {
     pub ipam: Ipam,
     /// What holds where that is the node's `CiliumNode`.
     pub crd: Crd,
+    /// How the Neutron ports of pods are plugged.
+    pub vifs: Vifs,
     /// When a DEL answers.
     pub teardown: Teardown,
     /// Which plugin runs that is compiled in and in `bin_dir` too.
@@ -281,6 +285,7 @@ impl Settings {
             agent_wait: values::agent_wait(keys)?,
             ipam: values::ipam(keys)?,
             crd: Crd::read(keys)?,
+            vifs: Vifs::read(keys)?,
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
             prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
             reconcile: duration("reconcileEvery", 180)?,

@@ -1,5 +1,7 @@
 //! From what a pod asks for to what will be done: pure, and everything that can be wrong is found here.
 
+use std::collections::BTreeMap;
+
 use cni::{CniError, Code, IfName, NetworkList};
 use json::Object;
 use npwg::{Definition, DefinitionRef, Selection, SelectionErrors};
@@ -67,6 +69,15 @@ pub trait Networks {
     /// # Errors
     /// If there is none of that name, or it is bad.
     fn on_disk(&self, name: &str) -> Result<NetworkList, CniError>;
+}
+
+/// What a controller has bound a selection to: a port of its own, whose network no definition describes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bound {
+    /// The network of the port.
+    pub list: NetworkList,
+    /// The interface, where the selection names none.
+    pub ifname: IfName,
 }
 
 /// Where an attachment comes from.
@@ -146,7 +157,12 @@ pub struct Asked<'a> {
     pub admission: &'a Admission,
     /// What is the node's own, held against what the pod selects; `None`: nothing is.
     pub own: Option<&'a dyn NodeOwn>,
+    /// What is bound already, by the numbers of the selections in the pod's annotation, from 0.
+    pub bound: &'a BTreeMap<usize, Bound>,
 }
+
+/// Where no controller binds anything.
+const NOTHING_BOUND: &BTreeMap<usize, Bound> = &BTreeMap::new();
 
 /// Plans a pod's attachments.
 ///
@@ -160,7 +176,12 @@ pub fn plan(asked: &Asked, networks: &dyn Networks) -> Result<Plan, Vec<Refusal>
         InvalidAnnotation::Ignore => warnings.push(Refusal { what: "ignored".to_owned(), error: e.into() }),
     };
     let mut sources = vec![default_source(pod, networks, &mut invalid)];
-    let selections = selections(pod, &mut invalid);
+    let mut selections = selections(pod, &mut invalid);
+    for (number, bound) in asked.bound {
+        if let Some(selection) = selections.get_mut(*number) {
+            selection.interface.get_or_insert_with(|| bound.ifname.clone());
+        }
+    }
     let given = match asked.admission.system_namespaces.contains(&pod.namespace) {
         true => &[],
         false => networks.every_pod(),
@@ -221,7 +242,7 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
 impl<'a> Asked<'a> {
     /// Only the pod, the default network's interface and the plugins whose keys are known: no runtime says anything, and no rule restricts.
     pub fn new(pod: &'a PodView, ifname: &'a IfName, builtins: Builtins) -> Self {
-        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN, own: None }
+        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN, own: None, bound: NOTHING_BOUND }
     }
 }
 

@@ -120,8 +120,8 @@ impl Cluster {
         let caller = Caller::new(connection.into());
         let (pods, definitions) = (Arc::new(Cache::limited(Some(Pod::LIMIT))), Arc::new(Cache::limited(Some(Known::LIMIT))));
         let fields = Some(format!("spec.nodeName={node}"));
-        let of_pods = Watch::<Pods> { caller: caller.clone(), cache: Arc::clone(&pods), fields };
-        let of_definitions = Watch::<Definitions> { caller: caller.clone(), cache: Arc::clone(&definitions), fields: None };
+        let of_pods = Watch::<Pods> { caller: caller.clone(), cache: Arc::clone(&pods), selector: fields };
+        let of_definitions = Watch::<Definitions> { caller: caller.clone(), cache: Arc::clone(&definitions), selector: None };
         let watches = vec![tokio::spawn(of_pods.run()).abort_handle(), tokio::spawn(of_definitions.run()).abort_handle()];
         let told = Told::default();
         Cluster { inner: Arc::new(Inner { caller, node: node.to_owned(), told, pods, definitions, watches }) }

@@ -60,6 +60,8 @@ struct SeenMeta {
 struct SeenAnnotations {
     #[serde(rename = "k8s.v1.cni.cncf.io/resourceName")]
     resource_name: Option<String>,
+    #[serde(rename = "openstack.org/kuryr-config")]
+    kuryr: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -127,6 +129,7 @@ impl SeenDefinition {
             Some(SeenConfig::Text(text)) => Some(text),
             None => None,
         };
-        Ok(Definition { namespace, name, config, resource_name: meta.annotations.unwrap_or_default().resource_name })
+        let SeenAnnotations { resource_name, kuryr } = meta.annotations.unwrap_or_default();
+        Ok(Definition { namespace, name, config, resource_name, is_neutron: kuryr.is_some() })
     }
 }

@@ -91,7 +91,7 @@ impl Cluster {
     pub fn follow_api_endpoints(&self) -> ApiEndpoints {
         let cache = Arc::new(Cache::new());
         let fields = Some(Endpoints::FIELDS.to_owned());
-        let watch = Watch::<Endpoints> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields };
+        let watch = Watch::<Endpoints> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), selector: fields };
         ApiEndpoints { cache, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 }

@@ -9,6 +9,7 @@
 //!   this node's Node  --fetch_own_node--> which one it is
 //!   all Nodes, for the network between them  --list, watch--> Nodes --all, own, changed-->  <--write_own_network--
 //!   this node's NodeIPPool  --list, watch--> OwnObject --now, changed-->      <--write_node_ip_pool_status--
+//!   KuryrPorts of this node, where it plugs them  --list, watch--> KuryrPorts --of, changed-->
 //!   ranges of Services, the API server's own addresses  --list, watch--> ServiceRanges, ApiEndpoints --all-->
 //!   labels of namespaces, where a pool asks for them  --list, watch--> Namespaces --labels-->  <--fetch_namespace-->
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
@@ -31,6 +32,7 @@ mod error;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod kuryr_ports;
 mod list;
 mod namespaces;
 mod node_blocks;
@@ -58,6 +60,7 @@ pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind, note};
+pub use kuryr_ports::KuryrPorts;
 pub use namespaces::{Labels, Namespaces};
 pub use node_blocks::{Blocks, NodeBlocks};
 pub use node_pool::NodeIpPool;

@@ -80,7 +80,7 @@ impl Cluster {
     /// Follows all namespaces from now on. Must be called within a tokio runtime.
     pub fn follow_namespaces(&self) -> Namespaces {
         let cache = Arc::new(Cache::new());
-        let watch = Watch::<Followed> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
+        let watch = Watch::<Followed> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), selector: None };
         Namespaces { cache, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 

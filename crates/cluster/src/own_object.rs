@@ -27,7 +27,7 @@ impl<T: PartialEq + Send + Sync + 'static> OwnObject<T> {
         let cache = Arc::new(Cache::new());
         let changes = cache.subscribe();
         let fields = Some(format!("metadata.name={name}"));
-        let watch = Watch::<W> { caller: cluster.inner.caller.clone(), cache: Arc::clone(&cache), fields };
+        let watch = Watch::<W> { caller: cluster.inner.caller.clone(), cache: Arc::clone(&cache), selector: fields };
         OwnObject { name, cache, changes, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 

@@ -52,6 +52,8 @@ pub struct Pod {
     pub sticky: bool,
     /// Whether it has the annotation [`npwg::MIGRATION`].
     pub migrates: bool,
+    /// The annotation [`osvif::VIF_ANNOTATION`].
+    pub vifs: Option<String>,
     /// What the annotation [`npwg::NETWORK_STATUS`] is now: its digest, as the text is only ever compared.
     pub status: Option<Digest>,
     /// Whether it comes from a file or a URL of its node: then the kubelet's UID for it is not [`uid`](Self::uid).
@@ -154,13 +156,13 @@ impl Pod {
         let requests: usize = requests.map(|request| request.resource.len() + request.request.len()).sum();
         let claims: usize = self.claims.iter().map(|claim| claim.claim.len()).sum();
         let requested: usize = self.requested.iter().map(String::len).sum();
-        of(&self.networks) + of(&self.default_network) + labels + claims + requests + requested
+        of(&self.networks) + of(&self.default_network) + of(&self.vifs) + labels + claims + requests + requested
     }
 
     fn without_texts(self) -> Self {
-        let (networks, default_network) = (None, None);
+        let (networks, default_network, vifs) = (None, None, None);
         let (labels, claims, requested) = (Labels::default(), Vec::new(), Vec::new());
-        Pod { is_whole: false, labels, networks, default_network, claims, requested, ..self }
+        Pod { is_whole: false, labels, networks, default_network, vifs, claims, requested, ..self }
     }
 
     /// Whether its network status is `text` already.
@@ -216,6 +218,8 @@ struct SeenAnnotations {
     sticky: Option<String>,
     #[serde(rename = "netloom.io/migration")]
     migration: Option<String>,
+    #[serde(rename = "openstack.org/kuryr-vif")]
+    vifs: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -293,6 +297,7 @@ impl From<SeenPod> for Pod {
             default_network: notes.default_network,
             sticky,
             migrates: notes.migration.as_deref() == Some("true"),
+            vifs: notes.vifs,
             status: notes.status.as_deref().map(Digest::of),
             is_static: notes.mirror.is_some() || notes.source.is_some_and(|source| source != "api"),
             host_network: spec.host_network.unwrap_or_default(),

@@ -221,7 +221,7 @@ impl Cluster {
     /// Follows where Services are reached from now on. Must be called within a tokio runtime.
     pub fn follow_services(&self) -> Services {
         let services = Services::default();
-        let watch = Watch::<EveryService> { caller: self.inner.caller.clone(), cache: Arc::clone(&services.cache), fields: None };
+        let watch = Watch::<EveryService> { caller: self.inner.caller.clone(), cache: Arc::clone(&services.cache), selector: None };
         Services { watch: Some(tokio::spawn(watch.run()).abort_handle()), cache: Arc::clone(&services.cache) }
     }
 }

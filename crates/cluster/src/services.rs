@@ -84,7 +84,7 @@ impl Cluster {
     /// Follows the ranges of Services from now on; a cluster that has no such objects has no ranges. Must be called within a tokio runtime.
     pub fn follow_service_ranges(&self) -> ServiceRanges {
         let cache = Arc::new(Cache::new());
-        let watch = Watch::<ServiceCidrs> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
+        let watch = Watch::<ServiceCidrs> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), selector: None };
         ServiceRanges { cache, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 }

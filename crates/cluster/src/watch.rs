@@ -48,6 +48,8 @@ pub(crate) trait Watched: Send + Sync + 'static {
     const PAGE: u32;
     /// Whether a server may be without the kind for good: it is then asked seldom.
     const IS_OPTIONAL: bool = false;
+    /// Whether objects are selected by their labels, and not by fields.
+    const BY_LABELS: bool = false;
 
     fn version(seen: &Self::Seen) -> Option<&str>;
     /// Its `namespace/name`, and what is kept.
@@ -58,8 +60,8 @@ pub(crate) trait Watched: Send + Sync + 'static {
 pub(crate) struct Watch<W: Watched> {
     pub(crate) caller: Caller,
     pub(crate) cache: Arc<Cache<W::Kept>>,
-    /// Which objects, as a field selector.
-    pub(crate) fields: Option<String>,
+    /// Which objects: a field selector, or one of labels ([`Watched::BY_LABELS`]).
+    pub(crate) selector: Option<String>,
 }
 
 /// Objects of one kind, followed until the last clone of this is dropped. Each clone waits for changes by itself.
@@ -135,9 +137,14 @@ impl Drop for Task {
 impl<T: Clone + PartialEq + Send + Sync + 'static> Following<T> {
     /// Follows all objects of a kind on a task of its own. Must be called within a tokio runtime.
     pub(crate) fn all<W: Watched<Kept = T>>(caller: Caller) -> Self {
+        Self::selected::<W>(caller, None)
+    }
+
+    /// The same of those that a selector selects ([`Watch::selector`]).
+    pub(crate) fn selected<W: Watched<Kept = T>>(caller: Caller, selector: Option<String>) -> Self {
         let cache = Arc::new(Cache::new());
         let news = cache.news();
-        let watch = Watch::<W> { caller, cache: Arc::clone(&cache), fields: None };
+        let watch = Watch::<W> { caller, cache: Arc::clone(&cache), selector };
         Following { cache, news, _task: Arc::new(Task(tokio::spawn(watch.run()).abort_handle())) }
     }
 
@@ -170,14 +177,21 @@ impl<W: Watched> Watch<W> {
 
     fn asked(&self, verb: &'static str) -> Asked {
         let (group, resource) = W::RESOURCE;
-        Asked { verb, group, resource, of: self.fields.clone().unwrap_or_default().into() }
+        Asked { verb, group, resource, of: self.selector.clone().unwrap_or_default().into() }
+    }
+
+    /// The selector of fields, and that of labels.
+    fn selectors(&self) -> (Option<String>, Option<String>) {
+        let selector = self.selector.clone();
+        if W::BY_LABELS { (None, selector) } else { (selector, None) }
     }
 
     /// Gets the whole list; its version.
     async fn list(&self) -> Result<String, ApiError> {
         let asked = self.asked("list");
         let mut gathered = Gathered::<W> { cache: Arc::clone(&self.cache), all: HashMap::new(), taken: 0 };
-        let mut params = ListParams { field_selector: self.fields.clone(), ..ListParams::default() };
+        let (field_selector, label_selector) = self.selectors();
+        let mut params = ListParams { field_selector, label_selector, ..ListParams::default() };
         params.limit = (W::PAGE > 0).then_some(W::PAGE);
         loop {
             let page = Page { state: gathered, take: Gathered::take };
@@ -231,7 +245,8 @@ impl<W: Watched> Watch<W> {
         asked: &Asked,
         version: &str,
     ) -> Result<impl Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Send + Unpin + use<W>, ApiError> {
-        let params = WatchParams { field_selector: self.fields.clone(), timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
+        let (field_selector, label_selector) = self.selectors();
+        let params = WatchParams { field_selector, label_selector, timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
         self.caller.watch(asked, Request::new(W::PATH).watch(&params, version)).await
     }
 

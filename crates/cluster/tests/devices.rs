@@ -153,6 +153,7 @@ fn pod(name: &str) -> Pod {
         labels: Default::default(),
         sticky: false,
         migrates: false,
+        vifs: None,
         namespace: "default".to_owned(),
         name: name.to_owned(),
         uid: UID.to_owned(),

@@ -47,7 +47,7 @@ mod tests {
     fn codes() {
         let of = |config: &str| {
             let config = Some(config.to_owned());
-            let definition = Definition { namespace: "a".to_owned(), name: "b".to_owned(), config, resource_name: None };
+            let definition = Definition { namespace: "a".to_owned(), name: "b".to_owned(), config, resource_name: None, is_neutron: false };
             CniError::from(definition.network().unwrap_err())
         };
         assert_eq!(of("{").code, Code::DECODE);

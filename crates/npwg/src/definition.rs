@@ -10,6 +10,9 @@ use crate::{NameProblem, NameRule};
 /// but read by Multus and by the resource injectors.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 
+/// The annotation of a definition whose attachments are ports of OpenStack's Neutron, which a controller makes and binds; Kuryr's.
+pub const KURYR_CONFIG: &str = "openstack.org/kuryr-config";
+
 /// How the API server knows definitions (S6).
 pub mod crd {
     /// API group.
@@ -50,6 +53,8 @@ pub struct Definition {
     pub config: Option<String>,
     /// The value of its annotation [`RESOURCE_NAME`].
     pub resource_name: Option<String>,
+    /// Whether it has the annotation [`KURYR_CONFIG`].
+    pub is_neutron: bool,
 }
 
 /// A definition that names no usable network.
@@ -160,7 +165,13 @@ mod tests {
     use super::*;
 
     fn definition(name: &str, config: Option<&str>) -> Definition {
-        Definition { namespace: "default".to_owned(), name: name.to_owned(), config: config.map(str::to_owned), resource_name: None }
+        Definition {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            config: config.map(str::to_owned),
+            resource_name: None,
+            is_neutron: false,
+        }
     }
 
     #[test]

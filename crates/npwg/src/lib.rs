@@ -41,7 +41,7 @@ mod traffic;
 
 pub use capability::{Demand, MissingCapability, NotHonoured};
 pub use cni::nearest;
-pub use definition::{Definition, DefinitionError, DefinitionRef, RESOURCE_NAME, crd};
+pub use definition::{Definition, DefinitionError, DefinitionRef, KURYR_CONFIG, RESOURCE_NAME, crd};
 pub use device::{
     Device, DeviceInfo, DeviceInfoError, MAX_DEVICE_INFO, MemifDevice, MemifMode, MemifRole, PciDevice, VdpaDevice, VdpaDriver,
     VhostUserDevice, VhostUserMode,

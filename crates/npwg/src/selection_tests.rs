@@ -488,7 +488,8 @@ fn no_input_reaches_a_panic_and_what_is_accepted_keeps_the_rules() {
         }
         let _ = default_network(&text, "pods");
         let _ = crate::parse_status(&text);
-        let config = Definition { namespace: "a".to_owned(), name: "b".to_owned(), config: Some(text), resource_name: None };
+        let config =
+            Definition { namespace: "a".to_owned(), name: "b".to_owned(), config: Some(text), resource_name: None, is_neutron: false };
         let _ = config.network();
     }
     assert!(accepted > 200 && refused > 200, "{accepted} {refused}");

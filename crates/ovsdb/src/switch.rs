@@ -64,8 +64,8 @@ pub struct Port {
 pub struct NewPort<'a> {
     /// The name of the port, of its interface, and of the link.
     pub name: &'a str,
-    /// Its VLANs.
-    pub vlans: &'a Vlans,
+    /// Its VLANs; `None` leaves them to another program, as Neutron's agent.
+    pub vlans: Option<&'a Vlans>,
     /// Which OpenFlow port number it is to get, if that one is free.
     pub ofport_request: Option<u16>,
     /// What others are to know of the port.
@@ -81,6 +81,8 @@ pub struct Interface {
     pub ofport: Option<u16>,
     /// Why ovs-vswitchd does not use it.
     pub error: Option<String>,
+    /// Its external ID `iface-id`, by which the agents of Neutron and OVN know it.
+    pub iface_id: Option<String>,
 }
 
 /// The number of a configuration of the switch.
@@ -139,7 +141,7 @@ impl Switch {
     /// # Errors
     /// [`OvsdbError`]
     pub fn interface(&mut self, name: &str) -> Result<Option<Interface>, OvsdbError> {
-        let rows = self.select("Interface", vec![Condition::Is("name", name.into())], &["ofport", "error"])?;
+        let rows = self.select("Interface", vec![Condition::Is("name", name.into())], &["ofport", "error", "external_ids"])?;
         Ok(rows.first().map(Interface::read))
     }
 
@@ -271,9 +273,10 @@ impl NewPort<'_> {
             .with("interfaces", Atom::Named("interface"))
             .with("external_ids", Datum::map(self.port_ids.iter().copied()));
         match self.vlans {
-            Vlans::All => row.with("vlan_mode", "trunk"),
-            Vlans::Access(tag) => row.with("vlan_mode", "access").with("tag", Atom::Integer((*tag).into())),
-            Vlans::Trunk(vlans) => {
+            None => row,
+            Some(Vlans::All) => row.with("vlan_mode", "trunk"),
+            Some(Vlans::Access(tag)) => row.with("vlan_mode", "access").with("tag", Atom::Integer((*tag).into())),
+            Some(Vlans::Trunk(vlans)) => {
                 let vlans = vlans.iter().map(|vlan| Atom::Integer((*vlan).into())).collect();
                 row.with("vlan_mode", "trunk").with("trunks", Datum::Set(vlans))
             }
@@ -287,6 +290,7 @@ impl Interface {
     fn read(row: &Row) -> Self {
         // -1 stands for an error.
         let ofport = row.integers("ofport").next().and_then(|number| u16::try_from(number).ok());
-        Interface { ofport, error: row.text("error").map(str::to_owned) }
+        let iface_id = row.under("external_ids", "iface-id").map(str::to_owned);
+        Interface { ofport, error: row.text("error").map(str::to_owned), iface_id }
     }
 }

@@ -140,7 +140,7 @@ fn ports_come_and_go() {
     assert_eq!(["br0", "br1"].map(|name| switch.bridge(name).unwrap().unwrap().is_userspace), [true, false]);
     let ids = [("owner", "netloom"), ("of", "a \"quoted\" name")];
     for vlans in [Vlans::All, Vlans::Access(100), Vlans::Trunk([7, 8].into())] {
-        let port = NewPort { name: "p1", vlans: &vlans, ofport_request: Some(7), port_ids: &ids, interface_ids: &[("a", "b")] };
+        let port = NewPort { name: "p1", vlans: Some(&vlans), ofport_request: Some(7), port_ids: &ids, interface_ids: &[("a", "b")] };
         let before = switch.generation().unwrap();
         assert_eq!(switch.add_port("br9", &port), Ok(None));
         assert_eq!(switch.port("p1"), Ok(None), "what no bridge names is not there");
@@ -151,7 +151,7 @@ fn ports_come_and_go() {
         assert_eq!((made.vlans.as_ref(), made.id("of")), (Some(&vlans), Some("a \"quoted\" name")));
         assert_eq!(switch.bridge_of(&made).unwrap().as_deref(), Some("br0"));
         assert_eq!(database.vsctl("get interface p1 ofport_request external_ids"), "7\n{a=b}\n");
-        assert_eq!(switch.interface("p1"), Ok(Some(Interface { ofport: None, error: None })));
+        assert_eq!(switch.interface("p1"), Ok(Some(Interface { ofport: None, error: None, iface_id: None })));
         assert_eq!(switch.ports_with(&ids[..1]).unwrap().len(), 1);
         assert_eq!(switch.ports_with(&[("owner", "others")]), Ok(Vec::new()));
         let ports = switch.ports_with(&ids).unwrap();

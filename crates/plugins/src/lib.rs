@@ -1,7 +1,7 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  ptp  ovs                    a veth pair to the host
+//!   interface   bridge  ptp  ovs  ovs-hybrid        a veth pair to the host
 //!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
 //!               host-device  loopback               a link that is there
 //!               flannel                             one of those, by a daemon's file
@@ -39,6 +39,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod ovs;
+mod ovs_hybrid;
 mod parent;
 mod passthru;
 mod pool;
@@ -78,6 +79,7 @@ pub const BUILTINS: Builtins = &[
     &loopback::Loopback,
     &macvlan::Macvlan,
     &ovs::Ovs,
+    &ovs_hybrid::OvsHybrid,
     &passthru::Passthru,
     &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,

@@ -10,7 +10,7 @@
 
 mod check;
 mod conf;
-mod port;
+pub(crate) mod port;
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Version};
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
@@ -21,7 +21,8 @@ use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
 use crate::veth::{self, Pair};
 use crate::{internal, mac, open};
-use conf::Conf;
+pub(crate) use check::{CHECKSUMS_ON, port_of as check_port};
+pub(crate) use conf::{Conf, USUAL_SOCKETS};
 
 /// The plugin `ovs`.
 pub(crate) struct Ovs;
@@ -38,7 +39,8 @@ static ABOUT: About = About {
             .of(&["id", "minID", "maxID"]),
         Key::new("mtu", "bytes", "the bridge's", "MTU of the pair"),
         Key::new("ofport_request", "number", "chosen by Open vSwitch", "OpenFlow port number, 1 to 65279, if it is free"),
-        Key::path("socket_file", ovsdb::DEFAULT_SOCKET, conf::USUAL_SOCKETS, "socket of ovsdb-server"),
+        Key::new("iface_id", "string", "none", "the port's ID at Neutron or OVN, whose agent then sets its VLAN and security groups"),
+        Key::path("socket_file", ovsdb::DEFAULT_SOCKET, USUAL_SOCKETS, "socket of ovsdb-server"),
         Key::new("mac", "string", "chosen at random", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
@@ -136,7 +138,7 @@ fn quiet(x: &mut Cx<'_>, outer: &Link) -> Result<(), CniError> {
 }
 
 /// The container's end, from inside.
-fn configure(inside: &Inside, call: &Call<'_>, is_userspace: bool, result: &mut AddResult) -> Result<Link, CniError> {
+pub(crate) fn configure(inside: &Inside, call: &Call<'_>, is_userspace: bool, result: &mut AddResult) -> Result<Link, CniError> {
     let (mut netlink, name) = (open(inside)?, &call.id.ifname);
     let gone = || internal(format!("{name} disappeared while it was configured"));
     let link = netlink.link(name.as_str()).map_err(internal)?.ok_or_else(gone)?;

@@ -180,7 +180,7 @@ pub(super) fn admission(keys: &Object) -> Result<Admission, SettingsError> {
 }
 
 /// A list of strings.
-fn strings(keys: &Object, key: &str) -> Result<Option<Vec<String>>, SettingsError> {
+pub(super) fn strings(keys: &Object, key: &str) -> Result<Option<Vec<String>>, SettingsError> {
     let Some(value) = keys.get(key) else { return Ok(None) };
     let Value::Array(list) = value else { return Err(wrong(key, "a list of strings", value)) };
     let one = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| wrong(key, "a list of strings", value));

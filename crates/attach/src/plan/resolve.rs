@@ -6,7 +6,7 @@ use cni::{CniError, Code, NetworkList};
 use json::{Object, Size, Value};
 use npwg::{Definition, DefinitionRef, Selection};
 
-use super::{Asked, Given, Networks, Refusal, Source};
+use super::{Asked, Bound, Given, Networks, Refusal, Source};
 use crate::device::Choice;
 use crate::policy::folded;
 use crate::{Case, Device, NodeOwn, Protection, Uses};
@@ -111,6 +111,7 @@ impl<'a> Resolver<'a> {
     /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
     pub(super) fn all(&mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
         let mut given = given.iter();
+        let mut numbers = 0_usize..;
         let mut wanted = Vec::with_capacity(sources.len());
         for source in sources {
             let resolved = match source {
@@ -121,7 +122,10 @@ impl<'a> Resolver<'a> {
                 },
                 Source::EveryPod => given.next().and_then(|network| self.given(network, false, refusals)),
                 Source::DefaultOf(selection) => self.selected(selection, true, refusals),
-                Source::Selection(selection) => self.selected(selection, false, refusals),
+                Source::Selection(selection) => match numbers.next().and_then(|number| self.asked.bound.get(&number)) {
+                    None => self.selected(selection, false, refusals),
+                    Some(bound) => self.bound(selection, bound, refusals),
+                },
             };
             if let Some(resolved) = &resolved {
                 self.load = self.load.with(1, Load::of(&resolved.list.source));
@@ -210,6 +214,30 @@ impl<'a> Resolver<'a> {
         Some(resolved)
     }
 
+    /// The network of a selection that a controller has bound. Which namespaces may refer to its definition is asked as of any other; what
+    /// the network uses of the host is the controller's choice, and no definition's. Addresses and MAC are the port's: the result tells
+    /// whether they are those that were selected.
+    fn bound(&mut self, selection: &Selection, bound: &Bound, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+        let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
+        if let Some(isolation) = &self.asked.admission.isolation {
+            isolation.check(&self.asked.pod.namespace, &selection.definition).map_err(&mut refuse).ok()?;
+        }
+        let device = self.choice.next(resource(&selection.definition, self.networks), selection.device_id.as_deref());
+        let device = device.map_err(&mut refuse).ok()?;
+        let rest = Selection { ips: Vec::new(), mac: None, ..selection.clone() };
+        if let Err(missing) = rest.verify(&bound.list) {
+            refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
+            return None;
+        }
+        let uses = Uses::default();
+        let case = Case { is_on_disk: true, ..self.case(&self.asked.pod.namespace, &selection.definition, &uses) };
+        self.allowed(&case, selection, refusals)?;
+        let protection = self.asked.own.map_or(Protection::Off, |_| self.asked.admission.policy.protection(&case));
+        let mut resolved = Resolved { list: bound.list.clone(), args: rest.runtime_config(), device, protection, is_on_disk: true };
+        self.tell(&mut resolved, false);
+        Some(resolved)
+    }
+
     /// A definition's network, as a pod of a namespace selects it.
     fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, uses: &'c Uses) -> Case<'c> {
         let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
@@ -275,6 +303,11 @@ fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<Network
     };
     match network_of(definition)? {
         Some(list) => Ok(list),
+        None if definition.is_neutron => {
+            let why =
+                "its attachments are ports of OpenStack's Neutron, which are not plugged here: set openstackVIFs in the agent's settings";
+            Err(CniError::new(Code::INVALID_CONFIG, format!("definition {reference} has the annotation {}: {why}", npwg::KURYR_CONFIG)))
+        }
         None => networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node")),
     }
 }

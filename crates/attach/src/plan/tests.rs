@@ -48,8 +48,13 @@ fn fixture() -> Fixture {
     let all = [("a/capable", Some(capable)), ("a/plain", Some(plain)), ("b/plain", Some(plain)), ("a/on-disk", None), ("a/nowhere", None)];
     let one = |(reference, config): &(&str, Option<&str>)| {
         let (namespace, name) = reference.split_once('/').unwrap();
-        let definition =
-            Definition { namespace: namespace.into(), name: name.into(), config: config.map(str::to_owned), resource_name: None };
+        let definition = Definition {
+            namespace: namespace.into(),
+            name: name.into(),
+            config: config.map(str::to_owned),
+            resource_name: None,
+            is_neutron: false,
+        };
         ((*reference).to_owned(), definition)
     };
     Fixture {
@@ -146,6 +151,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
         name: "again".into(),
         config: Some(r#"{"cniVersion":"1.0.0","name":"lab","type":"bridge"}"#.into()),
         resource_name: None,
+        is_neutron: false,
     };
     networks.definitions.insert("a/again".into(), again);
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,again".into()), ..PodView::default() };

@@ -264,6 +264,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.identities {
         all.push(format!("definition {definition} sends the DHCP option {one}, by which a server knows a machine: remove it"));
     }
+    for one in &uses.port_ids {
+        let next = "select a definition with the annotation openstack.org/kuryr-config instead";
+        all.push(format!("definition {definition} plugs the port {one}, with whatever Neutron or OVN grants to that port: {next}"));
+    }
     for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.has(ip) || own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
         let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|own| word(*own) == protocol).unwrap_or_default();

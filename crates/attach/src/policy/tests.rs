@@ -453,6 +453,7 @@ fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
             "host-local ipam.dataDir",
             "host-local ipam.resolvConf",
             "ovs socket_file",
+            "ovs-hybrid socket_file",
             "pool ipam.dataDir",
             "pool ipam.pools",
             "tuning dataDir",
@@ -621,6 +622,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"bridge","mtu":1279}"#, "changes the MTU of cni0, the bridge of the node's default network (plugins[0].bridge, mtu)"),
         (r#"{"type":"ovs","bridge":"eth0","mtu":1279}"#, "changes the MTU of eth0, the node's uplink (plugins[0].bridge, mtu)"),
         (r#"{"type":"ovs","bridge":"br1","deviceID":"0000:00:03.0"}"#, "takes eth0"),
+        (r#"{"type":"ovs","bridge":"br-int","IFACE_ID":"d1e4"}"#, r#"plugs the port "d1e4" (plugins[0].IFACE_ID)"#),
+        (r#"{"type":"ovs-hybrid","bridge":"br-int","iface_id":"d1e4"}"#, r#"plugs the port "d1e4" (plugins[0].iface_id)"#),
         (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
         (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
         (

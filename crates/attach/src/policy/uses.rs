@@ -38,6 +38,8 @@ pub struct Uses {
     pub(crate) shared: Vec<Use>,
     /// Options of DHCP by which a server may know another machine.
     pub(crate) identities: Vec<Use>,
+    /// IDs by which Neutron or OVN gives a port of Open vSwitch the VLAN, addresses and security groups of that port.
+    pub(crate) port_ids: Vec<Use>,
     /// Links that the host gets if it has none of the name.
     pub(crate) made: Vec<Use>,
     /// Plugins that are this program itself.
@@ -109,6 +111,7 @@ const KNOWN: &[Known] = &[
     // What it delegates to is walked like any other plugin.
     devices("flannel", &[], None),
     devices("ovs", &["bridge", "deviceID"], None),
+    devices("ovs-hybrid", &["bridge"], None),
     devices("ptp", &[], None),
     devices("loopback", &[], None),
     devices("dummy", &[], None),
@@ -224,6 +227,10 @@ impl Uses {
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
+            if ["ovs", "ovs-hybrid"].contains(kind) {
+                let ids = all(raw, "iface_id").filter_map(|(key, id)| Some((key, id.as_str().filter(|id| !id.is_empty())?)));
+                self.port_ids.extend(ids.map(|(key, id)| Use { what: id.to_owned(), place: format!("{place}.{key}") }));
+            }
             if *kind == "firewall" {
                 let policies = || all(raw, "ingressPolicy").map(|(_, value)| value.as_str().unwrap_or("?"));
                 self.has_ingress |= policies().any(|policy| !matches!(policy, "" | "open"));
@@ -281,7 +288,7 @@ impl Uses {
             "vlan" if !is_tagged(raw) => self.taken.extend(devices),
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             // Another program's plugin of that name moves a device; ours makes a port of a bridge that is not the kernel's.
-            "ovs" => {
+            "ovs" | "ovs-hybrid" => {
                 let (taken, bridges): (Vec<_>, Vec<_>) = devices.into_iter().partition(|device| !is_bridge(device));
                 self.taken.extend(taken);
                 self.changed_by(raw, &["mtu"], &bridges);

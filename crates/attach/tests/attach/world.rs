@@ -55,6 +55,7 @@ impl World {
             name: name.to_owned(),
             config: Some(config.to_owned()),
             resource_name: resource.map(str::to_owned),
+            is_neutron: false,
         };
         let able = r#"{"cniVersion":"1.0.0","plugins":[
             {"type":"scripted","capabilities":{"CNIDeviceInfoFile":true,"deviceID":true},"deviceID":"the definition's"}]}"#;

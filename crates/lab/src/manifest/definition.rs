@@ -22,6 +22,7 @@ pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
         name: metadata.name.to_owned(),
         config: text.map(str::to_owned),
         resource_name: metadata.annotations.get(npwg::RESOURCE_NAME).cloned(),
+        is_neutron: metadata.annotations.contains_key(npwg::KURYR_CONFIG),
     };
     reading.configs.push(config.as_ref().map(Text::of));
     let network = match (definition.network(), config) {

@@ -2,6 +2,7 @@
 
 use cni::CniError;
 use linux::offload;
+use ovsdb::Switch;
 use plugin::{Call, Cx};
 
 use super::conf::Conf;
@@ -17,7 +18,7 @@ pub(super) fn check(call: &Call<'_>, x: &mut Cx<'_>, conf: &Conf) -> Result<(), 
     let checked = |inside: &linux::Inside| {
         verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;
         match bridge.is_userspace && offload::tx_checksum(inside, name).map_err(internal)? {
-            true => Err(verify::changed(name.as_str(), "its transmit checksum offload is on, which a userspace datapath cannot do with")),
+            true => Err(verify::changed(name.as_str(), CHECKSUMS_ON)),
             false => Ok(()),
         }
     };
@@ -26,14 +27,25 @@ pub(super) fn check(call: &Call<'_>, x: &mut Cx<'_>, conf: &Conf) -> Result<(), 
     if !outer.flags.up() {
         return Err(verify::changed(&outer.name, "it is down"));
     }
-    let gone = || verify::changed(&outer.name, "it is not a port of Open vSwitch any more");
-    let port = switch.port(&outer.name).map_err(failed)?.ok_or_else(gone)?;
+    port_of(&mut switch, conf, &outer.name)
+}
+
+/// What a container's end must not have.
+pub(crate) const CHECKSUMS_ON: &str = "its transmit checksum offload is on, which a userspace datapath cannot do with";
+
+/// The attachment's port in the database, and whether ovs-vswitchd uses it.
+pub(crate) fn port_of(switch: &mut Switch, conf: &Conf, name: &str) -> Result<(), CniError> {
+    let gone = || verify::changed(name, "it is not a port of Open vSwitch any more");
+    let port = switch.port(name).map_err(failed)?.ok_or_else(gone)?;
     match switch.bridge_of(&port).map_err(failed)? {
         Some(bridge) if bridge == conf.bridge.as_str() => {}
-        _ => return Err(verify::changed(&outer.name, format!("it is not a port of bridge {}", conf.bridge))),
+        _ => return Err(verify::changed(name, format!("it is not a port of bridge {}", conf.bridge))),
     }
-    if port.vlans.as_ref() != Some(&conf.vlans) {
-        return Err(verify::changed(&outer.name, "its port has other VLANs than the configuration"));
+    if conf.vlans.is_some() && port.vlans != conf.vlans {
+        return Err(verify::changed(name, "its port has other VLANs than the configuration"));
     }
-    port::usable(&mut switch, &outer.name, &conf.bridge)
+    if let Some(id) = &conf.iface_id {
+        port::has_id(switch, name, id)?;
+    }
+    port::usable(switch, name, &conf.bridge)
 }

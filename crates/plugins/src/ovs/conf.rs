@@ -10,11 +10,14 @@ use crate::mac;
 use crate::trunk::{self, LAST, Trunk};
 
 /// Other ways to write the usual socket.
-pub(super) const USUAL_SOCKETS: &[&str] =
+pub(crate) const USUAL_SOCKETS: &[&str] =
     &["/run/openvswitch/db.sock", "unix:/run/openvswitch/db.sock", "unix:/var/run/openvswitch/db.sock"];
 
 /// The last OpenFlow port number that a port may ask for (ovs-vswitchd.conf.db(5)).
 const LAST_OFPORT: i64 = 65279;
+
+/// The characters of a port's ID at the most.
+const LONGEST_ID: usize = 64;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -24,6 +27,7 @@ struct Keys {
     trunk: Option<Vec<Trunk>>,
     mtu: i64,
     ofport_request: i64,
+    iface_id: String,
     socket_file: String,
     configuration_path: String,
     #[serde(rename = "deviceID")]
@@ -32,21 +36,24 @@ struct Keys {
 }
 
 /// The checked configuration.
-pub(super) struct Conf {
-    pub(super) bridge: IfName,
-    pub(super) vlans: Vlans,
-    pub(super) mtu: Option<u32>,
-    pub(super) ofport_request: Option<u16>,
-    pub(super) socket: PathBuf,
-    pub(super) mac: Option<Mac>,
-    pub(super) ipam: Option<PluginType>,
-    pub(super) dns: Dns,
+pub(crate) struct Conf {
+    pub(crate) bridge: IfName,
+    /// `None` leaves them to who knows the port by its [`Conf::iface_id`].
+    pub(crate) vlans: Option<Vlans>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) ofport_request: Option<u16>,
+    /// The port's ID at Neutron or OVN.
+    pub(crate) iface_id: Option<String>,
+    pub(crate) socket: PathBuf,
+    pub(crate) mac: Option<Mac>,
+    pub(crate) ipam: Option<PluginType>,
+    pub(crate) dns: Dns,
 }
 
 // === impl Conf ===
 
 impl Conf {
-    pub(super) fn read(config: &Config, args: &CniArgs) -> Result<Self, CniError> {
+    pub(crate) fn read(config: &Config, args: &CniArgs) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
         if keys.bridge.is_empty() {
             return Err(CniError::invalid("bridge", "it is missing: name a bridge of Open vSwitch (ovs-vsctl list-br)"));
@@ -69,11 +76,20 @@ impl Conf {
             other => return Err(CniError::invalid("ofport_request", format!("{other} is not between 1 and {LAST_OFPORT}"))),
         };
         args.only(&["MAC", "IP", "GATEWAY"])?;
+        let iface_id = iface_id(keys.iface_id)?;
+        let vlans = match (&iface_id, keys.vlan, &keys.trunk) {
+            (None, vlan, trunk) => Some(vlans(vlan, trunk.as_deref().unwrap_or_default())?),
+            (Some(_), None, None) => None,
+            (Some(_), _, _) => {
+                return Err(CniError::invalid("iface_id", "VLANs of such a port are set by who knows its ID: remove vlan and trunk"));
+            }
+        };
         Ok(Conf {
             bridge,
-            vlans: vlans(keys.vlan, keys.trunk.as_deref().unwrap_or_default())?,
+            vlans,
             mtu,
             ofport_request,
+            iface_id,
             socket: local(&keys.socket_file)?,
             mac: mac::requested(config, args, mac::INTERFACE)?,
             ipam: config.ipam()?,
@@ -82,9 +98,23 @@ impl Conf {
     }
 
     /// Where the database of a configuration is, also where nothing else of it can be used: DEL and GC need no more.
-    pub(super) fn socket(config: &Config) -> PathBuf {
+    pub(crate) fn socket(config: &Config) -> PathBuf {
         let named = config.raw().str("socket_file").unwrap_or_default();
         local(named).unwrap_or_else(|_| ovsdb::DEFAULT_SOCKET.into())
+    }
+}
+
+/// A name of another program's: a UUID in all that are known.
+fn iface_id(text: String) -> Result<Option<String>, CniError> {
+    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
+    match text.as_bytes() {
+        [] => Ok(None),
+        bytes if bytes.len() <= LONGEST_ID && bytes.iter().copied().all(is_good) => Ok(Some(text)),
+        _ => {
+            let shown: String = text.chars().take(80).collect();
+            let why = format!("{shown:?} is not a port's ID: use up to {LONGEST_ID} letters, digits, '-', '_', '.' and ':'");
+            Err(CniError::invalid("iface_id", why))
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch};
 use plugin::{Call, Cx, Stage};
 
 use super::conf::Conf;
-use crate::{internal, veth};
+use crate::{internal, verify};
 
 /// How long the switch may take to apply a port, or the database to answer a DEL: a switch with thousands of ports takes seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,16 +24,18 @@ const OVS_CNI: &str = "ovs-cni.network.kubevirt.io";
 const NETWORK: &str = "netloom-network";
 const CONTAINER: &str = "netloom-container";
 const INTERFACE: &str = "netloom-interface";
+/// By which the agents of Neutron and OVN know a port.
+const IFACE_ID: &str = "iface-id";
 /// For a person who wonders why: the container's end computes its checksums.
 const TX_CHECKSUM_OFF: (&str, &str) = ("netloom-tx-checksum", "off");
 
 /// The database, which has until the caller's deadline, but no more than its own time.
-pub(super) fn connect(conf: &Conf, deadline: Instant) -> Result<Switch, CniError> {
+pub(crate) fn connect(conf: &Conf, deadline: Instant) -> Result<Switch, CniError> {
     Switch::connect(&conf.socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)
 }
 
 /// The configured bridge.
-pub(super) fn bridge(switch: &mut Switch, conf: &Conf) -> Result<Bridge, CniError> {
+pub(crate) fn bridge(switch: &mut Switch, conf: &Conf) -> Result<Bridge, CniError> {
     switch.bridge(conf.bridge.as_str()).map_err(failed)?.ok_or_else(|| missing(conf))
 }
 
@@ -44,7 +46,7 @@ fn missing(conf: &Conf) -> CniError {
 
 /// The pair's MTU, where nothing else is asked for that of the bridge's own interface: ovs-vswitchd gives the bridge the smallest one of its
 /// ports (`update_mtu_ofproto`), also one that others stand on. `None`: the bridge has no interface here.
-pub(super) fn mtu(netlink: &mut Netlink, conf: &Conf) -> Result<Option<u32>, CniError> {
+pub(crate) fn mtu(netlink: &mut Netlink, conf: &Conf) -> Result<Option<u32>, CniError> {
     match conf.mtu {
         Some(mtu) => Ok(Some(mtu)),
         None => Ok(netlink.link(conf.bridge.as_str()).map_err(internal)?.map(|bridge| bridge.mtu)),
@@ -54,7 +56,7 @@ pub(super) fn mtu(netlink: &mut Netlink, conf: &Conf) -> Result<Option<u32>, Cni
 /// The name is free for the new port. One of ours under it is what a reboot has left, or a kill. ovs-vswitchd must have applied that it is
 /// gone, also where a DEL removed it a moment ago: it knows ports by name, and one that goes and comes between two of its looks stays on the
 /// link of before, which is gone.
-pub(super) fn make_way(switch: &mut Switch, name: &IfName) -> Result<(), CniError> {
+pub(crate) fn make_way(switch: &mut Switch, name: &IfName) -> Result<(), CniError> {
     if let Some(old) = switch.port(name.as_str()).map_err(failed)? {
         if !is_ours(&old) {
             let owner = old.id(OWNER.0).unwrap_or("somebody else");
@@ -68,7 +70,7 @@ pub(super) fn make_way(switch: &mut Switch, name: &IfName) -> Result<(), CniErro
 }
 
 /// Adds the port, and waits until ovs-vswitchd has it.
-pub(super) fn add(
+pub(crate) fn add(
     switch: &mut Switch,
     conf: &Conf,
     bridge: &Bridge,
@@ -80,13 +82,17 @@ pub(super) fn add(
     let mac = mac.map(ToString::to_string).unwrap_or_default();
     let mut port_ids = vec![OWNER, (NETWORK, id.network.as_str()), (CONTAINER, id.container.as_str()), (INTERFACE, id.ifname.as_str())];
     port_ids.extend(bridge.is_userspace.then_some(TX_CHECKSUM_OFF));
+    // As Open vSwitch's own integration guide names them.
+    let mut interface_ids = vec![("attached-mac", mac.as_str()), ("iface-status", "active")];
+    if let Some(port) = &conf.iface_id {
+        interface_ids.extend([(IFACE_ID, port.as_str()), ("vm-uuid", id.container.as_str())]);
+    }
     let port = NewPort {
         name,
-        vlans: &conf.vlans,
+        vlans: conf.vlans.as_ref(),
         ofport_request: conf.ofport_request,
         port_ids: &port_ids,
-        // As Open vSwitch's own integration guide names them.
-        interface_ids: &[("attached-mac", &mac), ("iface-status", "active")],
+        interface_ids: &interface_ids,
     };
     let added = switch.add_port(conf.bridge.as_str(), &port).map_err(failed)?;
     linux::crash_point!("ovs-port-added");
@@ -95,8 +101,17 @@ pub(super) fn add(
     usable(switch, name, &conf.bridge)
 }
 
+/// Whether the agents of Neutron and OVN still know the port by this ID.
+pub(crate) fn has_id(switch: &mut Switch, name: &str, id: &str) -> Result<(), CniError> {
+    let interface = switch.interface(name).map_err(failed)?;
+    match interface.and_then(|interface| interface.iface_id) {
+        Some(found) if found == id => Ok(()),
+        found => Err(verify::changed(name, format!("its external ID {IFACE_ID} is {}, not {id}", found.as_deref().unwrap_or("missing")))),
+    }
+}
+
 /// Whether ovs-vswitchd uses the port: it has an OpenFlow number then.
-pub(super) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Display) -> Result<(), CniError> {
+pub(crate) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Display) -> Result<(), CniError> {
     let interface = switch.interface(name).map_err(failed)?;
     match interface {
         None => Err(internal(format!("port {name} disappeared from Open vSwitch's bridge {bridge}"))),
@@ -109,21 +124,31 @@ pub(super) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Dis
 }
 
 /// Notes that ports of ours are to go, before their links do. Where none may have been made, a database that is not there is no error.
-pub(super) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
+pub(crate) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
+    note_removal_of(None, socket, names, was_made, x);
+}
+
+/// The same of ports of one attachment alone: another one may have a port of that name after it.
+pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
     let socket: PathBuf = socket.to_owned();
     let what = format!("remove port {} from Open vSwitch", names.join(", "));
-    x.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names) {
+    let id = id.cloned();
+    let is_meant = move |port: &Port| {
+        let is_of = |id: &AttachmentId| (port.id(CONTAINER), port.id(INTERFACE)) == (Some(id.container.as_str()), Some(id.ifname.as_str()));
+        is_ours(port) && id.as_ref().is_none_or(is_of)
+    };
+    x.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names, is_meant) {
         Err(e) if e.is_unreachable() && !was_made => Ok(()),
         done => done.map_err(failed),
     });
 }
 
 /// ovs-vswitchd is not waited for: it may be down, and no packet reaches a port whose link goes next.
-fn remove(socket: &Path, names: &[String]) -> Result<(), OvsdbError> {
+fn remove(socket: &Path, names: &[String], is_meant: impl Fn(&Port) -> bool) -> Result<(), OvsdbError> {
     let mut switch = Switch::connect(socket, Instant::now() + PATIENCE)?;
     let mut ports = Vec::new();
     for name in names {
-        ports.extend(switch.port(name)?.filter(is_ours));
+        ports.extend(switch.port(name)?.filter(&is_meant));
     }
     linux::crash_point!("ovs-ports-found");
     switch.remove_ports(&ports)?;
@@ -136,16 +161,16 @@ fn is_ours(port: &Port) -> bool {
 }
 
 /// The ports of a network that belong to no valid attachment.
-pub(super) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], deadline: Instant) -> Result<Vec<String>, CniError> {
+pub(crate) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], deadline: Instant) -> Result<Vec<String>, CniError> {
     let mut switch = Switch::connect(socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)?;
     let ports = switch.ports_with(&[OWNER, (NETWORK, config.network.as_str())]).map_err(failed)?;
-    let keep: HashSet<_> = valid.iter().map(veth::outer_name).collect::<Result<_, CniError>>()?;
-    let is_kept = |port: &Port| keep.iter().any(|name| name.as_str() == port.name);
+    let keep: HashSet<(&str, &str)> = valid.iter().map(|id| (id.container.as_str(), id.ifname.as_str())).collect();
+    let is_kept = |port: &Port| port.id(CONTAINER).zip(port.id(INTERFACE)).is_some_and(|of| keep.contains(&of));
     Ok(ports.into_iter().filter(|port| !is_kept(port)).map(|port| port.name).collect())
 }
 
 /// STATUS: whether the bridge is there, and ovs-vswitchd keeps up with the database.
-pub(super) fn status(conf: &Conf) -> Result<(), CniError> {
+pub(crate) fn status(conf: &Conf) -> Result<(), CniError> {
     let mut switch = Switch::connect(&conf.socket, Instant::now() + SETTLED).map_err(failed)?;
     bridge(&mut switch, conf)?;
     let generation = switch.generation().map_err(failed)?;
@@ -153,7 +178,7 @@ pub(super) fn status(conf: &Conf) -> Result<(), CniError> {
 }
 
 /// A switch that does not answer may do so later.
-pub(super) fn failed(e: OvsdbError) -> CniError {
+pub(crate) fn failed(e: OvsdbError) -> CniError {
     let code = match e {
         OvsdbError::Connect { .. } | OvsdbError::Connection { .. } | OvsdbError::NotApplied { .. } => Code::TRY_AGAIN_LATER,
         _ => Code::INTERNAL,

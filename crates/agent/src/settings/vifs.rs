@@ -1,0 +1,72 @@
+//! The keys about ports of OpenStack's Neutron that this agent plugs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cni::IfName;
+use json::{Object, Value};
+
+use super::{SettingsError, values};
+
+/// How the Neutron ports of pods are plugged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vifs {
+    /// Where a controller says which ports a pod has.
+    pub source: VifSource,
+    /// How long an ADD waits for a pod's ports, and again until they are ACTIVE.
+    pub wait: Duration,
+    /// Whether an ADD waits until they are ACTIVE.
+    pub until_active: bool,
+    /// Whether the pod's default network is a port of Neutron, too.
+    pub default_network: bool,
+    /// The bridges of Open vSwitch that a port may be plugged into.
+    pub bridges: Vec<IfName>,
+    /// What nested ports stand on; the interface of the default route if not given.
+    pub link: Option<String>,
+    /// The largest MTU, in bytes, that an interface gets.
+    pub max_mtu: Option<u32>,
+    /// The socket of ovsdb-server; the usual one if not given.
+    pub socket: Option<PathBuf>,
+}
+
+/// Where a controller says which Neutron ports a pod has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VifSource {
+    /// Nowhere: none is plugged.
+    #[default]
+    Nowhere,
+    /// In KuryrPort objects.
+    KuryrPorts,
+    /// In an annotation of the pod.
+    Annotation,
+}
+
+/// The keys that mean something only where ports are plugged.
+const OTHERS: &[&str] =
+    &["openstackDefault", "openstackWait", "openstackActive", "openstackBridges", "openstackLink", "openstackMTU", "openstackSocket"];
+
+impl Vifs {
+    pub(super) fn read(keys: &Object) -> Result<Self, SettingsError> {
+        let sources = [("none", VifSource::Nowhere), ("kuryrports", VifSource::KuryrPorts), ("annotation", VifSource::Annotation)];
+        let source = values::word(keys, "openstackVIFs", &sources)?;
+        if let Some(key) = OTHERS.iter().find(|key| source == VifSource::Nowhere && keys.get(key).is_some()) {
+            return Err(SettingsError::Without { key, needed: "openstackVIFs: kuryrports" });
+        }
+        let bridges = values::strings(keys, "openstackBridges")?.unwrap_or_else(|| vec!["br-int".to_owned()]);
+        let bridge = |name: String| {
+            let refused = |e| values::wrong("openstackBridges", &format!("names of bridges ({e})"), &Value::String(name.clone()));
+            IfName::parse(&name).map_err(refused)
+        };
+        let mtu = keys.get("openstackMTU").map(|_| values::count(keys, "openstackMTU", 0, 65535)).transpose()?;
+        Ok(Vifs {
+            source,
+            wait: values::duration(keys, "openstackWait", Duration::from_secs(60))?,
+            default_network: values::word(keys, "openstackDefault", &[("none", false), ("port", true)])?,
+            until_active: values::word(keys, "openstackActive", &[("wait", true), ("later", false)])?,
+            bridges: bridges.into_iter().map(bridge).collect::<Result<_, _>>()?,
+            link: values::text(keys, "openstackLink")?,
+            max_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
+            socket: values::path(keys, "openstackSocket")?,
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! From a VIF to the network that plugs it: the configuration of a plugin, as anybody could write it.
+//!
+//! ```text
+//!   VIFOpenVSwitch   ovs, with the port's ID, by which Neutron's agent knows it
+//!   VIFBridge        ovs-hybrid, the same behind a Linux bridge
+//!   VIFVlanNested    vlan, and tuning for its hardware address, on the node's trunk port
+//!   VIFMacvlanNested macvlan, on the node's port
+//! ```
+//!
+//! Addresses, gateways, routes and name servers are the subnets': `static` assigns them. A route of the pod's default network is not taken
+//! away by one of a subnet.
+
+use cni::{IfName, NetworkList};
+use osvif::{PortProfile, Subnet, Vif, VifKind};
+use serde_json::{Map, Value, json};
+
+use crate::settings::Vifs;
+
+/// A VIF that this node does not plug.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unpluggable {
+    /// Its kind is not supported.
+    #[error("a VIF of kind {0} is not supported: use a Neutron port of binding:vif_type ovs, a trunk's subport or nested macvlan")]
+    Kind(String),
+    /// It does not say where it is plugged into.
+    #[error("its VIF names no bridge: set ovs_bridge in the controller's settings")]
+    NoBridge,
+    /// It is plugged into a bridge that the node does not offer.
+    #[error("its VIF names the bridge {bridge:?}, and the agent's openstackBridges are {offered}: add it there")]
+    Bridge {
+        /// The bridge.
+        bridge: String,
+        /// Those of the settings.
+        offered: String,
+    },
+    /// There is nothing that it could stand on.
+    #[error("it is nested, and this node has no default route whose interface it could stand on: set openstackLink")]
+    NoLink,
+    /// No configuration can be made of it.
+    #[error("its VIF cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// The network of a VIF. `link` is what nested ones stand on; that of the pod's default network has default routes.
+pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default: bool) -> Result<NetworkList, Unpluggable> {
+    let mut plugin = match &vif.kind {
+        VifKind::OpenVSwitch { bridge_name } => switched("ovs", vif, bridge_name.as_ref().or_else(|| of_network(vif)), settings)?,
+        // The bridge that it names is the Linux one.
+        VifKind::Bridge { .. } => switched("ovs-hybrid", vif, of_network(vif), settings)?,
+        VifKind::VlanNested { vlan_id } => json!({"type": "vlan", "master": link.ok_or(Unpluggable::NoLink)?, "vlanId": vlan_id}),
+        VifKind::MacvlanNested => json!({"type": "macvlan", "master": link.ok_or(Unpluggable::NoLink)?, "mode": "bridge"}),
+        other => return Err(Unpluggable::Kind(other.name().to_owned())),
+    };
+    let network = vif.network.as_ref();
+    let mtu = [network.and_then(|network| network.mtu), settings.max_mtu].into_iter().flatten().min();
+    if let Some(mtu) = mtu.filter(|mtu| *mtu > 0) {
+        put(&mut plugin, "mtu", mtu.into());
+    }
+    // A VLAN has its parent's hardware address, until `tuning` gives it another one.
+    let mut behind = None;
+    if let Some(mac) = &vif.address {
+        match vif.kind {
+            VifKind::VlanNested { .. } => behind = Some(json!({"type": "tuning", "mac": mac})),
+            _ => put(&mut plugin, "mac", mac.as_str().into()),
+        }
+    }
+    let subnets = network.and_then(|network| network.subnets.as_ref()).map(|list| list.objects.as_slice()).unwrap_or_default();
+    addresses(subnets, is_default, &mut plugin)?;
+    let name = network.map_or(vif.id.as_str(), |network| network.id.as_str());
+    let plugins: Vec<Value> = [plugin].into_iter().chain(behind).collect();
+    let list = json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins});
+    NetworkList::parse(list.to_string().as_bytes(), None).map_err(|e| Unpluggable::Unusable(e.to_string()))
+}
+
+fn of_network(vif: &Vif) -> Option<&String> {
+    vif.network.as_ref()?.bridge.as_ref()
+}
+
+/// A port of Open vSwitch.
+fn switched(kind: &str, vif: &Vif, bridge: Option<&String>, settings: &Vifs) -> Result<Value, Unpluggable> {
+    let mut plugin = json!({"type": kind, "bridge": offered(bridge, &settings.bridges)?, "iface_id": port_id(vif)});
+    if let Some(socket) = &settings.socket {
+        put(&mut plugin, "socket_file", socket.to_string_lossy().as_ref().into());
+    }
+    Ok(plugin)
+}
+
+/// The port's ID as the switch is told it.
+fn port_id(vif: &Vif) -> &str {
+    match &vif.port_profile {
+        Some(PortProfile::OpenVSwitch { interface_id: Some(id), .. }) => id,
+        _ => &vif.id,
+    }
+}
+
+/// A bridge, if it is one of the settings'.
+fn offered<'a>(bridge: Option<&'a String>, bridges: &[IfName]) -> Result<&'a str, Unpluggable> {
+    let bridge = bridge.ok_or(Unpluggable::NoBridge)?;
+    match bridges.iter().any(|offered| offered.as_str() == bridge) {
+        true => Ok(bridge),
+        false => {
+            let offered = bridges.iter().map(IfName::as_str).collect::<Vec<_>>().join(", ");
+            Err(Unpluggable::Bridge { bridge: bridge.chars().take(80).collect(), offered })
+        }
+    }
+}
+
+fn addresses(subnets: &[Subnet], is_default: bool, plugin: &mut Value) -> Result<(), Unpluggable> {
+    let (mut addresses, mut routes, mut servers): (Vec<Value>, Vec<Value>, Vec<Value>) = Default::default();
+    for subnet in subnets {
+        let Some(cidr) = subnet.cidr else { return Err(Unpluggable::Unusable("a subnet has no range".to_owned())) };
+        for ip in subnet.ips.iter().flat_map(|list| &list.objects) {
+            let mut address = json!({"address": format!("{}/{}", ip.address, cidr.prefix_len())});
+            if let Some(gateway) = subnet.gateway {
+                put(&mut address, "gateway", gateway.to_string().into());
+            }
+            addresses.push(address);
+        }
+        if let Some(gateway) = subnet.gateway.filter(|_| is_default) {
+            routes.push(json!({"dst": if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" }, "gw": gateway.to_string()}));
+        }
+        for route in subnet.routes.iter().flat_map(|list| &list.objects) {
+            let Some(dst) = route.cidr.filter(|dst| dst.prefix_len() > 0) else { continue };
+            let mut wanted = json!({"dst": dst.to_string()});
+            if let Some(gateway) = route.gateway {
+                put(&mut wanted, "gw", gateway.to_string().into());
+            }
+            routes.push(wanted);
+        }
+        servers.extend(subnet.dns.iter().flatten().map(|server| Value::from(server.to_string())));
+    }
+    if !addresses.is_empty() {
+        servers.dedup();
+        let mut ipam = json!({"type": "static", "addresses": addresses});
+        for (key, list) in [("routes", routes), ("dns", servers)] {
+            match key {
+                _ if list.is_empty() => {}
+                "dns" => put(&mut ipam, key, json!({"nameservers": list})),
+                _ => put(&mut ipam, key, list.into()),
+            }
+        }
+        put(plugin, "ipam", ipam);
+    }
+    Ok(())
+}
+
+fn put(object: &mut Value, key: &str, value: Value) {
+    object.as_object_mut().unwrap_or(&mut Map::new()).insert(key.to_owned(), value);
+}

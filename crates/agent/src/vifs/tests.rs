@@ -1,0 +1,119 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Settings;
+use crate::settings::Vifs;
+
+const OPEN_VSWITCH: &str = include_str!("../../../osvif/tests/captured/VIFOpenVSwitch.json");
+const BRIDGE: &str = include_str!("../../../osvif/tests/captured/VIFBridge.json");
+const VLAN: &str = include_str!("../../../osvif/tests/captured/VIFVlanNested.json");
+const MACVLAN: &str = include_str!("../../../osvif/tests/captured/VIFMacvlanNested.json");
+
+fn vif(text: &str) -> Vif {
+    Vif::read(serde_json::from_str(text).unwrap()).unwrap()
+}
+
+fn settings(more: &str) -> Vifs {
+    Settings::parse(format!("openstackVIFs: kuryrports\n{more}").as_bytes()).unwrap().vifs
+}
+
+fn made(vif: &Vif, settings: &Vifs, is_default: bool) -> Value {
+    let list = network(vif, settings, Some("ens3"), is_default).unwrap();
+    serde_json::from_slice(&list.source).unwrap()
+}
+
+/// What Kuryr wrote becomes a configuration that anybody could have written.
+#[test]
+fn each_kind_is_a_plugins_configuration() {
+    let ipam = json!({"type": "static", "addresses": [{"address": "192.0.2.146/24", "gateway": "192.0.2.1"}],
+        "routes": [{"dst": "198.51.100.0/24", "gw": "192.0.2.254"}], "dns": {"nameservers": ["192.0.2.53"]}});
+    let whole = |plugin: Value| json!({"cniVersion": "1.1.0", "name": "f68f9190-73eb-41c0-a565-4e9a99c9fe6c", "plugins": [plugin]});
+    let ovs = json!({"type": "ovs", "bridge": "br-int", "iface_id": "d1e40f3e-d1a4-4044-a4f3-90d82f439e1c", "mtu": 1450,
+        "mac": "fa:16:3e:53:39:69", "ipam": ipam});
+    assert_eq!(made(&vif(OPEN_VSWITCH), &settings(""), false), whole(ovs.clone()));
+    let hybrid = &made(&vif(BRIDGE), &settings(""), false)["plugins"][0];
+    let of_hybrid = [&hybrid["type"], &hybrid["bridge"], &hybrid["iface_id"]];
+    assert_eq!(of_hybrid, ["ovs-hybrid", "br-int", "ff49ca14-fac9-48e7-be35-a7669977b345"]);
+    let mut other = ovs;
+    (other["mtu"], other["socket_file"]) = (json!(1400), json!("/run/ovs.sock"));
+    let routes = other["ipam"]["routes"].as_array_mut().unwrap();
+    routes.insert(0, json!({"dst": "0.0.0.0/0", "gw": "192.0.2.1"}));
+    assert_eq!(made(&vif(OPEN_VSWITCH), &settings("openstackMTU: 1400\nopenstackSocket: /run/ovs.sock"), true), whole(other));
+    let nested = |kind: Value| {
+        let mut plugin = json!({"master": "ens3", "mtu": 1450, "mac": "fa:16:3e:53:39:69", "ipam": ipam});
+        plugin.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        whole(plugin)
+    };
+    let mut vlan = nested(json!({"type": "vlan", "vlanId": 101}));
+    vlan["plugins"][0].as_object_mut().unwrap().remove("mac");
+    vlan["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "mac": "fa:16:3e:53:39:69"}));
+    assert_eq!(made(&vif(VLAN), &settings(""), false), vlan);
+    assert_eq!(made(&vif(MACVLAN), &settings(""), false), nested(json!({"type": "macvlan", "mode": "bridge"})));
+}
+
+#[test]
+fn what_is_not_plugged_says_why() {
+    let refused = |vif: &Vif, link| network(vif, &settings("openstackBridges: [br-a, br-b]"), link, false).unwrap_err().to_string();
+    assert!(refused(&vif(VLAN), None).contains("set openstackLink"));
+    let bridge = refused(&vif(OPEN_VSWITCH), None);
+    assert_eq!(bridge, r#"its VIF names the bridge "br-int", and the agent's openstackBridges are br-a, br-b: add it there"#);
+    for (name, text) in [
+        ("VIFDPDKNested", include_str!("../../../osvif/tests/captured/VIFDPDKNested.json")),
+        ("VIFVHostUser", include_str!("../../../osvif/tests/captured/VIFVHostUser.json")),
+        ("VIFHostDevice", include_str!("../../../osvif/tests/captured/VIFHostDevice.json")),
+    ] {
+        assert!(refused(&vif(text), Some("ens3")).starts_with(&format!("a VIF of kind {name} is not supported")), "{name}");
+    }
+    let mut nowhere = vif(OPEN_VSWITCH);
+    nowhere.kind = VifKind::OpenVSwitch { bridge_name: None };
+    if let Some(network) = &mut nowhere.network {
+        network.bridge = None;
+    }
+    assert!(refused(&nowhere, None).contains("names no bridge"));
+}
+
+/// A subnet's own default route does not take the pod's away.
+#[test]
+fn a_default_route_of_a_subnet_is_left_out() {
+    let text = OPEN_VSWITCH.replace("198.51.100.0/24", "0.0.0.0/0");
+    assert_eq!(made(&vif(&text), &settings(""), false)["plugins"][0]["ipam"].get("routes"), None);
+}
+
+fn pod_vifs(keys: &[(&str, bool)]) -> BTreeMap<String, PodVif> {
+    let one = |(key, default): &(&str, bool)| {
+        let vif = Vif { vif_name: Some((*key).to_owned()), ..vif(OPEN_VSWITCH) };
+        ((*key).to_owned(), PodVif { default: *default, vif, rest: Map::new() })
+    };
+    keys.iter().map(one).collect()
+}
+
+#[test]
+fn selections_have_the_vifs_of_their_names_and_the_rest_in_order() {
+    let selections = |text: &str| npwg::parse(text, "ns").unwrap().into_iter().enumerate().collect::<Vec<_>>();
+    let keys = |vifs: &[(&str, bool)], text: &str, has_default| {
+        let (default, of_selections) = matched(&pod_vifs(vifs), &selections(text), has_default)?;
+        let all: Vec<String> = default.into_iter().chain(of_selections).map(|(key, _)| key).collect();
+        Ok::<_, String>(all.join(" "))
+    };
+    let many = ["eth1", "eth2", "eth10"].map(|key| (key, false));
+    assert_eq!(keys(&many, "a,b,c", false).as_deref(), Ok("eth1 eth2 eth10"));
+    assert_eq!(keys(&many, "a@eth2,b,c", false).as_deref(), Ok("eth2 eth1 eth10"));
+    // Kuryr ignores the name of a selection's interface.
+    assert_eq!(keys(&many, "a,b@data,c", false).as_deref(), Ok("eth1 eth2 eth10"));
+    let with_default = [("eth0", true), ("eth1", false)];
+    assert_eq!(keys(&with_default, "a@eth0", false).as_deref(), Ok("eth1"));
+    assert_eq!(keys(&with_default, "a", true).as_deref(), Ok("eth0 eth1"));
+    let missing = |vifs: &[(&str, bool)], text: &str, has_default| keys(vifs, text, has_default).unwrap_err();
+    assert_eq!(missing(&many, "a,b,c,d", false), "element 4 of its networks, ns/d, has no VIF yet");
+    assert_eq!(missing(&many, "a", true), "its default network has no VIF yet");
+}
+
+#[test]
+fn nested_ports_count_as_active() {
+    let [switched, vlan, macvlan] = [OPEN_VSWITCH, VLAN, MACVLAN].map(vif);
+    assert_eq!(
+        [&switched, &vlan, &macvlan].map(|vif| (vif.active, is_active(vif))),
+        [(Some(false), false), (Some(false), true), (Some(false), true)]
+    );
+    assert!(is_active(&Vif { active: Some(true), ..switched }));
+}
