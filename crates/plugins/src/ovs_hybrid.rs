@@ -31,7 +31,7 @@ static ABOUT: About = About {
     keys: &[
         Key::new("bridge", "string", "required", "the bridge of Open vSwitch, which must exist"),
         Key::new("iface_id", "string", "required", "the port's ID at Neutron, whose agent sets its VLAN and security groups"),
-        Key::new("mtu", "bytes", "the kernel's", "MTU of the container's interface, and of the links on its way"),
+        Key::new("mtu", "bytes", "the bridge's", "MTU of the container's interface, and of the links on its way"),
         Key::path("socket_file", ovsdb::DEFAULT_SOCKET, ovs::USUAL_SOCKETS, "socket of ovsdb-server"),
         Key::new("mac", "string", "chosen at random", "hardware address of the container's end"),
         mac::FROM_IP,
@@ -87,7 +87,7 @@ impl Plugin for OvsHybrid {
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let (conf, names) = read(call.config, call.args)?;
+        let (mut conf, names) = read(call.config, call.args)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, x)?.or_else(mac::random);
@@ -98,6 +98,7 @@ impl Plugin for OvsHybrid {
             port::make_way(&mut switch, &names.qvo)?;
         }
         linux::crash_point!("hybrid-way-made");
+        conf.mtu = port::mtu(x.host.netlink()?, &conf)?;
         doomed(call.id).for_each(|link| x.teardown.link(link));
         let qbr = make(x, call, &names.qbr, &conf, None, bridge_kind())?;
         linux::crash_point!("hybrid-bridge-made");
