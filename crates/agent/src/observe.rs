@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use linux::link::{Ipv6Conf, PortState};
 use linux::{AddrFlags, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, nft};
-use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, Route, Rule, Tunnel};
+use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, Route, Rule, Tunnel};
 
 /// Another namespace, in which the other end of a link may be.
 pub type Beside<'a> = (Place, &'a Netns);
@@ -34,6 +34,13 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Be
         let numbers = beside.iter().filter_map(|(place, netns)| Some((netlink.number_of(netns).ok()??, place))).collect();
         let links = unread.keep("links", netlink.links()).unwrap_or_default();
         seen.links = links.iter().map(|link| observed(inside, &mut netlink, link, (&seen.place, &numbers), &mut unread)).collect();
+        let filters: Vec<u32> = seen.links.iter().filter(|link| link.filters_vlans).map(|link| link.index).collect();
+        let of_bridge =
+            |link: &&mut verify::Link| filters.contains(&link.index) || link.master.is_some_and(|master| filters.contains(&master));
+        for link in seen.links.iter_mut().filter(of_bridge) {
+            let vlans = unread.keep(&format!("VLANs of {}", link.name), netlink.port_vlans(link.index)).unwrap_or_default();
+            link.vlans = vlans.iter().map(port_vlan).collect();
+        }
         for address in unread.keep("addresses", netlink.addresses(None)).unwrap_or_default() {
             // IFA_F_DADFAILED, IFA_F_TENTATIVE; what is optimistic is usable.
             let usable = address.flags.bits() & 0x48 == 0 || address.flags.contains(AddrFlags::NODAD);
@@ -95,6 +102,7 @@ fn observed(
         addresses: Vec::new(),
         vlan: link.vlan,
         private: link.macvlan.is_some_and(|macvlan| macvlan.mode == MacvlanMode::Private),
+        vepa: link.macvlan.is_some_and(|macvlan| macvlan.mode == MacvlanMode::Vepa),
         tunnel: link.vxlan.map(|vxlan| Tunnel { vni: vxlan.vni, port: vxlan.port, local: vxlan.local, remote: vxlan.remote }),
         port: link.port_state.map(|state| port(state, link)),
         neighbours: neighbours.into_iter().map(|n| Neighbour { address: n.address, mac: n.mac, permanent: n.permanent }).collect(),
@@ -103,6 +111,8 @@ fn observed(
         rp_filter: number(inside, &["net", "ipv4", "conf", "all", "rp_filter"])
             .max(number(inside, &["net", "ipv4", "conf", name, "rp_filter"])),
         ipv6_disabled: link.ipv6(Ipv6Conf::DisableIpv6) == Some(1),
+        filters_vlans: link.bridge.and_then(|bridge| bridge.vlan_filtering) == Some(true),
+        vlans: Vec::new(),
         filters_ipv4: filters("bridge-nf-call-iptables"),
         filters_ipv6: filters("bridge-nf-call-ip6tables"),
     }
@@ -120,6 +130,10 @@ fn port(state: PortState, link: &Link) -> BridgePort {
     BridgePort { state: state.to_owned(), isolated: link.port.and_then(|flags| flags.isolated) == Some(true) }
 }
 
+fn port_vlan(vlan: &linux::link::PortVlan) -> PortVlan {
+    PortVlan { first: vlan.first, last: vlan.last, pvid: vlan.pvid, untagged: vlan.untagged }
+}
+
 fn route(route: &linux::Route) -> Route {
     let kind = match route.kind {
         RouteKind::Unicast => verify::RouteKind::Unicast,
@@ -131,7 +145,7 @@ fn route(route: &linux::Route) -> Route {
         _ => verify::RouteKind::Other,
     };
     let ways = route.ways().collect();
-    Route { to: route.dst, ways, table: route.table, metric: route.priority, kind, source: route.src, mtu: route.mtu }
+    Route { to: route.dst, ways, table: route.table, metric: route.priority, kind, from: route.from, source: route.src, mtu: route.mtu }
 }
 
 fn rule(rule: &linux::Rule) -> Rule {
@@ -149,6 +163,8 @@ fn rule(rule: &linux::Rule) -> Rule {
         to: rule.to,
         iif: rule.iif.clone(),
         oif: rule.oif.clone(),
+        mark: rule.mark,
+        suppress: rule.suppress,
         table,
         has_more: rule.has_more || is_odd,
     }

@@ -238,7 +238,12 @@ impl Lab {
 
     /// The records of a node's pods: where its agent keeps them.
     pub fn records(&self, node: &str) -> Records {
-        Records::new(self.node_dir(node).join("sandboxes"))
+        Records::new(self.records_dir(node))
+    }
+
+    /// The folder of these records.
+    pub fn records_dir(&self, node: &str) -> PathBuf {
+        self.node_dir(node).join("sandboxes")
     }
 
     /// Where a node's plugins keep their state: shared with nothing on the machine, and with the other nodes only what a

@@ -9,16 +9,18 @@
 //! No process is started and nothing is written: sockets are opened in the namespaces, and closed at the end.
 
 mod namespaces;
+mod perf;
 mod site;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::verify::{Case, Check, Observation, Protocol, Snapshot};
-use probe::{Answer, AskError, CaseResult, Question, Run, Runner, Transport};
+use ::verify::{Case, Check, Expected, Observation, Planned, Protocol, Snapshot};
+use probe::{Answer, AskError, CaseResult, Change, Question, Run, Runner, Transport};
 
 use crate::state::Lab;
 use namespaces::Namespaces;
+pub use perf::{Measured, Speed, perf};
 
 /// A lab cannot be verified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,9 @@ pub enum VerifyError {
     /// A probe's port is another program's.
     #[error(transparent)]
     Listen(#[from] probe::ListenError),
+    /// There is no path to be watched, or there are too many.
+    #[error("{0} paths match, and 1 to {most} can be watched: choose cases with --test", most = probe::MOST_WATCHED)]
+    Paths(usize),
     /// No pod of the lab is attached.
     #[error("no pod of lab \"{0}\" is attached: see why with `netloom lab status --name {0}`")]
     NoPods(String),
@@ -62,6 +67,49 @@ pub fn verify(
         end.store(true, Ordering::Relaxed);
         Ok(results)
     })
+}
+
+/// Watches the paths of a lab for as long as the process lives: those of the cases that are wanted, but for those of which silence or a refusal
+/// is expected. `begins` gets their number.
+///
+/// # Errors
+/// [`VerifyError`]: nothing was tried then.
+pub fn watch(
+    lab: &Lab,
+    wanted: &dyn Fn(&Case) -> bool,
+    timeout: Duration,
+    begins: &dyn Fn(usize),
+    report: &mut dyn FnMut(&Change<'_>),
+) -> Result<(), VerifyError> {
+    let namespaces = Namespaces::open(lab)?;
+    let site = site::of(lab, &namespaces)?;
+    let check = |planned| match planned {
+        Planned::Check(check) if wanted(check.case) && matches!(check.expected, Expected::Answer(_)) => Some(check),
+        _ => None,
+    };
+    let checks: Vec<Check> = ::verify::plan(&site).into_iter().filter_map(check).collect();
+    if checks.is_empty() || checks.len() > probe::MOST_WATCHED {
+        return Err(VerifyError::Paths(checks.len()));
+    }
+    let listeners = namespaces.listen(&site)?;
+    begins(checks.len());
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| probe::serve(&listeners, &end));
+        probe::watch(&namespaces, &checks, timeout, report);
+        end.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+/// What a lab has now, with the site: what `netloom verify --from` reads.
+///
+/// # Errors
+/// [`VerifyError`]
+pub fn snapshot(lab: &Lab) -> Result<Snapshot, VerifyError> {
+    let namespaces = Namespaces::open(lab)?;
+    let site = site::of(lab, &namespaces)?;
+    Ok(Snapshot { taken: daemon::log::now(), site: Some(site), ..namespaces.snapshot() })
 }
 
 impl Runner for Namespaces {

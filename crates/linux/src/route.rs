@@ -41,6 +41,8 @@ pub struct Route {
     pub table: u32,
     /// How far the destination is. `None` when written: chosen as `ip` does, link without and universe with a gateway.
     pub scope: Option<Scope>,
+    /// Of packets from where; `None`: of all. Only IPv6 has such routes (`ip -6 route add ... from NET`).
+    pub from: Option<IpNet>,
     /// Source address for packets that have none yet.
     pub src: Option<IpAddr>,
     /// Bytes in a packet.
@@ -200,6 +202,7 @@ impl Route {
             priority: 0,
             table: MAIN,
             scope: None,
+            from: None,
             src: None,
             mtu: None,
             advmss: None,

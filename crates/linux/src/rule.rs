@@ -32,13 +32,17 @@ pub struct Rule {
     pub iif: Option<String>,
     /// The link that their socket is bound to.
     pub oif: Option<String>,
+    /// The mark that they have, in the bits of a mask: `fwmark VALUE/MASK`.
+    pub mark: Option<(u32, u32)>,
+    /// Of the table's answers, those with a prefix of at most this length do not count (`suppress_prefixlength`).
+    pub suppress: Option<u32>,
     /// The lowest number is asked first. 0 when written: before those that are there (`ip rule add` without a priority).
     pub priority: u32,
     /// The routing table.
     pub table: u32,
     /// What happens.
     pub action: RuleAction,
-    /// It was read with conditions that this type does not tell (a mark, a port, a user, `not`). Such a rule is not to be
+    /// It was read with conditions that this type does not have (a port, a user, `not`). Such a rule is not to be
     /// taken for one of ours, and cannot be written.
     pub has_more: bool,
 }
@@ -58,7 +62,19 @@ pub enum RuleAction {
 impl Rule {
     /// A rule without conditions.
     pub fn to_table(family: Family, table: u32) -> Self {
-        Rule { family, from: None, to: None, iif: None, oif: None, priority: 0, table, action: RuleAction::Table, has_more: false }
+        Rule {
+            family,
+            from: None,
+            to: None,
+            iif: None,
+            oif: None,
+            mark: None,
+            suppress: None,
+            priority: 0,
+            table,
+            action: RuleAction::Table,
+            has_more: false,
+        }
     }
 
     /// A rule for what one address sends.
@@ -81,19 +97,25 @@ impl Rule {
         rule.action = RuleAction::from(*action);
         // Of the flags only this one is a condition; the others say what the kernel thinks of the rule.
         rule.has_more = *tos != 0 || u32_at(flags)? & FIB_RULE_INVERT != 0;
+        let (mut mark, mut mask) = (None, u32::MAX);
         for (kind, value) in Attributes(attributes) {
             match kind {
+                FRA_FWMARK => mark = Some(u32_at(value)?),
+                FRA_FWMASK => mask = u32_at(value)?,
+                FRA_SUPPRESS_PREFIXLEN => rule.suppress = u32_at(value).filter(|length| *length != u32::MAX),
                 FRA_SRC => rule.from = IpNet::new(ip(value)?, *from).ok(),
                 FRA_DST => rule.to = IpNet::new(ip(value)?, *to).ok(),
                 FRA_IIFNAME => rule.iif = Some(text(value)),
                 FRA_OIFNAME => rule.oif = Some(text(value)),
                 FRA_PRIORITY => rule.priority = u32_at(value)?,
                 FRA_TABLE => rule.table = u32_at(value)?,
-                FRA_PROTOCOL | FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP if is_nothing(kind, value) => {}
+                FRA_PROTOCOL | FRA_SUPPRESS_IFGROUP if is_nothing(kind, value) => {}
                 FRA_PAD => {}
                 _ => rule.has_more = true,
             }
         }
+        // A mask alone asks for no bit to be set.
+        rule.mark = mark.or((mask != u32::MAX).then_some(0)).map(|mark| (mark, mask));
         let family_of = |net: Option<IpNet>| net.is_none_or(|net| Family::of(net.addr()) == family);
         (family_of(rule.from) && family_of(rule.to)).then_some(rule)
     }
@@ -147,6 +169,13 @@ fn request(verb: &str, kind: u16, how: u16, rule: &Rule) -> Request<'static> {
     if small.is_err() {
         message.put_u32(FRA_TABLE, rule.table);
     }
+    if let Some((mark, mask)) = rule.mark {
+        message.put_u32(FRA_FWMARK, mark);
+        message.put_u32(FRA_FWMASK, mask);
+    }
+    if let Some(length) = rule.suppress {
+        message.put_u32(FRA_SUPPRESS_PREFIXLEN, length);
+    }
     if rule.priority != 0 {
         message.put_u32(FRA_PRIORITY, rule.priority);
     }
@@ -168,6 +197,8 @@ fn words(verb: &str, rule: &Rule) -> String {
         rule.to.map_or(Ok(()), |net| write!(what, " to {net}"))?;
         rule.iif.as_ref().map_or(Ok(()), |name| write!(what, " iif {name}"))?;
         rule.oif.as_ref().map_or(Ok(()), |name| write!(what, " oif {name}"))?;
+        rule.mark.map_or(Ok(()), |(mark, mask)| write!(what, " fwmark {mark:#x}/{mask:#x}"))?;
+        rule.suppress.map_or(Ok(()), |length| write!(what, " suppress_prefixlength {length}"))?;
         if rule.priority != 0 {
             write!(what, " priority {}", rule.priority)?;
         }
@@ -207,6 +238,8 @@ mod tests {
             to: Some(net("fd00:9::/64")),
             iif: Some("lo".to_owned()),
             oif: Some("eth0.7".to_owned()),
+            mark: Some((0x4000, 0xf000)),
+            suppress: Some(0),
             priority: 77,
             ..Rule::to_table(Family::V6, 1000)
         };
@@ -229,6 +262,8 @@ mod tests {
             Rule { iif: Some("lo".to_owned()), ..bare.clone() },
             Rule { action: RuleAction::Other(8), ..bare.clone() },
             Rule { has_more: true, ..bare.clone() },
+            Rule { mark: Some((1, u32::MAX)), ..bare.clone() },
+            Rule { suppress: Some(0), ..bare.clone() },
         ] {
             assert_eq!(other.only_from(), None, "{other:?}");
         }
@@ -244,8 +279,10 @@ mod tests {
             Rule::parse(&Messages(&message.finish()).next().unwrap()).unwrap()
         };
         assert!(!read(&[(FRA_SUPPRESS_PREFIXLEN, u32::MAX), (FRA_SUPPRESS_IFGROUP, u32::MAX), (FRA_PROTOCOL, 3)]).has_more);
-        // FRA_FWMARK
-        assert!(read(&[(10, 7)]).has_more);
-        assert!(read(&[(FRA_SUPPRESS_PREFIXLEN, 0)]).has_more);
+        // FRA_FLOW, FRA_TUN_ID
+        assert!(read(&[(11, 7)]).has_more && read(&[(12, 7)]).has_more);
+        assert_eq!(read(&[(FRA_FWMARK, 7)]).mark, Some((7, u32::MAX)));
+        assert_eq!(read(&[(FRA_FWMARK, 7), (FRA_FWMASK, 15)]).mark, Some((7, 15)));
+        assert_eq!(read(&[(FRA_SUPPRESS_PREFIXLEN, 0)]).suppress, Some(0));
     }
 }

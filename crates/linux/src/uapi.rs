@@ -76,6 +76,7 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTA_OIF: u16 = 4;
     pub(crate) const RTA_GATEWAY: u16 = 5;
     pub(crate) const RTA_PRIORITY: u16 = 6;
+    pub(crate) const RTA_SRC: u16 = 2;
     pub(crate) const RTA_PREFSRC: u16 = 7;
     pub(crate) const RTA_METRICS: u16 = 8;
     pub(crate) const RTA_MULTIPATH: u16 = 9;
@@ -144,9 +145,11 @@ pub(crate) mod fib_rules {
     pub(crate) const FRA_SRC: u16 = 2;
     pub(crate) const FRA_IIFNAME: u16 = 3;
     pub(crate) const FRA_PRIORITY: u16 = 6;
+    pub(crate) const FRA_FWMARK: u16 = 10;
     pub(crate) const FRA_SUPPRESS_IFGROUP: u16 = 13;
     pub(crate) const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
     pub(crate) const FRA_TABLE: u16 = 15;
+    pub(crate) const FRA_FWMASK: u16 = 16;
     pub(crate) const FRA_OIFNAME: u16 = 17;
     pub(crate) const FRA_PAD: u16 = 18;
     pub(crate) const FRA_PROTOCOL: u16 = 21;

@@ -17,9 +17,15 @@
 
 mod client;
 mod datagram;
+mod perf;
+mod recorded;
 mod run;
 mod server;
+mod watch;
 
 pub use client::{Answer, AskError, Question, ask};
+pub use perf::{Latency, SINK, Sink, latency, throughput};
+pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
+pub use watch::{Change, MOST_WATCHED, Now, watch};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use verify::{CASES, Case, Check, Finding, Observation, Planned, Snapshot};
+use verify::{CASES, Case, Check, Expected, Finding, Observation, Planned, Snapshot};
 
 /// Carries checks out, on several threads at a time.
 pub trait Runner: Sync {
@@ -79,7 +79,7 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(check) = checks.get(number) else { break };
                     let began = Instant::now();
-                    let observation = runner.ask(check, how.timeout);
+                    let observation = asked(runner, check, how.timeout);
                     if sender.send(Done { number, observation, began, ended: Instant::now() }).is_err() {
                         break;
                     }
@@ -109,19 +109,41 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
     })
 }
 
+/// Asks; where silence is expected, it counts only if those who must not answer do answer themselves.
+fn asked(runner: &dyn Runner, check: &Check, timeout: Duration) -> Observation {
+    for proof in check.proofs() {
+        if let Some(said) = verify::judge(&proof, &runner.ask(&proof, timeout)) {
+            return Observation::Broken(format!("{} does not answer itself, so its silence means nothing: {said}", proof.from));
+        }
+    }
+    runner.ask(check, timeout)
+}
+
 /// What came of a case's probes; those that failed are explained by what is there now.
 fn judged(runner: &dyn Runner, case: &'static Case, observed: &[(&Check, &Done)], skipped: Vec<(Option<bool>, String)>) -> CaseResult {
     let failed =
         |(check, done): &(&Check, &Done)| Some((verify::judge(check, &done.observation)?, (*check).clone(), done.observation.clone()));
     let failed: Vec<(String, Check, Observation)> = observed.iter().filter_map(failed).collect();
+    let silent: Vec<&Check> = observed
+        .iter()
+        .filter(|(check, done)| check.expected == Expected::Silence && verify::judge(check, &done.observation).is_none())
+        .map(|(check, _)| *check)
+        .collect();
     let began = observed.iter().map(|(_, done)| done.began).min();
     let ended = observed.iter().map(|(_, done)| done.ended).max();
     let took = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
-    let passed = observed.len() - failed.len();
-    let snapshot = if failed.is_empty() { Snapshot::default() } else { runner.observe() };
+    let snapshot = if failed.is_empty() && silent.is_empty() { Snapshot::default() } else { runner.observe() };
     let explain = |(said, check, observation): (String, Check, Observation)| {
         let finding = verify::explain(&snapshot, &check, &observation);
         Failure { check, said, finding }
     };
-    CaseResult { case, passed, took, failures: failed.into_iter().map(explain).collect(), skipped }
+    // What was silent must have been silent because it is kept apart.
+    let broken = |check: &&Check| {
+        let finding = verify::explain_silence(&snapshot, check)?;
+        let said = format!("no answer from {}, but not because the network keeps pods apart", check.address);
+        Some(Failure { check: (*check).clone(), said, finding })
+    };
+    let broken: Vec<Failure> = silent.iter().filter_map(broken).collect();
+    let failures: Vec<Failure> = failed.into_iter().map(explain).chain(broken).collect();
+    CaseResult { case, passed: observed.len() - failures.len(), took, failures, skipped }
 }

@@ -1,18 +1,21 @@
 //! Why a probe did not come out as expected: both ways of its conversation are walked over a snapshot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use crate::fault::{Direction, Fault, Finding};
 use crate::judge::Observation;
 use crate::network::Network;
 use crate::plan::{Check, Expected, Seen};
 use crate::snapshot::{Place, Snapshot};
-use crate::walk::{Packet, Translation, Walk};
+use crate::walk::{Connection, Packet, Translation, Walk, leaves_by};
 
 /// Bytes of a small packet.
 const SMALL: u32 = 64;
 /// A port that a kernel gives to a client: which one does not matter to what is followed.
 const CLIENT_PORT: u16 = 45_000;
+/// Ways of a route that are looked at.
+const MOST_WAYS: usize = 8;
 
 /// What was found on both ways between the asker and one of those who may answer.
 struct Conversation<'a> {
@@ -25,6 +28,10 @@ struct Conversation<'a> {
     suspicion: Option<Finding>,
     /// The hops of both ways.
     hops: Vec<String>,
+    /// How many ways the routes had at most that both met.
+    ways: usize,
+    /// The source that the one who is asked sees, if the request gets there.
+    seen: Option<IpAddr>,
 }
 
 /// The first place where what was observed differs from what the probe needs.
@@ -35,7 +42,19 @@ pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) ->
     {
         return said(Fault::ProbeFailed, &check.from, why.clone());
     }
-    let conversations: Vec<Conversation<'_>> = check.answerers.iter().map(|to| Conversation::follow(&network, check, to)).collect();
+    if let (Expected::TooLong, Some(size)) = (&check.expected, check.size) {
+        return too_long(&network, check, size);
+    }
+    let mut conversations: Vec<Conversation<'_>> = Vec::new();
+    for to in &check.answerers {
+        // A packet takes one of several ways, by a hash: each must pass.
+        let mut turns = 0..1;
+        while let Some(turn) = turns.next() {
+            let conversation = Conversation::follow(&network, check, (to, turn));
+            turns.end = turns.end.max(conversation.ways.min(MOST_WAYS));
+            conversations.push(conversation);
+        }
+    }
     let by = match observation {
         Observation::Answered { by, .. } => conversations.iter().find(|conversation| *by == conversation.to.to_string()),
         // Each packet may go to another one: the first that does not get there is what is wrong.
@@ -47,6 +66,52 @@ pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) ->
     }
 }
 
+/// What would come of a probe, as far as a snapshot shows: a way that nothing observed stops is passed. What listens is not observed.
+pub fn foresee(snapshot: &Snapshot, check: &Check) -> Observation {
+    let network = Network::new(snapshot);
+    let Some(to) = check.answerers.first() else { return Observation::Silent };
+    let leaves_by = network.namespace(&check.from).and_then(|namespace| leaves_by(namespace, check.address));
+    if check.size.zip(leaves_by).is_some_and(|(size, link)| size > link.mtu) {
+        return Observation::TooLong;
+    }
+    let conversation = Conversation::follow(&network, check, (to, 0));
+    match conversation.stopped {
+        Some((_, true)) => Observation::Refused,
+        Some((_, false)) => Observation::Silent,
+        None => Observation::Answered { by: to.to_string(), seen: conversation.seen.unwrap_or(check.address), took: Duration::ZERO },
+    }
+}
+
+/// Why a packet that probes of a network for its isolation was silent; `None`: the network keeps the two apart, as it promises.
+///
+/// Silence alone proves nothing: whatever else is broken is silent as well.
+pub fn explain_silence(snapshot: &Snapshot, check: &Check) -> Option<Finding> {
+    let network = Network::new(snapshot);
+    let conversations = check.answerers.iter().map(|to| Conversation::follow(&network, check, (to, 0)));
+    let wrong = |conversation: Conversation<'_>| match conversation.stopped {
+        Some((finding, _)) if matches!(finding.fault, Fault::PortsIsolated | Fault::OwnRuleDrops) => None,
+        Some((finding, _)) => Some(finding),
+        None => Some(conversation.suspicion.unwrap_or_else(|| {
+            let evidence = format!("nothing keeps the two apart: {}", conversation.hops.join("; "));
+            said(Fault::NotIsolated, &check.from, evidence)
+        })),
+    };
+    conversations.filter_map(wrong).next()
+}
+
+/// A packet longer than the network's was sent: the link that it leaves by takes it.
+fn too_long(network: &Network<'_>, check: &Check, size: u32) -> Finding {
+    let link = network.namespace(&check.from).and_then(|namespace| leaves_by(namespace, check.address));
+    let device = link.map(|link| link.name.as_str());
+    let mtu = link.map(|link| format!("its MTU is {}", link.mtu)).unwrap_or_else(|| "no route leads there".to_owned());
+    let evidence = format!("{mtu}; the network was made for {}", size.saturating_sub(1));
+    Finding {
+        device: device.map(str::to_owned),
+        next_step: Fault::MtuDiffers.next_step(device),
+        ..said(Fault::MtuDiffers, &check.from, evidence)
+    }
+}
+
 fn said(fault: Fault, place: &Place, evidence: String) -> Finding {
     Finding { fault, place: place.clone(), device: None, direction: Direction::Request, evidence, next_step: fault.next_step(None) }
 }
@@ -54,7 +119,7 @@ fn said(fault: Fault, place: &Place, evidence: String) -> Finding {
 // === impl Conversation ===
 
 impl<'a> Conversation<'a> {
-    fn follow(network: &Network<'_>, check: &Check, to: &'a Place) -> Self {
+    fn follow(network: &Network<'_>, check: &Check, (to, turn): (&'a Place, usize)) -> Self {
         let any: IpAddr = if check.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let mut packet = Packet {
             source: any,
@@ -63,23 +128,32 @@ impl<'a> Conversation<'a> {
             source_port: CLIENT_PORT,
             port: check.port,
             size: check.size.unwrap_or(SMALL),
-            established: false,
+            connection: Connection::New,
             rewritten: false,
             mark: 0,
             frame: None,
         };
         let mut request = Walk::new(network, to, Direction::Request, &[]);
+        request.turn = turn;
         if let Err(finding) = request.follow(&check.from, &mut packet) {
-            return Conversation { to, stopped: Some((finding, request.rejected)), translated: None, suspicion: None, hops: request.hops };
+            return Conversation {
+                to,
+                stopped: Some((finding, request.rejected)),
+                translated: None,
+                suspicion: None,
+                hops: request.hops,
+                ways: request.ways,
+                seen: None,
+            };
         }
         let translated = translated(check, to, network, packet.source, &request.translations);
         // Who answers knows the addresses that the packet has now.
         let mut reply = packet.reply(packet.destination, packet.source);
-        let mut back = Walk::new(network, &check.from, Direction::Reply, &request.translations);
+        let mut back = Walk::back(&request, &check.from);
         let stopped = back.follow(to, &mut reply).err().map(|finding| (finding, false));
-        let suspicion = request.suspicions.into_iter().chain(back.suspicions).next();
-        let hops = request.hops.into_iter().chain(back.hops).collect();
-        Conversation { to, stopped, translated, suspicion, hops }
+        let suspicion = request.suspicions.iter().chain(&back.suspicions).chain(&request.blind).chain(&back.blind).next().cloned();
+        let hops = request.hops.iter().chain(&back.hops).cloned().collect();
+        Conversation { to, stopped, translated, suspicion, hops, ways: request.ways.max(back.ways), seen: Some(packet.source) }
     }
 
     /// What is said of it. What was observed is certain: a stop on a way that was passed is none.

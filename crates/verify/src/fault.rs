@@ -40,6 +40,8 @@ pub enum Fault {
     BridgePortMissing,
     /// Two ports of a bridge are isolated from each other.
     PortsIsolated,
+    /// A port of a bridge does not belong to the frames' VLAN.
+    VlanFiltered,
     /// The neighbour's hardware address is not the one that it has.
     WrongNeighbour,
     /// The neighbour is there, and does not answer.
@@ -60,6 +62,8 @@ pub enum Fault {
     TunnelBlocked,
     /// A packet is longer than a link on the way takes.
     MtuExceeded,
+    /// The link takes longer packets than the network was made for.
+    MtuDiffers,
     /// The node does not forward packets.
     ForwardingOff,
     /// The reverse path filter drops packets, as their source is not reached by the link that they came by.
@@ -151,6 +155,11 @@ const WORDS: &[Words] = &[
         "the ports are isolated from each other",
         "bridge link set dev {device} isolated off, if it is not intended",
     ),
+    words(
+        Fault::VlanFiltered,
+        "the port does not belong to the VLAN",
+        "bridge vlan add dev {device} vid VLAN, or correct vlan and vlanTrunk",
+    ),
     words(Fault::WrongNeighbour, "the neighbour's hardware address is wrong", "ip neigh del ADDRESS dev {device}"),
     words(
         Fault::NeighbourSilent,
@@ -173,6 +182,7 @@ const WORDS: &[Words] = &[
     words(Fault::TunnelMissing, "the other end of the tunnel is missing", "check that the node's agent runs: netloom status"),
     words(Fault::TunnelBlocked, "a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
     words(Fault::MtuExceeded, "the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
+    words(Fault::MtuDiffers, "the link's MTU is not the network's", "set the MTU of {device} back: ip link set {device} mtu MTU"),
     words(
         Fault::ForwardingOff,
         "the node does not forward packets",

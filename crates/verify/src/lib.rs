@@ -21,12 +21,12 @@ mod snapshot;
 mod walk;
 
 pub use case::{CASES, Case, Protocol};
-pub use explain::explain;
+pub use explain::{explain, explain_silence, foresee};
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, PORT, Planned, Seen, plan};
 pub use site::{Attachment, Outside, Publication, Reach, Site, SiteNode, SitePod};
 pub use snapshot::{
-    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, Route, RouteKind, Rule, Snapshot, SnapshotError,
-    Tunnel, Unobserved,
+    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, Route, RouteKind, Rule, Snapshot,
+    SnapshotError, Tunnel, Unobserved,
 };

@@ -183,9 +183,17 @@ impl<'a> Network<'a> {
         }
         next.extend(self.uplinks.get(&device.key()).into_iter().flatten().map(|other| (*other, tag)));
         let ports = namespace.links.iter().filter(|port| link.is("bridge") && port.master == Some(link.index) && port.tunnel.is_none());
-        next.extend(ports.map(|link| (Device { namespace, link }, tag)));
-        let bridge = link.master.and_then(|master| namespace.link(master)).filter(|master| master.is("bridge"));
-        next.extend(bridge.map(|link| (Device { namespace, link }, tag)));
+        // A bridge that filters VLANs gives frames a tag, or takes it from them.
+        let given = link.native().filter(|_| tag.is_none() && link.filters_vlans);
+        let tags: Vec<Option<u16>> = std::iter::once(tag).chain(given.map(Some)).collect();
+        for port in ports {
+            let taken = tags.iter().flatten().find(|tag| link.filters_vlans && port.native() == Some(**tag)).map(|_| None);
+            next.extend(tags.iter().copied().chain(taken).map(|tag| (Device { namespace, link: port }, tag)));
+        }
+        if let Some(bridge) = link.master.and_then(|master| namespace.link(master)).filter(|master| master.is("bridge")) {
+            let given = link.native().filter(|_| tag.is_none() && bridge.filters_vlans);
+            next.extend(std::iter::once(tag).chain(given.map(Some)).map(|tag| (Device { namespace, link: bridge }, tag)));
+        }
         let uppers = self.uppers.get(&device.key()).into_iter().flatten();
         // A link and the macvlans on it do not reach each other.
         next.extend(uppers.filter_map(|upper| match (upper.link.vlan, tag) {

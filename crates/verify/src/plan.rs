@@ -72,6 +72,13 @@ pub enum Seen {
 }
 
 impl Check {
+    /// What must be answered for silence to mean something: each who must not answer this probe answers itself, at the same address and port.
+    pub fn proofs(&self) -> Vec<Check> {
+        let proof =
+            |to: &Place| Check { from: to.clone(), answerers: vec![to.clone()], expected: Expected::Answer(Seen::Anyhow), ..self.clone() };
+        self.answerers.iter().filter(|_| self.expected == Expected::Silence).map(proof).collect()
+    }
+
     /// Who is to answer, in words.
     pub fn whom(&self) -> String {
         const MOST: usize = 3;
@@ -239,7 +246,9 @@ impl<'a> Planner<'a> {
         let site = self.site;
         for (pod, port) in site.pods.iter().flat_map(|pod| pod.ports.iter().map(move |port| (pod, port))) {
             let Some(node) = site.nodes.iter().find(|node| node.name == pod.node) else { continue };
-            let address = port.at.or(node.address(self.is_ipv4));
+            // 0.0.0.0 and :: are every address of their family.
+            let every = port.at.is_none_or(|at| at.is_unspecified() && at.is_ipv4() == self.is_ipv4);
+            let address = if every { node.address(self.is_ipv4) } else { port.at.filter(|at| !at.is_unspecified()) };
             let is_reached = address.is_some_and(|address| !address.is_loopback() && address.is_ipv4() == self.is_ipv4);
             let Some(address) = address.filter(|_| is_reached && pod.address(self.is_ipv4).is_some()) else { continue };
             let is_where = |other: &str| (other == node.name) == (on == On::SameNode);
@@ -306,6 +315,7 @@ impl<'a> Planner<'a> {
         let reaches = |attachment: &Attachment| match attachment.reach {
             Reach::Everywhere => Some(true),
             Reach::SameNode => (on == On::SameNode).then_some(true),
+            Reach::OtherNode => (on == On::OtherNode).then_some(true),
             // What is between nodes knows nothing of it.
             Reach::Nobody => (on == On::SameNode).then_some(false),
             Reach::Unknown => None,
@@ -315,8 +325,12 @@ impl<'a> Planner<'a> {
             Quality::Reach(where_) if where_ == on && is_reached == Some(true) && !from.1.is_default => {
                 (Protocol::Tcp, None, Expected::Answer(Seen::As(from.1.addresses.clone())))
             }
-            Quality::FitsMtu if is_reached == Some(true) => (Protocol::Udp, Some(from.1.mtu), Expected::Answer(Seen::Anyhow)),
-            Quality::ExceedsMtu if is_reached == Some(true) => (Protocol::Udp, Some(from.1.mtu + 1), Expected::TooLong),
+            Quality::FitsMtu if is_reached == Some(true) && from.1.mtu.is_some() => {
+                (Protocol::Udp, from.1.mtu, Expected::Answer(Seen::Anyhow))
+            }
+            Quality::ExceedsMtu if is_reached == Some(true) && from.1.mtu.is_some() => {
+                (Protocol::Udp, from.1.mtu.map(|mtu| mtu + 1), Expected::TooLong)
+            }
             Quality::Isolation if is_reached == Some(false) => (Protocol::Tcp, None, Expected::Silence),
             _ => return,
         };

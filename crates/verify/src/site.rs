@@ -66,8 +66,8 @@ pub struct Attachment {
     pub is_default: bool,
     /// The addresses on it.
     pub addresses: Vec<IpAddr>,
-    /// Bytes in a packet.
-    pub mtu: u32,
+    /// Bytes in a packet that it was made for; `None`: not known. The link may have another one now.
+    pub mtu: Option<u32>,
     /// Whom it reaches.
     pub reach: Reach,
 }
@@ -79,6 +79,8 @@ pub enum Reach {
     Everywhere,
     /// Those on its node.
     SameNode,
+    /// Those on other nodes. On its own the switch outside decides.
+    OtherNode,
     /// Nobody on its node: the network keeps pods apart.
     Nobody,
     /// That is not known.

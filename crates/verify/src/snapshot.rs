@@ -17,6 +17,9 @@ use crate::site::Site;
 /// The version of a snapshot's form. It grows when a reader of before would misunderstand what is written.
 const VERSION: u32 = 1;
 
+/// The routing table of what stays in a namespace (`RT_TABLE_LOCAL`).
+const LOCAL: u32 = 255;
+
 /// A network at one moment: every namespace that packets may pass. As JSON, it is the file that `netloom verify --from` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -125,9 +128,12 @@ pub struct Link {
     /// The number of a vlan.
     #[serde(default)]
     pub vlan: Option<u16>,
-    /// Macvlans in this mode do not reach each other.
+    /// Macvlans in this mode do not reach each other on one link.
     #[serde(default)]
     pub private: bool,
+    /// What macvlans in this mode send to each other on one link goes out to the switch, which must send it back.
+    #[serde(default)]
+    pub vepa: bool,
     /// What a vxlan is made with.
     #[serde(default)]
     pub tunnel: Option<Tunnel>,
@@ -149,6 +155,12 @@ pub struct Link {
     /// Whether IPv6 is switched off on it.
     #[serde(default)]
     pub ipv6_disabled: bool,
+    /// Of a bridge: frames pass only where both ports belong to their VLAN (`vlan_filtering`).
+    #[serde(default)]
+    pub filters_vlans: bool,
+    /// Of a bridge and of its ports: the VLANs that they belong to.
+    #[serde(default)]
+    pub vlans: Vec<PortVlan>,
     /// Of a bridge: IPv4 packets that it passes from port to port meet the router's rules as well (br_netfilter).
     #[serde(default)]
     pub filters_ipv4: bool,
@@ -197,6 +209,21 @@ pub struct BridgePort {
     pub isolated: bool,
 }
 
+/// VLANs in a row that a port of a bridge belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortVlan {
+    /// The first one.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// What comes in without a tag belongs to it.
+    #[serde(default)]
+    pub pvid: bool,
+    /// What goes out has no tag.
+    #[serde(default)]
+    pub untagged: bool,
+}
+
 /// A neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
@@ -234,6 +261,9 @@ pub struct Route {
     pub metric: u32,
     /// What happens to packets.
     pub kind: RouteKind,
+    /// Of packets from where; `None`: of all.
+    #[serde(default)]
+    pub from: Option<IpNet>,
     /// The source of packets that have none yet.
     #[serde(default)]
     pub source: Option<IpAddr>,
@@ -281,6 +311,12 @@ pub struct Rule {
     /// The link that their socket is bound to.
     #[serde(default)]
     pub oif: Option<String>,
+    /// The mark that they have, in the bits of a mask.
+    #[serde(default)]
+    pub mark: Option<(u32, u32)>,
+    /// Of the table's answers, those with a prefix of at most this length do not count.
+    #[serde(default)]
+    pub suppress: Option<u32>,
     /// The table that is asked; `None`: they are refused.
     pub table: Option<u32>,
     /// It has conditions that were not understood: it is passed over.
@@ -385,6 +421,16 @@ impl Link {
         self.addresses.iter().any(|own| own.net.addr() == address)
     }
 
+    /// The VLAN of frames without a tag, as a port of a bridge that filters.
+    pub(crate) fn native(&self) -> Option<u16> {
+        self.vlans.iter().find(|vlan| vlan.pvid).map(|vlan| vlan.first)
+    }
+
+    /// Whether it belongs to a VLAN, and if so whether frames leave it without a tag.
+    pub(crate) fn member(&self, vlan: u16) -> Option<bool> {
+        self.vlans.iter().find(|row| row.first <= vlan && vlan <= row.last).map(|row| row.untagged)
+    }
+
     /// What is known of a neighbour.
     pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
         self.neighbours.iter().find(|neighbour| neighbour.address == address)
@@ -411,6 +457,9 @@ impl Namespace {
 
     /// Whether packets for this address stay here.
     pub fn is_local(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.holder(address).is_some_and(|link| link.up)
+        // The table local says so, and may have more or fewer than the links have.
+        let mut own = self.routes.iter().filter(|route| route.table == LOCAL && route.to.addr().is_ipv4() == address.is_ipv4()).peekable();
+        let by_table = own.peek().is_some().then(|| own.any(|route| route.kind == RouteKind::Local && route.to.contains(&address)));
+        address.is_loopback() || by_table.unwrap_or_else(|| self.holder(address).is_some_and(|link| link.up))
     }
 }

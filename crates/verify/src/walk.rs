@@ -23,10 +23,11 @@ use std::net::IpAddr;
 
 use crate::fault::{Direction, Fault, Finding};
 use crate::network::{Device, Network};
-use crate::snapshot::{Namespace, Place};
-use filter::{At, Culprit, Hook, Passage};
-pub(crate) use packet::Packet;
-use route::{Key, Routed, Way};
+use crate::snapshot::{Link, Namespace, Place};
+use filter::{Culprit, Hook, HookPoint, Passage};
+pub(crate) use packet::{Connection, Packet};
+pub(crate) use route::leaves_by;
+use route::{Key, NextHop, Routed};
 
 /// Hosts that a packet may pass: more than there are on any way, fewer than its hop limit.
 const MOST_HOSTS: usize = 12;
@@ -52,6 +53,12 @@ pub(crate) struct Walk<'a> {
     earlier: &'a [Translation],
     /// It is a tunnel's.
     in_tunnel: bool,
+    /// Where the request has been: there the reply belongs to a connection that is known.
+    known_by: Vec<Place>,
+    /// Of several ways of a route, which one is taken.
+    pub(crate) turn: usize,
+    /// How many ways the routes had at most that it met.
+    pub(crate) ways: usize,
     /// A rule has rejected it: the sender is told.
     pub(crate) rejected: bool,
     /// Where it has been.
@@ -60,6 +67,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) hops: Vec<String>,
     pub(crate) translations: Vec<Translation>,
     pub(crate) suspicions: Vec<Finding>,
+    /// What was not observed or not understood on the way: it counts after the suspicions.
+    pub(crate) blind: Vec<Finding>,
 }
 
 /// How far a packet has got.
@@ -79,12 +88,22 @@ impl<'a> Walk<'a> {
             direction,
             earlier,
             in_tunnel: false,
+            known_by: Vec::new(),
+            turn: 0,
+            ways: 1,
             rejected: false,
             passed: Vec::new(),
             hops: Vec::new(),
             translations: Vec::new(),
             suspicions: Vec::new(),
+            blind: Vec::new(),
         }
+    }
+
+    /// The walk back: what the request has rewritten is taken back, and connections are known where it has been.
+    pub(crate) fn back(request: &'a Walk<'a>, to: &'a Place) -> Walk<'a> {
+        let known_by = request.passed.iter().map(|namespace| namespace.place.clone()).collect();
+        Walk { known_by, turn: request.turn, ..Walk::new(request.network, to, Direction::Reply, &request.translations) }
     }
 
     /// Follows a packet that a namespace sends; without a source it gets the one that the kernel would choose.
@@ -127,6 +146,13 @@ impl<'a> Walk<'a> {
     /// One namespace: takes the packet, or sends it on.
     fn pass(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         self.passed.push(namespace);
+        if let Some(first) = namespace.unread.first() {
+            let evidence = format!("it could not be read: {first}");
+            self.blind.push(self.finding(Fault::NotObserved, namespace, None, evidence));
+        }
+        if self.direction == Direction::Reply && !self.in_tunnel {
+            packet.connection = if self.known_by.contains(&namespace.place) { Connection::Established } else { Connection::Unknown };
+        }
         let way = match self.route(namespace, came_by, packet)? {
             Some(way) => way,
             None => {
@@ -145,7 +171,7 @@ impl<'a> Walk<'a> {
             Some(device) => {
                 self.reverse_path(device, Some(Device { namespace, link: way.link }), packet)?;
                 self.forwards(device, packet)?;
-                let at = At { namespace, hook: Hook::Forward, in_bridge: false, iif: Some(device.link), oif: Some(way.link) };
+                let at = HookPoint { namespace, hook: Hook::Forward, in_bridge: false, iif: Some(device.link), oif: Some(way.link) };
                 self.filter(&at, packet)?;
                 Some(way)
             }
@@ -153,15 +179,16 @@ impl<'a> Walk<'a> {
         // What the namespace itself sent to a port of its own may have become another's.
         let Some(way) = way else { return self.loop_back(namespace, packet) };
         self.hops.push(format!("{} routes it by {way}", namespace.place));
-        let at = At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: came_by.map(|device| device.link), oif: Some(way.link) };
+        let at =
+            HookPoint { namespace, hook: Hook::Postrouting, in_bridge: false, iif: came_by.map(|device| device.link), oif: Some(way.link) };
         let passage = self.filter(&at, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
         self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
     /// The output hook of a namespace's own packet. Where its destination is rewritten, it is routed again: `None` where it stays.
-    fn own(&mut self, namespace: &'a Namespace, way: Way<'a>, packet: &mut Packet) -> Result<Option<Way<'a>>, Finding> {
-        let at = At { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: Some(way.link) };
+    fn own(&mut self, namespace: &'a Namespace, way: NextHop<'a>, packet: &mut Packet) -> Result<Option<NextHop<'a>>, Finding> {
+        let at = HookPoint { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: Some(way.link) };
         let passage = self.filter(&at, packet)?;
         match passage.destination {
             None => Ok(Some(way)),
@@ -179,7 +206,7 @@ impl<'a> Walk<'a> {
         }
         let lo = namespace.links.iter().find(|link| link.name == "lo");
         let before = packet.destination;
-        let passage = self.filter(&At { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: lo }, packet)?;
+        let passage = self.filter(&HookPoint { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: lo }, packet)?;
         if let Some(to) = passage.destination {
             self.rewrite_destination(namespace, to, packet);
         }
@@ -187,19 +214,28 @@ impl<'a> Walk<'a> {
             return self.take(namespace, None, packet);
         }
         let Some(way) = self.route(namespace, None, packet)? else { return self.take(namespace, None, packet) };
-        let passage = self.filter(&At { namespace, hook: Hook::Postrouting, in_bridge: false, iif: None, oif: Some(way.link) }, packet)?;
+        let passage =
+            self.filter(&HookPoint { namespace, hook: Hook::Postrouting, in_bridge: false, iif: None, oif: Some(way.link) }, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
         self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
     /// Where a namespace routes the packet; `None`: it keeps it.
-    fn route(&self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &Packet) -> Result<Option<Way<'a>>, Finding> {
+    fn route(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &Packet) -> Result<Option<NextHop<'a>>, Finding> {
         let from = Some(packet.source).filter(|source| !source.is_unspecified());
-        let key = Key { to: packet.destination, from, came_by: came_by.map(|device| device.link) };
+        let came_by = came_by.map(|device| device.link);
+        let key = Key { to: packet.destination, from, came_by, mark: packet.mark, turn: self.turn };
         let to = packet.destination;
+        if let Some(rule) = route::passed_over(namespace, key) {
+            let evidence = format!("the rule of policy routing with priority {} has conditions that are not understood", rule.priority);
+            self.blind.push(self.finding(Fault::NotObserved, namespace, None, evidence));
+        }
         Err(match route::route(namespace, key) {
             Routed::Here => return Ok(None),
-            Routed::On(way) => return Ok(Some(way)),
+            Routed::On(way) => {
+                self.ways = self.ways.max(way.among);
+                return Ok(Some(way));
+            }
             Routed::Refused(Some(route)) => {
                 let evidence = format!("the route {:?} {} of table {} is for packets to {to}", route.kind, route.to, route.table);
                 self.finding(Fault::RouteRefuses, namespace, None, evidence.to_lowercase())
@@ -238,8 +274,39 @@ impl<'a> Walk<'a> {
             }
             _ => {}
         }
+        if let Some(link) = self.down(namespace, to) {
+            let evidence = format!("no route leads to {to}: those by the link went with it");
+            return self.finding(Fault::LinkDown, namespace, Some(&link.name), evidence);
+        }
         let fault = if is_pod && !namespace.routes.iter().any(|route| is_default(&route)) { Fault::NoDefaultRoute } else { Fault::NoRoute };
         self.finding(fault, namespace, None, format!("no route leads to {to}; {there}"))
+    }
+
+    /// The link that is down and took the routes to a destination with it: one of its network, one of the next node's, a tunnel.
+    fn down(&self, namespace: &'a Namespace, to: IpAddr) -> Option<&'a Link> {
+        let down = || {
+            namespace
+                .links
+                .iter()
+                .filter(|link| !link.up && link.name != "lo" && link.addresses.iter().all(|own| !own.net.addr().is_loopback()))
+        };
+        let home = self.network.home(self.to).filter(|home| home.place != namespace.place);
+        let next: Vec<IpAddr> =
+            home.iter().flat_map(|home| &home.links).flat_map(|link| &link.addresses).map(|own| own.net.addr()).collect();
+        // A link that is down keeps its addresses of IPv4 and loses those of IPv6: who is on its wire says the rest.
+        let reaches = |link: &'a Link, address: &IpAddr| {
+            let segment = self.network.segment(Device { namespace, link });
+            let is_on_wire = segment.others().any(|other| other.link.has(*address));
+            is_on_wire || link.addresses.iter().any(|own| own.net.contains(address))
+        };
+        let is_pod = matches!(namespace.place, Place::Pod(_));
+        let of_family = |link: &&Link| is_pod && link.addresses.iter().any(|own| own.net.addr().is_ipv4() == to.is_ipv4());
+        let is_tunnel = |link: &&Link| {
+            let local = link.tunnel.and_then(|tunnel| tunnel.local);
+            home.is_some() && (link.is("wireguard") || link.tunnel.is_some() && local.is_none_or(|local| local.is_ipv4() == to.is_ipv4()))
+        };
+        let by_network = down().find(|link| reaches(link, &to)).or_else(|| down().find(is_tunnel));
+        by_network.or_else(|| down().find(|link| next.iter().any(|next| reaches(link, next)))).or_else(|| down().find(of_family))
     }
 
     /// Whether packets that came by a device are forwarded.
@@ -268,7 +335,10 @@ impl<'a> Walk<'a> {
             packet.destination = back.before;
         }
         packet.frame = None;
-        let passage = self.filter(&At { namespace, hook: Hook::Prerouting, in_bridge: false, iif: Some(link), oif: None }, packet)?;
+        // The kernel takes the mark away where a packet changes the namespace.
+        packet.mark = 0;
+        let passage =
+            self.filter(&HookPoint { namespace, hook: Hook::Prerouting, in_bridge: false, iif: Some(link), oif: None }, packet)?;
         packet.rewritten = passage.destination.is_some();
         if let Some(to) = passage.destination {
             self.rewrite_destination(namespace, to, packet);
@@ -278,12 +348,12 @@ impl<'a> Walk<'a> {
 
     /// The reverse path filter of IPv4 (RFC 3704). What has no way back has that fault, whatever drops it first.
     /// The way back is looked up as for a packet that comes by the link that this one leaves by (`__fib_validate_source` in net/ipv4).
-    fn reverse_path(&self, device: Device<'a>, leaves_by: Option<Device<'a>>, packet: &Packet) -> Result<(), Finding> {
+    fn reverse_path(&mut self, device: Device<'a>, leaves_by: Option<Device<'a>>, packet: &Packet) -> Result<(), Finding> {
         let Device { namespace, link } = device;
         if packet.source.is_ipv6() || link.rp_filter == 0 {
             return Ok(());
         }
-        let back = packet.reply(packet.destination, packet.source);
+        let back = Packet { mark: 0, ..packet.reply(packet.destination, packet.source) };
         let way = self.route(namespace, leaves_by, &back).map_err(|finding| {
             let evidence = format!("{}; for that, the reverse path filter of {} drops the packet already", finding.evidence, link.name);
             Finding { evidence, direction: self.direction.other(), ..finding }
@@ -299,10 +369,10 @@ impl<'a> Walk<'a> {
     }
 
     /// A packet is for the namespace where it is.
-    fn take(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &Packet) -> Result<Step<'a>, Finding> {
+    fn take(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let lo = namespace.links.iter().find(|link| link.name == "lo");
         let iif = came_by.map(|device| device.link).or(lo);
-        self.filter(&At { namespace, hook: Hook::Input, in_bridge: false, iif, oif: None }, packet)?;
+        self.filter(&HookPoint { namespace, hook: Hook::Input, in_bridge: false, iif, oif: None }, packet)?;
         if namespace.place == *self.to {
             self.hops.push(format!("{} takes it", namespace.place));
             return Ok(Step::There);
@@ -318,8 +388,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Asks nftables; what it drops is an error.
-    fn filter(&mut self, at: &At<'a>, packet: &Packet) -> Result<Passage, Finding> {
+    fn filter(&mut self, at: &HookPoint<'a>, packet: &mut Packet) -> Result<Passage, Finding> {
         let mut passage = filter::ask(at, packet);
+        packet.mark = passage.mark;
         let unsure: Vec<Finding> = passage
             .unsure
             .drain(..)
@@ -335,7 +406,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn dropped(&self, at: &At<'_>, packet: &Packet, culprit: &Culprit, verb: &str) -> Finding {
+    fn dropped(&self, at: &HookPoint<'_>, packet: &Packet, culprit: &Culprit, verb: &str) -> Finding {
         let device = at.iif.or(at.oif).map(|link| link.name.as_str());
         let is_host = matches!(at.namespace.place, Place::Node(_)) && matches!(at.hook, Hook::Input | Hook::Output) && !at.in_bridge;
         let fault = match () {

@@ -262,16 +262,67 @@ const FAULTS: &[Row] = &[
         breaks: &["node.left: ip neigh replace 10.244.1.0 lladdr 02:00:00:00:00:99 dev {tunnel} nud permanent"],
         mends: &["node.left: ip neigh replace 10.244.1.0 lladdr {tunnel-mac} dev {tunnel} nud permanent"],
         test: "^2$",
-        found: ("TunnelEntryMissing", "node/left {tunnel}"),
+        found: ("WrongNeighbour", "node/left {tunnel}"),
         on: EITHER,
     },
     Row {
         modes: VXLAN,
-        breaks: &["pod.default.a: ip link set eth0 mtu 1500"],
-        mends: &["pod.default.a: ip link set eth0 mtu 1450"],
-        test: "^network-3$",
-        found: ("MtuExceeded", "node/left {a}"),
+        breaks: &[
+            "pod.default.b: ip link set eth0 mtu 1500",
+            "pod.default.b2: ip link set eth0 mtu 1500",
+            "node.right: ip link set {b} mtu 1500",
+            "node.right: ip link set {b2} mtu 1500",
+        ],
+        mends: &[
+            "pod.default.b: ip link set eth0 mtu 1450",
+            "pod.default.b2: ip link set eth0 mtu 1450",
+            "node.right: ip link set {b} mtu 1450",
+            "node.right: ip link set {b2} mtu 1450",
+        ],
+        test: "^network-4$",
+        found: ("MtuDiffers", "pod/default/b eth0"),
         on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["pod.default.a: ip link set eth0 mtu 1400"],
+        mends: &["pod.default.a: ip link set eth0 mtu {mtu}"],
+        test: "^network-3$",
+        found: ("MtuExceeded", "pod/default/a eth0"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: ip link set netloom0 down"],
+        // It loses its addresses of IPv6.
+        mends: &["node.right: ip link set netloom0 up", "node.right: ip addr add fd00:10:244:1::1/64 dev netloom0 nodad"],
+        test: "^11$",
+        found: ("LinkDown", "node/right netloom0"),
+        on: REQUEST,
+    },
+    // A mark sends packets to a table that has no way, and the kernel's own tables do.
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.left: nft add table ip other",
+            "node.left: nft add chain ip other first { type filter hook prerouting priority -150 ; }",
+            "node.left: nft add rule ip other first ip daddr 10.244.1.0/24 meta mark set 0x77",
+            "node.left: ip route add blackhole default table 300",
+            "node.left: ip rule add fwmark 0x77/0xff table 300 priority 50",
+        ],
+        mends: &["node.left: ip rule del priority 50", "node.left: ip route flush table 300", "node.left: nft delete table ip other"],
+        test: "^2$",
+        found: ("RouteRefuses", "node/left"),
+        on: EITHER,
+    },
+    // The first of two ways is right.
+    Row {
+        modes: DIRECT,
+        breaks: &["node.left: ip route replace 10.244.1.0/24 proto 110 nexthop via 172.30.0.2 weight 1 nexthop via 172.30.0.77 weight 200"],
+        mends: &["node.left: ip route replace 10.244.1.0/24 via 172.30.0.2 proto 110"],
+        test: "^2$",
+        found: ("GatewayMissing", "node/left eth0"),
+        on: EITHER,
     },
     Row {
         modes: BOTH,
@@ -304,6 +355,7 @@ fn lab(mode: &str) -> Lab {
         lab.names.insert(format!("{{{pod}}}"), outer["ifname"].as_str().unwrap().to_owned());
         lab.names.insert(format!("{{mac-{pod}}}"), inner.mac().to_owned());
     }
+    lab.names.insert("{mtu}".to_owned(), if mode == "vxlan" { "1450" } else { "1500" }.to_owned());
     let tunnel = |node: &str| {
         let links = lab.host.json(&format!("nl.lab.node.{node}"), "ip -j -d link show type vxlan");
         let of_ipv4 = |link: &&serde_json::Value| link["ifname"].as_str().is_some_and(|name| name.starts_with("nl4-"));

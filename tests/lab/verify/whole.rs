@@ -1,5 +1,6 @@
 //! Labs in which everything works: every case passes or says why it is skipped, in each format.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -104,6 +105,18 @@ fn published_ports_and_isolation() {
     for id in ["3", "4", "5", "12", "13", "network-1", "network-5"] {
         assert_eq!(case(&json, id)["state"], "passed", "{id}: {}", case(&json, id));
     }
+    // Silence that has another cause is no isolation.
+    let ports = lab.host.json("nl.lab.node.left", "ip -j link show master apart0");
+    let port = ports[0]["ifname"].as_str().unwrap();
+    lab.run("node.left", &format!("ip link set {port} down"));
+    let (found, json) = lab.found("network-5");
+    assert_eq!(
+        found.iter().map(|(fault, at, _)| (fault.as_str(), at.as_str())).collect::<Vec<_>>(),
+        [("LinkDown", &*format!("node/left {port}"))],
+        "{json:#}"
+    );
+    lab.run("node.left", &format!("ip link set {port} up"));
+    assert_eq!(lab.found("network-5").0, BTreeSet::new());
     // Somebody ends the isolation.
     for link in lab.host.json("nl.lab.node.left", "ip -j link show master apart0").as_array().unwrap() {
         lab.run("node.left", &format!("bridge link set dev {} isolated off", link["ifname"].as_str().unwrap()));

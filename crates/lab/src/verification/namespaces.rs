@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use linux::Netns;
-use probe::{ListenError, Listener, Transport};
+use probe::{ListenError, Listener, Sink, Transport};
 use verify::{PORT, Place, Site, Snapshot};
 
 use super::{VerifyError, transport};
@@ -49,6 +49,17 @@ impl Namespaces {
 
     pub(super) fn netns(&self, place: &Place) -> Option<&Netns> {
         self.by_place.get(place).and_then(|at| self.all.get(*at)).map(|held| &held.netns)
+    }
+
+    /// Opens what takes the bytes of throughput's measurement in these places.
+    pub(super) fn sink(&self, places: &[Place]) -> Result<Vec<Sink>, VerifyError> {
+        let open = |place: &Place| {
+            let gone = |why: String| VerifyError::Namespace { place: place.to_string(), why };
+            let netns = self.netns(place).ok_or_else(|| gone("it is gone".to_owned()))?;
+            let opened = netns.enter(|inside| Sink::open(inside, &place.to_string())).map_err(|e| gone(e.to_string()))?;
+            Ok(opened?)
+        };
+        places.iter().map(open).collect()
     }
 
     /// Opens what answers: the probe's port everywhere, and the ports that pods publish.

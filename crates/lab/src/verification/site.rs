@@ -70,18 +70,23 @@ fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<SitePod, VerifyE
     let record = lab.records(&pod.node).read(&id).map_err(|e| failed(e.to_string()))?;
     let record = record.ok_or_else(|| failed("its record is gone".to_owned()))?;
     let statuses = network_status(&record, StatusIps::Bare);
-    let mtus = |inside: &Inside| -> Result<Vec<u32>, String> {
+    let home = Place::Node(pod.node.clone());
+    let mtus = |inside: &Inside| -> Result<Vec<Option<u32>>, String> {
         let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
-        let mut mtu = |step: &Step| netlink.link(step.ifname.as_str()).map(|link| link.map_or(0, |link| link.mtu));
+        let mut mtu = |step: &Step| netlink.link(step.ifname.as_str()).map(|link| link.map(|link| link.mtu));
         record.steps.iter().map(|step| mtu(step).map_err(|e| e.to_string())).collect()
     };
     let mtus = entered(namespaces, &place, mtus)?;
-    let attachment = |(step, mtu): (&Step, &u32)| {
-        let own = statuses.iter().filter(|status| status.interface.as_deref() == Some(step.ifname.as_str()));
-        let addresses = own.flat_map(|status| &status.ips).filter_map(|ip| ip.parse().ok()).collect();
-        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: *mtu, reach: reach(step) }
+    let attachment = |(step, now): (&Step, &Option<u32>)| {
+        let own: Vec<&npwg::NetworkStatus> =
+            statuses.iter().filter(|status| status.interface.as_deref() == Some(step.ifname.as_str())).collect();
+        let addresses = own.iter().flat_map(|status| &status.ips).filter_map(|ip| ip.parse().ok()).collect();
+        // What it was made with is what it promises; a link that is gone still belongs to the pod.
+        let made =
+            configured_mtu(step).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
+        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step) }
     };
-    let attachments = record.steps.iter().zip(&mtus).map(attachment).filter(|attachment| attachment.mtu > 0).collect();
+    let attachments = record.steps.iter().zip(&mtus).map(attachment).collect();
     Ok(SitePod { name: pod.full_name(), node: pod.node.clone(), attachments, ports: publications(pod) })
 }
 
@@ -107,19 +112,44 @@ fn publications(pod: &Pod) -> Vec<Publication> {
     pod.port_mappings.iter().filter_map(publication).collect()
 }
 
+/// The MTU of what a network's pods are connected to on their node: without another one in the configuration, they get it.
+fn parent_mtu(step: &Step, namespaces: &Namespaces, node: &Place) -> Option<u32> {
+    let raw = step.list.plugins.first()?.raw();
+    let name = raw.str("bridge").or_else(|| raw.str("master"))?;
+    let look = |inside: &Inside| -> Result<Option<u32>, String> {
+        let link = Netlink::open(inside).map_err(|e| e.to_string())?.link(name).map_err(|e| e.to_string())?;
+        Ok(link.map(|link| link.mtu))
+    };
+    entered(namespaces, node, look).ok().flatten()
+}
+
+/// The MTU that a network's configuration gives its pods; the last plugin of the chain decides.
+fn configured_mtu(step: &Step) -> Option<u32> {
+    let mtu = |plugin: &cni::PluginEntry| match plugin.raw().get("mtu") {
+        Some(json::Value::Number(number)) => number.as_u64().and_then(|mtu| u32::try_from(mtu).ok()),
+        _ => None,
+    };
+    step.list.plugins.iter().rev().find_map(mtu).filter(|mtu| *mtu > 0)
+}
+
 /// Whom a network's pods reach, as its configuration promises.
 fn reach(step: &Step) -> Reach {
     let Some(first) = step.list.plugins.first() else { return Reach::Unknown };
+    // Probes choose neither a VRF nor a source address.
+    if step.list.plugins.iter().any(|plugin| matches!(plugin.kind.as_str(), "vrf" | "sbr")) {
+        return Reach::Unknown;
+    }
     let raw = first.raw();
     let is_set = |key: &str| raw.get(key).and_then(json::Value::as_bool) == Some(true);
-    match first.kind.as_str() {
-        "bridge" if is_set("portIsolation") => Reach::Nobody,
+    match (first.kind.as_str(), raw.str("mode")) {
+        ("bridge", _) if is_set("portIsolation") => Reach::Nobody,
         // The network that agents provide is routed between nodes; another bridge is its node's alone.
-        "bridge" if step.default && raw.str("bridge") == Some(agent::PROVIDED_BRIDGE) => Reach::Everywhere,
-        "bridge" => Reach::SameNode,
-        "macvlan" if raw.str("mode") == Some("private") => Reach::Nobody,
-        "ipvlan" if raw.str("mode").is_some_and(|mode| mode != "l2") => Reach::Unknown,
-        "macvlan" | "ipvlan" | "vlan" if !is_set("linkInContainer") => Reach::Everywhere,
+        ("bridge", _) if step.default && raw.str("bridge") == Some(agent::PROVIDED_BRIDGE) => Reach::Everywhere,
+        ("bridge", _) => Reach::SameNode,
+        ("macvlan", Some("private")) => Reach::Nobody,
+        ("macvlan", Some("vepa")) => Reach::OtherNode,
+        ("ipvlan", Some(mode)) if mode != "l2" => Reach::Unknown,
+        ("macvlan" | "ipvlan" | "vlan", _) if !is_set("linkInContainer") => Reach::Everywhere,
         _ => Reach::Unknown,
     }
 }

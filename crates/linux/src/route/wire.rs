@@ -30,7 +30,8 @@ pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route, proto: u8)
         None => Scope::Nowhere,
     };
     let mut fixed = header(route.family().number(), route.dst.prefix_len(), proto, scope.into(), route.kind.into());
-    let [_, _, _, _, table, _, _, _, flags @ ..] = &mut fixed;
+    let [_, _, from_prefix, _, table, _, _, _, flags @ ..] = &mut fixed;
+    *from_prefix = route.from.map_or(0, |net| net.prefix_len());
     // A number of more than eight bits is told by an attribute instead.
     let small = u8::try_from(route.table);
     *table = small.unwrap_or(0);
@@ -40,6 +41,9 @@ pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route, proto: u8)
     let mut message = Message::new(kind, how, &fixed);
     if !route.is_default() {
         with_octets(route.dst.network(), |octets| message.put(RTA_DST, octets));
+    }
+    if let Some(from) = route.from {
+        with_octets(from.network(), |octets| message.put(RTA_SRC, octets));
     }
     if let Some(gateway) = route.gateway {
         put_gateway(&mut message, route.family(), gateway);
@@ -121,7 +125,7 @@ fn put_hops(message: &mut Message, route: &Route) {
 
 pub(super) fn parse(message: &Received<'_>) -> Option<Route> {
     let (fixed, attributes) = message.payload.split_at_checked(RTMSG)?;
-    let [number, prefix, _, _, table, proto, scope, kind, flags @ ..] = fixed else { return None };
+    let [number, prefix, from_prefix, _, table, proto, scope, kind, flags @ ..] = fixed else { return None };
     let family = Family::from_number(*number)?;
     let mut route = Route::to(family.everything());
     route.table = u32::from(*table);
@@ -132,6 +136,7 @@ pub(super) fn parse(message: &Received<'_>) -> Option<Route> {
     for (kind, value) in Attributes(attributes) {
         match kind {
             RTA_DST => dst = ip(value)?,
+            RTA_SRC => route.from = IpNet::new(ip(value)?, *from_prefix).ok(),
             RTA_GATEWAY => route.gateway = ip(value),
             RTA_VIA => route.gateway = value.get(2..).and_then(ip),
             RTA_OIF => route.oif = u32_at(value),
@@ -264,7 +269,8 @@ mod tests {
             kind: RouteKind::Unicast,
             ..Route::to(net("0.0.0.0/0"))
         };
-        for route in [whole, several, mixed] {
+        let from = Route { from: Some(net("fd00:7::/48")), scope: Some(Scope::Universe), oif: Some(2), ..Route::to(net("::/0")) };
+        for route in [whole, several, mixed, from] {
             let request = request("add", RTM_NEWROUTE, 0, &route, route.proto);
             let message = Messages(&request.message).next().unwrap();
             assert_eq!(parse(&message).as_ref(), Some(&route), "{}", request.what());

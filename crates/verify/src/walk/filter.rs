@@ -1,13 +1,15 @@
 //! What nftables does with a packet: the kernel's machine, over as much of the packet as is known.
 //!
 //! A comparison with a byte that is not known may hold or not. A rule that may hold is passed over, and remembered if it would have dropped
-//! the packet: so a rule that is named as the one that drops it does drop it.
+//! the packet. If it would have let it pass, what drops it after that in the same chain is remembered only as well: so a rule that is named as
+//! the one that drops the packet does drop it.
 
 use std::net::IpAddr;
 
 use linux::nft::{ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
 
-use super::packet::{Bytes, Packet};
+use super::packet::{Bytes, Connection, Packet};
+use crate::case::Protocol;
 use crate::snapshot::{Link, Namespace};
 
 /// Bytes of the register file.
@@ -26,7 +28,7 @@ pub(super) enum Hook {
 }
 
 /// A packet at a hook.
-pub(super) struct At<'a> {
+pub(super) struct HookPoint<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) hook: Hook,
     /// Whether a bridge asks, and not the router.
@@ -76,16 +78,19 @@ enum End {
 }
 
 struct Machine<'a> {
-    at: &'a At<'a>,
+    at: &'a HookPoint<'a>,
     packet: &'a Packet,
+    /// A rule that may hold has let the packet pass, as far as this chain decides.
+    doubt: bool,
     table: &'a ListedTable,
     registers: [Option<u8>; REGISTERS],
     passage: &'a mut Passage,
 }
 
 /// Asks every chain at a hook, in order of priority, until one drops the packet.
-pub(super) fn ask(at: &At<'_>, packet: &Packet) -> Passage {
+pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet) -> Passage {
     let mut passage = Passage { mark: packet.mark, ..Passage::default() };
+    let mut packet = packet.clone();
     let family = if packet.destination.is_ipv4() { "ip" } else { "ip6" };
     let sees =
         |table: &&ListedTable| if at.in_bridge { table.family == "bridge" } else { table.family == "inet" || table.family == family };
@@ -95,19 +100,36 @@ pub(super) fn ask(at: &At<'_>, packet: &Packet) -> Passage {
     based.sort_by_key(|(_, _, base)| base.priority);
     for (table, chain, base) in based {
         // Where a connection goes is decided with its first packet, and by the first chain that decides.
-        if base.kind == "nat" && (packet.established || passage.source.is_some() || passage.destination.is_some()) {
+        let begins = match packet.connection {
+            Connection::New => true,
+            Connection::Unknown => packet.protocol == Protocol::Udp,
+            Connection::Established => false,
+        };
+        if base.kind == "nat" && (!begins || passage.source.is_some() || passage.destination.is_some()) {
             continue;
         }
-        let mut machine = Machine { at, packet, table, registers: [None; REGISTERS], passage: &mut passage };
+        let mut machine = Machine { at, packet: &packet, doubt: false, table, registers: [None; REGISTERS], passage: &mut passage };
         let end = machine.chain(chain, 0);
+        let doubt = machine.doubt;
         let dropped = match end {
             End::Drop(culprit) => Some(culprit),
             End::Through if base.drops => Some(Culprit::policy(table, chain)),
             End::Through | End::Accept => None,
         };
-        if dropped.is_some() {
-            passage.dropped = dropped;
-            break;
+        match dropped {
+            Some(culprit) if doubt => passage.unsure.push(culprit),
+            Some(culprit) => {
+                passage.dropped = Some(culprit);
+                break;
+            }
+            None => {}
+        }
+        // The chains after this one see what it has rewritten.
+        if let Some((to, port)) = passage.destination {
+            (packet.destination, packet.port, packet.rewritten) = (to, port.unwrap_or(packet.port), true);
+        }
+        if let Some((Some(source), _)) = &passage.source {
+            packet.source = *source;
         }
     }
     passage
@@ -118,7 +140,7 @@ pub(super) fn ask(at: &At<'_>, packet: &Packet) -> Passage {
 impl<'a> Machine<'a> {
     fn chain(&mut self, chain: &'a ListedChain, depth: usize) -> End {
         for rule in &chain.rules {
-            match self.rule(chain, rule) {
+            match self.rule(chain, rule, depth) {
                 None | Some(ListedVerdict::Continue) => {}
                 Some(ListedVerdict::Return) => return End::Through,
                 Some(ListedVerdict::Accept) => return End::Accept,
@@ -147,7 +169,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The verdict of a rule; `None`: it has none, or does not hold for certain.
-    fn rule(&mut self, chain: &ListedChain, rule: &ListedRule) -> Option<ListedVerdict> {
+    fn rule(&mut self, chain: &'a ListedChain, rule: &'a ListedRule, depth: usize) -> Option<ListedVerdict> {
         let mut is_sure = true;
         for op in &rule.ops {
             let mut decided = None;
@@ -160,17 +182,37 @@ impl<'a> Machine<'a> {
                 if is_sure {
                     return Some(verdict);
                 }
-                if verdict == ListedVerdict::Drop {
-                    self.passage.unsure.push(Culprit::rule(self.table, chain, rule));
-                }
+                self.perhaps(chain, rule, &verdict, depth);
                 return None;
             }
             if is_sure {
                 self.rewrite(chain, rule, op);
             }
         }
-        let has_rewritten = is_sure && rule.ops.iter().any(|op| matches!(op, Op::Masquerade | Op::Snat { .. } | Op::Dnat { .. }));
-        has_rewritten.then_some(ListedVerdict::Accept)
+        let rewrites = rule.ops.iter().any(|op| matches!(op, Op::Masquerade | Op::Snat { .. } | Op::Dnat { .. }));
+        self.doubt |= rewrites && !is_sure;
+        (rewrites && is_sure).then_some(ListedVerdict::Accept)
+    }
+
+    /// A rule that may hold decides something, or not.
+    fn perhaps(&mut self, chain: &'a ListedChain, rule: &'a ListedRule, verdict: &ListedVerdict, depth: usize) {
+        match verdict {
+            ListedVerdict::Drop | ListedVerdict::Other(_) => self.passage.unsure.push(Culprit::rule(self.table, chain, rule)),
+            ListedVerdict::Accept | ListedVerdict::Return => self.doubt = true,
+            ListedVerdict::Jump(name) | ListedVerdict::Goto(name) => {
+                let (source, destination, mark) = (self.passage.source.clone(), self.passage.destination, self.passage.mark);
+                let doubted = std::mem::replace(&mut self.doubt, false);
+                let end = self.call(name, depth);
+                let lets_pass = self.doubt || matches!(end, End::Accept) || matches!(verdict, ListedVerdict::Goto(_));
+                if let End::Drop(culprit) = end {
+                    self.passage.unsure.push(culprit);
+                }
+                self.doubt = doubted || lets_pass;
+                // What it may have rewritten is not what is followed.
+                (self.passage.source, self.passage.destination, self.passage.mark) = (source, destination, mark);
+            }
+            ListedVerdict::Continue => {}
+        }
     }
 
     fn rewrite(&mut self, chain: &ListedChain, rule: &ListedRule, op: &Op) {
@@ -293,11 +335,18 @@ impl<'a> Machine<'a> {
 
     /// `NFT_CT_STATE`, `NFT_CT_DIRECTION` and `NFT_CT_STATUS`.
     fn connection(&self, key: u32) -> Bytes {
-        let (established, new, dnat): (u32, u32, u32) = (2, 8, 0x20);
+        let (invalid, established, new, dnat): (u32, u32, u32, u32) = (1, 2, 8, 0x20);
+        let state = match (self.packet.connection, self.packet.protocol) {
+            (Connection::Established, _) => established,
+            // A SYN and ACK without a SYN before.
+            (Connection::Unknown, Protocol::Tcp) => invalid,
+            (Connection::Unknown, Protocol::Udp) | (Connection::New, _) => new,
+        };
+        let is_reply = self.packet.connection == Connection::Established;
         match key {
-            0 => if self.packet.established { established } else { new }.to_ne_bytes().map(Some).to_vec(),
-            1 => vec![Some(u8::from(self.packet.established))],
-            2 if !self.packet.established => if self.packet.rewritten { dnat } else { 0 }.to_ne_bytes().map(Some).to_vec(),
+            0 => state.to_ne_bytes().map(Some).to_vec(),
+            1 => vec![Some(u8::from(is_reply))],
+            2 if !is_reply => if self.packet.rewritten { dnat } else { 0 }.to_ne_bytes().map(Some).to_vec(),
             _ => vec![None; 16],
         }
     }

@@ -4,15 +4,15 @@ use std::net::IpAddr;
 
 use cni::Mac;
 
-use super::filter::{At, Hook};
-use super::{Packet, Step, Walk, Way};
+use super::filter::{Hook, HookPoint};
+use super::{NextHop, Packet, Step, Walk};
 use crate::fault::{Fault, Finding};
 use crate::network::{Device, Segment, is_link_local};
 use crate::snapshot::{Link, Place};
 
 impl<'a> Walk<'a> {
     /// Sends a packet by a way's link: where it is then.
-    pub(super) fn send(&mut self, device: Device<'a>, way: &Way<'a>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
+    pub(super) fn send(&mut self, device: Device<'a>, way: &NextHop<'a>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let link = device.link;
         if !link.up {
             return Err(self.at(Fault::LinkDown, device, "its packets leave by it".to_owned()));
@@ -42,7 +42,7 @@ impl<'a> Walk<'a> {
         Err(self.at(Fault::MtuExceeded, device, evidence))
     }
 
-    fn on_link(&mut self, device: Device<'a>, way: &Way<'a>, next: IpAddr, packet: &mut Packet) -> Result<Step<'a>, Finding> {
+    fn on_link(&mut self, device: Device<'a>, way: &NextHop<'a>, next: IpAddr, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let segment = self.network.segment(device);
         let holders = segment.holders(next);
         let frames = match holders.as_slice() {
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The host that a route leads to must be on the way.
-    fn right_host(&self, device: Device<'a>, way: &Way<'a>, target: Device<'a>) -> Result<(), Finding> {
+    fn right_host(&self, device: Device<'a>, way: &NextHop<'a>, target: Device<'a>) -> Result<(), Finding> {
         let place = &target.namespace.place;
         let home = |place: &Place| self.network.home(place).map(|home| &home.place);
         let is_way_out = home(&device.namespace.place) == Some(place);
@@ -136,6 +136,8 @@ impl<'a> Walk<'a> {
         for device in frames.iter().filter(|device| !device.link.is("bridge")) {
             self.fits(*device, packet)?;
         }
+        self.between_macvlans(frames)?;
+        self.in_vlans(frames)?;
         let macs = frames.first().and_then(|first| Some((target.link.mac.clone()?, first.link.mac.clone()?)));
         for (at, bridge) in frames.iter().enumerate().filter(|(_, device)| device.link.is("bridge")) {
             let before = at.checked_sub(1).and_then(|at| frames.get(at)).filter(|port| port.link.master == Some(bridge.link.index));
@@ -153,6 +155,62 @@ impl<'a> Walk<'a> {
             self.bridged(*bridge, (before.map(|port| port.link), after.map(|port| port.link)), packet)?;
         }
         Ok(())
+    }
+
+    /// Macvlans on one link may be kept apart.
+    fn between_macvlans(&self, frames: &[Device<'a>]) -> Result<(), Finding> {
+        let is_macvlan = |device: &Device<'a>| matches!(device.link.kind.as_str(), "macvlan" | "macvtap");
+        let pairs = frames.windows(3).filter_map(|three| match three {
+            [one, below, other] if is_macvlan(one) && is_macvlan(other) => Some((one, below, other)),
+            _ => None,
+        });
+        for (one, below, other) in pairs {
+            if one.link.private || other.link.private {
+                return Err(self.at(Fault::PortsIsolated, *other, format!("it and {one} are macvlans on {below} in mode private")));
+            }
+            if one.link.vepa || other.link.vepa {
+                let evidence = format!("it and {one} are macvlans on {below} in mode vepa: the switch outside must send frames back");
+                return Err(self.at(Fault::PortsIsolated, *other, evidence));
+            }
+        }
+        Ok(())
+    }
+
+    /// The VLAN of the frames along the way: bridges that filter pass them between ports that belong to it.
+    fn in_vlans(&self, frames: &[Device<'a>]) -> Result<(), Finding> {
+        let mut tag: Option<u16> = None;
+        for (at, device) in frames.iter().enumerate() {
+            let (before, after) = (at.checked_sub(1).and_then(|at| frames.get(at)), frames.get(at + 1));
+            let link = device.link;
+            match link.vlan.filter(|_| link.is("vlan")) {
+                // It gives the tag to what it sends, and takes it from what it receives.
+                Some(own) => tag = if at == 0 { Some(own) } else { None },
+                None if link.is("bridge") && link.filters_vlans => {
+                    let port = |other: Option<&Device<'a>>| other.filter(|other| other.link.master == Some(link.index)).copied();
+                    // What the bridge itself sends and takes goes by its own membership.
+                    let (from, to) = (port(before).unwrap_or(*device), port(after).unwrap_or(*device));
+                    let vlan = tag.or(from.link.native()).ok_or_else(|| self.filtered(from, "frames without a tag"))?;
+                    let words = format!("frames of VLAN {vlan}");
+                    from.link.member(vlan).ok_or_else(|| self.filtered(from, &words))?;
+                    let is_untagged = to.link.member(vlan).ok_or_else(|| self.filtered(to, &words))?;
+                    tag = if is_untagged { None } else { Some(vlan) };
+                }
+                None => {}
+            }
+        }
+        match (tag, frames.last()) {
+            (Some(vlan), Some(target)) => Err(self.filtered(*target, &format!("frames with the tag of VLAN {vlan}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn filtered(&self, port: Device<'a>, frames: &str) -> Finding {
+        let row = |row: &crate::snapshot::PortVlan| {
+            if row.first == row.last { row.first.to_string() } else { format!("{}-{}", row.first, row.last) }
+        };
+        let own: Vec<String> = port.link.vlans.iter().map(row).collect();
+        let own = if own.is_empty() { "no VLAN".to_owned() } else { format!("VLAN {}", own.join(", ")) };
+        self.at(Fault::VlanFiltered, port, format!("{frames} do not pass it; it belongs to {own}"))
     }
 
     /// Where the bridge has seen the hardware address.
@@ -188,7 +246,7 @@ impl<'a> Walk<'a> {
         let namespace = bridge.namespace;
         for hook in hooks {
             let iif = before.or(Some(bridge.link).filter(|_| *hook == Hook::Input));
-            let at = At { namespace, hook: *hook, in_bridge: true, iif, oif: after.filter(|_| *hook != Hook::Prerouting) };
+            let at = HookPoint { namespace, hook: *hook, in_bridge: true, iif, oif: after.filter(|_| *hook != Hook::Prerouting) };
             self.filter(&at, packet)?;
         }
         let filters = if packet.destination.is_ipv4() { bridge.link.filters_ipv4 } else { bridge.link.filters_ipv6 };
@@ -196,7 +254,7 @@ impl<'a> Walk<'a> {
             // To the router's rules both ports are the bridge.
             let (iif, oif) =
                 (Some(bridge.link).filter(|_| *hook != Hook::Postrouting), Some(bridge.link).filter(|_| *hook != Hook::Prerouting));
-            let passage = self.filter(&At { namespace, hook: *hook, in_bridge: false, iif, oif }, packet)?;
+            let passage = self.filter(&HookPoint { namespace, hook: *hook, in_bridge: false, iif, oif }, packet)?;
             let own = bridge.link.addresses.iter().map(|own| own.net.addr()).find(|own| own.is_ipv4() == packet.destination.is_ipv4());
             self.rewrite_source(namespace, own, passage, packet);
         }
@@ -224,7 +282,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Why nobody on the link has the next host's address.
-    pub(super) fn nobody(&self, device: Device<'a>, way: &Way<'a>, next: IpAddr) -> Finding {
+    pub(super) fn nobody(&self, device: Device<'a>, way: &NextHop<'a>, next: IpAddr) -> Finding {
         let elsewhere: Vec<Device<'a>> = self.network.holders(next).collect();
         let ends =
             elsewhere.iter().copied().chain([device]).filter_map(|device| self.network.other(device).filter(|_| device.link.is("veth")));

@@ -1,14 +1,14 @@
 //! Over what is not observed: a router outside, and hosts that are not in the snapshot. It is taken for whole: what must be right there is a
 //! suspicion, which counts where nothing else is wrong.
 
-use super::{Packet, Step, Walk, Way};
+use super::{NextHop, Packet, Step, Walk};
 use crate::fault::{Fault, Finding};
 use crate::network::Device;
 use crate::snapshot::Place;
 
 impl<'a> Walk<'a> {
     /// A packet leaves the snapshot by a way: to a router that nobody observes, or to a host there.
-    pub(super) fn leave(&mut self, device: Device<'a>, way: &Way<'a>, packet: &Packet) -> Result<Step<'a>, Finding> {
+    pub(super) fn leave(&mut self, device: Device<'a>, way: &NextHop<'a>, packet: &Packet) -> Result<Step<'a>, Finding> {
         let (to, next) = (packet.destination, way.gateway.unwrap_or(packet.destination));
         if device.link.neighbour(next).is_some_and(|neighbour| neighbour.mac.is_none()) {
             let is_gateway = way.gateway.is_some();

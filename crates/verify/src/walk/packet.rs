@@ -17,13 +17,24 @@ pub(crate) struct Packet {
     pub(crate) port: u16,
     /// Bytes, with the IP header.
     pub(crate) size: u32,
-    /// It is of a connection that the namespaces on the way have seen before: a reply.
-    pub(crate) established: bool,
+    /// What the namespace knows of its connection.
+    pub(crate) connection: Connection,
     /// The connection's destination was rewritten in this namespace.
     pub(crate) rewritten: bool,
     pub(crate) mark: u32,
     /// Destination and source of the frame that it is in.
     pub(crate) frame: Option<(Mac, Mac)>,
+}
+
+/// What a namespace knows of the connection that a packet belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// It begins it.
+    New,
+    /// It answers what came by here.
+    Established,
+    /// It answers what went another way.
+    Unknown,
 }
 
 /// Bytes, as far as they are known.
@@ -82,7 +93,7 @@ impl Packet {
             destination,
             source_port: self.port,
             port: self.source_port,
-            established: true,
+            connection: Connection::Established,
             rewritten: false,
             mark: 0,
             frame: None,

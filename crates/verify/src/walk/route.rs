@@ -13,7 +13,7 @@ pub(super) enum Routed<'a> {
     /// It is for the namespace.
     Here,
     /// It is sent on.
-    On(Way<'a>),
+    On(NextHop<'a>),
     /// A route refuses it; `None`: a rule.
     Refused(Option<&'a Route>),
     /// There is no route.
@@ -22,10 +22,12 @@ pub(super) enum Routed<'a> {
 
 /// A route, and the way of it that is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way<'a> {
+pub(super) struct NextHop<'a> {
     pub(super) route: &'a Route,
     pub(super) link: &'a Link,
     pub(super) gateway: Option<IpAddr>,
+    /// How many ways the route has.
+    pub(super) among: usize,
 }
 
 /// What is looked up. A source is not known yet before the first look-up of what a namespace itself sends.
@@ -35,6 +37,17 @@ pub(super) struct Key<'a> {
     pub(super) from: Option<IpAddr>,
     /// The link that it came by; `None`: the namespace's own.
     pub(super) came_by: Option<&'a Link>,
+    pub(super) mark: u32,
+    /// Of several ways of a route, this one is taken: which one, a hash says that is not known here.
+    pub(super) turn: usize,
+}
+
+/// The link that a namespace sends packets to an address by.
+pub(crate) fn leaves_by(namespace: &Namespace, to: IpAddr) -> Option<&Link> {
+    match route(namespace, Key { to, from: None, came_by: None, mark: 0, turn: 0 }) {
+        Routed::On(way) => Some(way.link),
+        _ => None,
+    }
 }
 
 /// Looks a packet up.
@@ -47,12 +60,12 @@ pub(super) fn route<'a>(namespace: &'a Namespace, key: Key<'_>) -> Routed<'a> {
             continue;
         }
         let Some(table) = rule.table else { return Routed::Refused(None) };
-        if let Some(routed) = look_up(namespace, table, key.to) {
+        if let Some(routed) = look_up(namespace, (table, rule.suppress), key) {
             return routed;
         }
     }
     let tables = TABLES.iter().filter(|_| !any);
-    tables.filter_map(|table| look_up(namespace, *table, key.to)).next().unwrap_or(Routed::Nowhere)
+    tables.filter_map(|table| look_up(namespace, (*table, None), key)).next().unwrap_or(Routed::Nowhere)
 }
 
 fn matches(rule: &Rule, key: Key<'_>) -> bool {
@@ -62,18 +75,37 @@ fn matches(rule: &Rule, key: Key<'_>) -> bool {
         (Some(name), None) => name == "lo",
         (Some(name), Some(link)) => name == link.name,
     };
-    !rule.has_more && rule.oif.is_none() && in_source && rule.to.is_none_or(|net| net.contains(&key.to)) && by_link
+    let is_marked = rule.mark.is_none_or(|(mark, mask)| key.mark & mask == mark);
+    !rule.has_more && rule.oif.is_none() && is_marked && in_source && rule.to.is_none_or(|net| net.contains(&key.to)) && by_link
+}
+
+/// The first rule that may be for the packet, and is passed over for what is not understood of it.
+pub(super) fn passed_over<'a>(namespace: &'a Namespace, key: Key<'_>) -> Option<&'a Rule> {
+    let mut rules = namespace.rules.iter().filter(|rule| rule.is_ipv4 == key.to.is_ipv4());
+    rules.find(|rule| rule.has_more && matches(&Rule { has_more: false, ..(*rule).clone() }, key))
 }
 
 /// The answer of one table; `None`: the next rule is asked.
-fn look_up(namespace: &Namespace, table: u32, to: IpAddr) -> Option<Routed<'_>> {
+fn look_up<'a>(namespace: &'a Namespace, (table, suppress): (u32, Option<u32>), key: Key<'_>) -> Option<Routed<'a>> {
+    let to = key.to;
+    let is_from = |route: &&Route| route.from.is_none_or(|net| key.from.is_some_and(|from| net.contains(&from)));
     let fitting = namespace.routes.iter().filter(|route| route.table == table && route.to.contains(&to) && !is_last_resort(route));
-    let best = fitting.min_by_key(|route| (std::cmp::Reverse(route.to.prefix_len()), route.metric))?;
+    // Of two to one destination, the one for fewer sources.
+    let length = |route: &Route| (route.to.prefix_len(), route.from.map_or(0, |net| net.prefix_len()));
+    let best = fitting.filter(is_from).min_by_key(|route| (std::cmp::Reverse(length(route)), route.metric))?;
+    if suppress.is_some_and(|longest| u32::from(best.to.prefix_len()) <= longest) {
+        return None;
+    }
     Some(match best.kind {
         RouteKind::Local | RouteKind::Broadcast => Routed::Here,
         RouteKind::Unicast => {
-            let way = best.ways.iter().find_map(|(gateway, link)| Some((*gateway, namespace.link((*link)?)?)));
-            way.map_or(Routed::Nowhere, |(gateway, link)| Routed::On(Way { route: best, link, gateway }))
+            // A way by a link that is gone or down is not taken.
+            let all: Vec<(Option<IpAddr>, &Link)> =
+                best.ways.iter().filter_map(|(gateway, link)| Some((*gateway, namespace.link((*link)?)?))).collect();
+            let alive: Vec<_> = all.iter().filter(|(_, link)| link.up && link.carrier).collect();
+            let ways = if alive.is_empty() { all.iter().collect() } else { alive };
+            let way = ways.get(key.turn % ways.len().max(1));
+            way.map_or(Routed::Nowhere, |(gateway, link)| Routed::On(NextHop { route: best, link, gateway: *gateway, among: ways.len() }))
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => Routed::Refused(Some(best)),
         RouteKind::Other => return None,
@@ -87,7 +119,7 @@ fn is_last_resort(route: &Route) -> bool {
 
 /// The source that a namespace chooses for what it sends by a way, as the kernel does: the route's, one of the next hop's network, one of the
 /// link, one of any link.
-pub(super) fn source(namespace: &Namespace, way: &Way<'_>, to: IpAddr) -> Option<IpAddr> {
+pub(super) fn source(namespace: &Namespace, way: &NextHop<'_>, to: IpAddr) -> Option<IpAddr> {
     let next = way.gateway.unwrap_or(to);
     let of_family = |link: &Link| -> Vec<ipnet::IpNet> {
         let usable = link.addresses.iter().map(|address| address.net).filter(|net| net.addr().is_ipv4() == to.is_ipv4());
@@ -99,7 +131,7 @@ pub(super) fn source(namespace: &Namespace, way: &Way<'_>, to: IpAddr) -> Option
     way.route.source.or(in_network).or_else(elsewhere)
 }
 
-impl std::fmt::Display for Way<'_> {
+impl std::fmt::Display for NextHop<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.route.to)?;
         if let Some(gateway) = self.gateway {

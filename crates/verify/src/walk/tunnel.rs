@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni::Mac;
 
-use super::{Packet, Walk};
+use super::{Connection, Packet, Walk};
 use crate::case::Protocol;
 use crate::fault::{Fault, Finding};
 use crate::network::Device;
@@ -17,13 +17,13 @@ impl<'a> Walk<'a> {
     /// Sends a packet through a tunnel: the tunnel's end on the node that it is for.
     pub(super) fn through(&mut self, device: Device<'a>, tunnel: Tunnel, next: IpAddr, packet: &mut Packet) -> Result<Device<'a>, Finding> {
         let mac = self.tunnel_neighbour(device, next)?;
-        let endpoint = self.endpoint(device, tunnel, mac)?;
         let remote = self.remote(device, tunnel, mac)?;
         if remote.link.mac.as_ref() != Some(mac) {
             let own = remote.link.mac.as_ref().map(|own| own.to_string()).unwrap_or_default();
             let evidence = format!("it knows {next} by {mac}; the tunnel of {} has {own}", remote.namespace.place);
             return Err(self.at(Fault::WrongNeighbour, device, evidence));
         }
+        let endpoint = self.endpoint(device, tunnel, mac)?;
         if remote.namespace.holder(endpoint).is_none() {
             let whose = self.network.holders(endpoint).next().map(|other| format!(", which is that of {}", other.namespace.place));
             let evidence =
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
             source_port: 0,
             port: tunnel.port,
             size: inner.size + HEADERS + header,
-            established: false,
+            connection: Connection::New,
             rewritten: false,
             mark: 0,
             frame: None,
@@ -112,6 +112,8 @@ impl<'a> Walk<'a> {
             Walk { to: &remote.namespace.place, in_tunnel: true, earlier: &[], ..Walk::new(self.network, self.to, self.direction, &[]) };
         let done = walk.follow(&device.namespace.place, &mut packet);
         self.suspicions.append(&mut walk.suspicions);
+        self.blind.append(&mut walk.blind);
+        self.ways = self.ways.max(walk.ways);
         done.map_err(|finding| Finding { evidence: format!("of the tunnel's packets: {}", finding.evidence), ..finding })
     }
 }

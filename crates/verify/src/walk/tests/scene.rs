@@ -28,7 +28,7 @@ pub(super) fn address(net: &str) -> Address {
 /// A route of the main table by a link.
 pub(super) fn route(to: &str, gateway: Option<&str>, link: u32) -> Route {
     let ways = vec![(gateway.map(ip), Some(link))];
-    Route { to: to.parse().unwrap(), ways, table: 254, metric: 0, kind: RouteKind::Unicast, source: None, mtu: None }
+    Route { to: to.parse().unwrap(), ways, table: 254, metric: 0, kind: RouteKind::Unicast, from: None, source: None, mtu: None }
 }
 
 pub(super) fn local(address: &str, link: u32) -> Route {
@@ -50,6 +50,7 @@ fn device(index: u32, name: &str, kind: &str, last: u8) -> Link {
         addresses: Vec::new(),
         vlan: None,
         private: false,
+        vepa: false,
         tunnel: None,
         port: None,
         neighbours: Vec::new(),
@@ -57,6 +58,8 @@ fn device(index: u32, name: &str, kind: &str, last: u8) -> Link {
         forwards_ipv4: true,
         rp_filter: 0,
         ipv6_disabled: false,
+        filters_vlans: false,
+        vlans: Vec::new(),
         filters_ipv4: false,
         filters_ipv6: false,
     }
@@ -70,8 +73,18 @@ fn end(index: u32, name: &str, last: u8, other: (&str, u32), master: Option<u32>
 }
 
 fn namespace(place: &str, node: Option<&str>, links: Vec<Link>, routes: Vec<Route>) -> Namespace {
-    let rule =
-        |priority, table| Rule { priority, is_ipv4: true, from: None, to: None, iif: None, oif: None, table: Some(table), has_more: false };
+    let rule = |priority, table| Rule {
+        priority,
+        is_ipv4: true,
+        from: None,
+        to: None,
+        iif: None,
+        oif: None,
+        mark: None,
+        suppress: None,
+        table: Some(table),
+        has_more: false,
+    };
     Namespace {
         place: place.parse().unwrap(),
         node: node.map(str::to_owned),

@@ -1,0 +1,174 @@
+//! How fast a path is: datagrams to and fro for its latency, and as many bytes over TCP as it takes.
+//!
+//! ```text
+//!   latency     NUMBER over UDP to the port of probes, which answers each
+//!   throughput  bytes over TCP to the sink's port; at the end of them the sink says how many it got
+//! ```
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linux::Inside;
+use verify::PORT;
+
+use crate::client::AskError;
+use crate::server::{ListenError, Transport};
+
+/// The port of a sink.
+pub const SINK: u16 = PORT + 1;
+/// Bytes that are written at a time.
+const BLOCK: usize = 256 << 10;
+/// How long it takes at most until a sink sees that it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What takes bytes, in one namespace.
+#[derive(Debug)]
+pub struct Sink(TcpListener);
+
+/// How long datagrams took to the destination and back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Latency {
+    /// Each of those that came back, the shortest first.
+    sorted: Vec<Duration>,
+    /// How many did not.
+    pub lost: usize,
+}
+
+// === impl Sink ===
+
+impl Sink {
+    /// Opens the sink's port of the namespace where the caller is. `name` is whose it is, for a message.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn open(_: &Inside, name: &str) -> Result<Self, ListenError> {
+        let open = |any: IpAddr| TcpListener::bind(SocketAddr::new(any, SINK));
+        let listener = open(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| open(Ipv4Addr::UNSPECIFIED.into()));
+        let opened = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+        let failed = |e: std::io::Error| ListenError { name: name.to_owned(), transport: Transport::Tcp, port: SINK, why: e.to_string() };
+        opened.map(Sink).map_err(failed)
+    }
+
+    /// Takes the bytes of one connection after the other until it is to end.
+    pub fn swallow(&self, end: &AtomicBool) {
+        while !end.load(Ordering::Relaxed) {
+            match self.0.accept() {
+                // Who asked sees how it ended.
+                Ok((connection, _)) => drop(count(connection)),
+                // Sleeps: nothing tells of a connection and of the end at once, and a look costs nothing.
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+/// Reads a connection to its end, and says how many bytes it had.
+fn count(mut connection: TcpStream) -> std::io::Result<()> {
+    connection.set_nonblocking(false)?;
+    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let (mut block, mut all) = (vec![0; BLOCK], 0_u64);
+    loop {
+        match connection.read(&mut block)? {
+            0 => break,
+            got => all += got as u64,
+        }
+    }
+    connection.write_all(&all.to_be_bytes())
+}
+
+/// Sends bytes to a sink for so long, and says how many got there in a second.
+///
+/// # Errors
+/// [`AskError`]
+pub fn throughput(_: &Inside, to: IpAddr, time: Duration, patience: Duration) -> Result<f64, AskError> {
+    let failed = |e: std::io::Error| AskError::Failed(format!("send to {to} port {SINK}: {e}"));
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to, SINK), patience).map_err(failed)?;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    let (block, began) = (vec![0_u8; BLOCK], Instant::now());
+    while began.elapsed() < time {
+        stream.write_all(&block).map_err(failed)?;
+    }
+    stream.shutdown(Shutdown::Write).map_err(failed)?;
+    let mut all = [0; 8];
+    stream.read_exact(&mut all).map_err(failed)?;
+    let bytes = u64::from_be_bytes(all) as f64;
+    Ok(bytes / began.elapsed().as_secs_f64())
+}
+
+/// Sends datagrams to the port of probes, one after the other.
+///
+/// # Errors
+/// [`AskError`]: none came back.
+pub fn latency(_: &Inside, to: IpAddr, count: u32, patience: Duration) -> Result<Latency, AskError> {
+    let failed = |e: std::io::Error| AskError::Failed(format!("send to {to} port {PORT}: {e}"));
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+    socket.connect((to, PORT)).map_err(failed)?;
+    socket.set_read_timeout(Some(patience)).map_err(failed)?;
+    let mut sorted = Vec::new();
+    for number in 0..count {
+        let began = Instant::now();
+        if let Some(took) = socket.send(format!("{number} ").as_bytes()).ok().and_then(|_| back(&socket, number, began)) {
+            sorted.push(took);
+        } else if sorted.is_empty() {
+            return Err(AskError::Silent(patience));
+        }
+    }
+    sorted.sort_unstable();
+    let lost = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(sorted.len());
+    Ok(Latency { sorted, lost })
+}
+
+/// How long the answer with this number took.
+fn back(socket: &UdpSocket, number: u32, began: Instant) -> Option<Duration> {
+    let mut buffer = [0; 512];
+    loop {
+        let got = socket.recv(&mut buffer).ok()?;
+        if buffer.get(..got)?.starts_with(format!("{number} ").as_bytes()) {
+            return Some(began.elapsed());
+        }
+    }
+}
+
+// === impl Latency ===
+
+impl Latency {
+    /// What so many of a hundred did not exceed.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        let at = (self.sorted.len() * percent).div_ceil(100).saturating_sub(1);
+        self.sorted.get(at).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        let of = |count: u64| Latency { sorted: (1..=count).map(Duration::from_micros).collect(), lost: 0 };
+        let all = |latency: &Latency| [50, 90, 99, 100].map(|percent| latency.percentile(percent).as_micros());
+        assert_eq!(all(&of(100)), [50, 90, 99, 100]);
+        assert_eq!(all(&of(10)), [5, 9, 10, 10]);
+        assert_eq!(all(&of(1)), [1; 4]);
+        assert_eq!(all(&of(0)), [0; 4]);
+    }
+
+    /// A sink counts what it gets, and datagrams come back.
+    #[test]
+    fn over_the_own_host() {
+        let here = Inside::here();
+        let sink = Sink::open(&here, "here").unwrap();
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| sink.swallow(&end));
+            let patience = Duration::from_secs(60);
+            let speed = throughput(&here, Ipv4Addr::LOCALHOST.into(), Duration::from_millis(20), patience);
+            end.store(true, Ordering::Relaxed);
+            assert!(speed.unwrap() > 1000.0);
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! What kernels do that is easily missed: chains after a doubt, translation inside a hook, marks, several ways, connections, VLANs.
+
+use linux::nft::{ListedVerdict, Op};
+
+use super::scene::{Mode, link, network, of, put, route};
+use super::{A, B, BOTH, REPLY, REQUEST, broken, check, dropping, found, masquerading, to_a2, to_b};
+use crate::snapshot::{PortVlan, Route, RouteKind, Rule, Snapshot};
+use crate::{Fault, Observation, explain};
+
+fn rule(priority: u32, table: u32) -> Rule {
+    let any = Rule {
+        priority,
+        is_ipv4: true,
+        from: None,
+        to: None,
+        iif: None,
+        oif: None,
+        mark: None,
+        suppress: None,
+        table: None,
+        has_more: false,
+    };
+    Rule { table: Some(table), ..any }
+}
+
+/// A rule that may let the packet pass makes what drops it afterwards unsure: what is certain elsewhere is named first.
+#[test]
+fn a_drop_after_an_unsure_accept_is_unsure() {
+    let guarded = |verdict: ListedVerdict| {
+        let mut table = dropping("inet", 2);
+        let mut unsure = table.chains[0].rules[0].clone();
+        unsure.ops = vec![Op::Other("match statistic".to_owned()), Op::Verdict(verdict)];
+        table.chains[0].rules.insert(0, unsure);
+        table
+    };
+    for verdict in [ListedVerdict::Accept, ListedVerdict::Return] {
+        let mut snapshot = network(Mode::Direct);
+        of(&mut snapshot, "node/a").tables.push(guarded(verdict));
+        // Alone it is what is left.
+        assert_eq!(found(&snapshot, &to_b()).0, Fault::ForeignRuleDrops);
+        of(&mut snapshot, "node/b").routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
+        assert_eq!(found(&snapshot, &to_b()), (Fault::NoRoute, "node/b".to_owned(), String::new(), REPLY));
+    }
+    // Another chain's drop is as certain as before.
+    let mut snapshot = network(Mode::Direct);
+    of(&mut snapshot, "node/a").tables.push(guarded(ListedVerdict::Accept));
+    of(&mut snapshot, "node/a").tables.push(dropping("ip", 2));
+    of(&mut snapshot, "node/b").routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
+    assert_eq!(found(&snapshot, &to_b()).0, Fault::ForeignRuleDrops);
+}
+
+/// A link that is down takes its routes with it.
+#[test]
+fn routes_that_went_with_their_link() {
+    let without = |place: &'static str, index: u32| {
+        move |s: &mut Snapshot| {
+            link(s, place, index).up = false;
+            link(s, place, index).carrier = false;
+            of(s, place).routes.retain(|route| !route.ways.iter().any(|(_, link)| *link == Some(index)));
+        }
+    };
+    broken(BOTH, &to_b(), without("node/b", 3), Fault::LinkDown, "node/b netloom0", REQUEST);
+    broken(BOTH, &to_b(), without(A, 2), Fault::LinkDown, "pod/default/a eth0", REQUEST);
+    broken(BOTH, &to_b(), without("node/a", 2), Fault::LinkDown, "node/a eth0", REQUEST);
+    broken(&[Mode::Vxlan], &to_b(), without("node/a", 6), Fault::LinkDown, "node/a nl4", REQUEST);
+}
+
+/// Marks that rules give, and that routing asks for.
+#[test]
+fn marks() {
+    let aside = |value: u32| {
+        move |s: &mut Snapshot| {
+            let node = of(s, "node/a");
+            let mut table = dropping("inet", 0);
+            table.chains[0].rules[0].ops = vec![Op::Load { into: 8, value: value.to_ne_bytes().to_vec() }, Op::SetMark { from: 8 }];
+            node.tables.push(table);
+            node.rules.insert(0, Rule { mark: Some((0x40, 0xff)), ..rule(5, 100) });
+            let nowhere = Route { kind: RouteKind::Blackhole, ways: Vec::new(), table: 100, ..route("0.0.0.0/0", None, 2) };
+            node.routes.push(nowhere);
+        }
+    };
+    broken(BOTH, &to_b(), aside(0x140), Fault::RouteRefuses, "node/a", REQUEST);
+    broken(BOTH, &to_b(), aside(0x141), Fault::Unexplained, A, REQUEST);
+}
+
+#[test]
+fn a_rule_may_suppress_the_default_route_of_a_table() {
+    let vpn = |s: &mut Snapshot| {
+        let node = of(s, "node/a");
+        node.routes.push(route("0.0.0.0/0", Some("172.30.0.77"), 2));
+        node.routes.retain(|route| route.to.to_string() != "10.244.1.0/24");
+        node.rules = vec![rule(0, 255), Rule { suppress: Some(0), ..rule(10, 254) }];
+    };
+    broken(BOTH, &to_b(), vpn, Fault::NoRoute, "node/a", REQUEST);
+}
+
+/// What was not understood or not read is said where nothing else is wrong, and only then.
+#[test]
+fn parts_that_are_not_observed() {
+    let unread = |s: &mut Snapshot| of(s, "node/b").unread.push("nftables: permission denied".to_owned());
+    broken(BOTH, &to_b(), unread, Fault::NotObserved, "node/b", REQUEST);
+    let odd = |s: &mut Snapshot| of(s, "node/a").rules.insert(0, Rule { has_more: true, ..rule(5, 100) });
+    broken(BOTH, &to_b(), odd, Fault::NotObserved, "node/a", REQUEST);
+    let both = |s: &mut Snapshot| {
+        odd(s);
+        of(s, "node/b").routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
+    };
+    broken(BOTH, &to_b(), both, Fault::NoRoute, "node/b", REPLY);
+}
+
+/// Each of several ways must pass, not only the first one.
+#[test]
+fn several_ways() {
+    let two = |second: &'static str| {
+        move |s: &mut Snapshot| {
+            let mut both = route("10.244.1.0/24", Some("172.30.0.2"), 2);
+            both.ways.extend(route("10.244.1.0/24", Some(second), 2).ways);
+            put(s, "node/a", "10.244.1.0/24", both);
+        }
+    };
+    broken(&[Mode::Direct], &to_b(), two("172.30.0.77"), Fault::GatewayMissing, "node/a eth0", REQUEST);
+    broken(&[Mode::Direct], &to_b(), two("172.30.0.2"), Fault::Unexplained, A, REQUEST);
+    // A way by a link that is down is none.
+    let by_down = |s: &mut Snapshot| {
+        two("172.30.0.2")(s);
+        let mut spare = link(s, "node/a", 2).clone();
+        (spare.index, spare.name, spare.up, spare.other) = (12, "eth1".to_owned(), false, None);
+        spare.addresses.clear();
+        of(s, "node/a").links.push(spare);
+        of(s, "node/a").routes.last_mut().unwrap().ways[1].1 = Some(12);
+    };
+    broken(&[Mode::Direct], &to_b(), by_down, Fault::Unexplained, A, REQUEST);
+}
+
+/// A route for packets from other sources does not count.
+#[test]
+fn a_route_of_a_source() {
+    let from = |net: &'static str| {
+        move |s: &mut Snapshot| {
+            let aside =
+                Route { kind: RouteKind::Blackhole, ways: Vec::new(), from: Some(net.parse().unwrap()), ..route("10.244.1.2/32", None, 2) };
+            of(s, "node/a").routes.push(aside);
+        }
+    };
+    broken(BOTH, &to_b(), from("10.244.0.0/24"), Fault::RouteRefuses, "node/a", REQUEST);
+    broken(BOTH, &to_b(), from("10.9.0.0/24"), Fault::Unexplained, A, REQUEST);
+}
+
+/// A reply by a node that has not seen the request belongs to no connection there.
+#[test]
+fn connections() {
+    // accept what is established, drop the rest of what is not new
+    let strict = |place: &'static str| {
+        move |s: &mut Snapshot| {
+            let mut table = dropping("inet", 2);
+            let invalid = vec![
+                Op::Ct { key: 0, into: 8 },
+                Op::Mask { from: 8, into: 8, mask: 1_u32.to_ne_bytes().to_vec(), xor: vec![0; 4] },
+                Op::Compare { at: 8, how: 1, value: vec![0; 4] },
+                Op::Verdict(ListedVerdict::Drop),
+            ];
+            table.chains[0].rules[0].ops = invalid;
+            of(s, place).tables.push(table);
+        }
+    };
+    broken(BOTH, &to_b(), strict("node/a"), Fault::Unexplained, A, REQUEST);
+    // The request goes past the router of the rule, the reply through it.
+    let asymmetric = |s: &mut Snapshot| {
+        let mut router = of(s, "node/a").clone();
+        router.place = "outside/router".parse().unwrap();
+        router.links.retain(|link| link.index == 2);
+        let eth0 = &mut router.links[0];
+        eth0.addresses = vec![super::scene::address("172.30.0.9/16")];
+        (eth0.mac, eth0.other) = (Some(super::scene::mac(0x77)), Some(crate::End { place: crate::Place::Underlay, index: 12 }));
+        router.routes = vec![route("172.30.0.0/16", None, 2), route("10.244.0.0/24", Some("172.30.0.1"), 2)];
+        router.tables.clear();
+        let mut port = link(s, "underlay", 10).clone();
+        (port.index, port.name, port.mac) = (12, "w1-3".to_owned(), Some(super::scene::mac(0x53)));
+        port.other = Some(crate::End { place: router.place.clone(), index: 2 });
+        of(s, "underlay").links.push(port);
+        s.namespaces.push(router);
+        put(s, "node/b", "10.244.0.0/24", route("10.244.0.0/24", Some("172.30.0.9"), 2));
+        strict("outside/router")(s);
+    };
+    broken(&[Mode::Direct], &to_b(), asymmetric, Fault::ForeignRuleDrops, "outside/router eth0", REPLY);
+    let mut over_udp = to_b();
+    over_udp.protocol = crate::Protocol::Udp;
+    broken(&[Mode::Direct], &over_udp, asymmetric, Fault::Unexplained, A, REQUEST);
+}
+
+/// What a chain rewrites, the later chains of the same hook see.
+#[test]
+fn translation_inside_a_hook() {
+    let rewritten = |s: &mut Snapshot| {
+        // A node's own packets to 172.30.0.50 go to pod b; after that, packets to pod b are dropped at output.
+        let mut nat = dropping("ip", 3);
+        nat.chains[0].base.as_mut().unwrap().kind = "nat".to_owned();
+        nat.chains[0].base.as_mut().unwrap().priority = -100;
+        nat.chains[0].rules[0].ops = vec![
+            Op::Payload { header: linux::nft::ListedHeader::Network, offset: 16, len: 4, into: 8 },
+            Op::Compare { at: 8, how: 0, value: vec![172, 30, 0, 50] },
+            Op::Load { into: 8, value: vec![10, 244, 1, 2] },
+            Op::Dnat { address: Some(8), port: None },
+        ];
+        let mut guard = dropping("inet", 3);
+        guard.chains[0].rules[0].ops.splice(
+            0..0,
+            [
+                Op::Payload { header: linux::nft::ListedHeader::Network, offset: 16, len: 4, into: 8 },
+                Op::Compare { at: 8, how: 0, value: vec![10, 244, 1, 2] },
+            ],
+        );
+        of(s, "node/a").tables.extend([guard, nat]);
+    };
+    let mut from_node = check(B, "172.30.0.50");
+    from_node.from = "node/a".parse().unwrap();
+    broken(&[Mode::Direct], &from_node, rewritten, Fault::NodeFirewall, "node/a eth0", REQUEST);
+}
+
+/// Bridges that filter VLANs.
+#[test]
+fn vlans() {
+    let row = |vlan: u16, native: bool| PortVlan { first: vlan, last: vlan, pvid: native, untagged: native };
+    let filtering = |of_a2: Vec<PortVlan>| {
+        move |s: &mut Snapshot| {
+            link(s, "node/a", 3).filters_vlans = true;
+            link(s, "node/a", 3).vlans = vec![row(1, true)];
+            link(s, "node/a", 4).vlans = vec![row(1, true)];
+            link(s, "node/a", 5).vlans.clone_from(&of_a2);
+        }
+    };
+    broken(BOTH, &to_a2(), filtering(vec![row(1, true)]), Fault::Unexplained, A, REQUEST);
+    broken(BOTH, &to_a2(), filtering(vec![row(20, true)]), Fault::VlanFiltered, "node/a vetha2", REQUEST);
+    broken(BOTH, &to_a2(), filtering(Vec::new()), Fault::VlanFiltered, "node/a vetha2", REQUEST);
+    // It gets them, with a tag that it does not want.
+    broken(BOTH, &to_a2(), filtering(vec![row(1, false)]), Fault::VlanFiltered, "pod/default/a2 eth0", REQUEST);
+    let other_gateway = |s: &mut Snapshot| {
+        filtering(vec![row(1, true)])(s);
+        link(s, "node/a", 4).vlans = vec![row(30, true)];
+    };
+    broken(BOTH, &to_b(), other_gateway, Fault::VlanFiltered, "node/a netloom0", REQUEST);
+}
+
+/// An address that no table has as local is not the host's own, and one that it has is.
+#[test]
+fn what_is_local_says_the_table() {
+    let mut snapshot = network(Mode::Direct);
+    let node = of(&mut snapshot, "node/b");
+    assert!(node.is_local("172.30.0.2".parse().unwrap()));
+    node.routes.retain(|route| route.to.to_string() != "172.30.0.2/32");
+    assert!(!node.is_local("172.30.0.2".parse().unwrap()));
+    node.routes.push(Route { table: 255, kind: RouteKind::Local, ..route("10.99.0.0/24", None, 2) });
+    assert!(node.is_local("10.99.0.7".parse().unwrap()));
+}
+
+/// Who has been answered or refused has been reached, whatever seems to be in the way now.
+#[test]
+fn what_was_observed_is_certain() {
+    let mut snapshot = network(Mode::Direct);
+    link(&mut snapshot, "node/b", 2).up = false;
+    let refused = explain(&snapshot, &to_b(), &Observation::Refused);
+    assert_eq!((refused.fault, refused.place.to_string()), (Fault::NothingListens, B.to_owned()));
+    let seen = "10.244.0.1".parse().unwrap();
+    let answered = |by: &str| Observation::Answered { by: by.to_owned(), seen, took: std::time::Duration::ZERO };
+    assert_eq!(explain(&snapshot, &to_b(), &answered("pod/default/a2")).fault, Fault::WrongHostAnswers);
+    assert_ne!(explain(&snapshot, &to_b(), &answered(B)).fault, Fault::LinkDown);
+    // A rule that rejects says so to the sender, and is the reason.
+    let mut rejecting = network(Mode::Direct);
+    let mut table = dropping("inet", 2);
+    table.chains[0].rules[0].ops = vec![Op::Reject];
+    of(&mut rejecting, "node/b").tables.push(table);
+    assert_eq!(explain(&rejecting, &to_b(), &Observation::Refused).fault, Fault::ForeignRuleDrops);
+    let mut translating = network(Mode::Direct);
+    of(&mut translating, "node/a").tables.push(masquerading());
+    assert_eq!(explain(&translating, &to_b(), &answered(B)).fault, Fault::MasqueradeTooWide);
+}
+
+/// A neighbour that the tunnel knows by a wrong address is a wrong neighbour, though there is no entry for it either.
+#[test]
+fn a_tunnel_knows_its_neighbour_wrongly() {
+    let wrong = |s: &mut Snapshot| link(s, "node/a", 6).neighbours[0].mac = Some(super::scene::mac(0x99));
+    broken(&[Mode::Vxlan], &to_b(), wrong, Fault::WrongNeighbour, "node/a nl4", REQUEST);
+}
+
+/// IPv6 addresses go with their link, too: who is on its wire says which link it was.
+#[test]
+fn a_bridge_that_is_down_has_lost_its_addresses() {
+    let down = |s: &mut Snapshot| {
+        let bridge = link(s, "node/b", 3);
+        (bridge.up, bridge.carrier) = (false, false);
+        bridge.addresses.clear();
+        of(s, "node/b").routes.retain(|route| !route.ways.iter().any(|(_, link)| *link == Some(3)));
+    };
+    broken(BOTH, &to_b(), down, Fault::LinkDown, "node/b netloom0", REQUEST);
+}
