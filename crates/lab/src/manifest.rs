@@ -104,9 +104,20 @@ pub struct Origin {
     pub column: usize,
 }
 
+/// The workload that a pod comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Workload {
+    /// `KIND/NAME` of its owner, and of what that one may come from.
+    pub(crate) names: Vec<String>,
+    /// Of a template: how many pods are made from it.
+    pub(crate) copies: Option<u32>,
+}
+
 /// A Pod (`v1`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodManifest {
+    /// What it comes from.
+    pub(crate) workload: Workload,
     /// `metadata.namespace`, or [`DEFAULT_NAMESPACE`].
     pub namespace: String,
     /// `metadata.name`.

@@ -271,6 +271,14 @@ fn between_objects() -> Vec<(String, &'static str)> {
         (open_bridge() + &pod("a", r#"[{"name": "net", "bandwidth": «{"ingressRate": 8000}}]"#), "has the capability \"bandwidth\""),
         (open_bridge() + &pod("a", r#"[{"name": "net", «"ip": "10.1.0.9"}]"#), "unknown key: did you mean \"ips\"?"),
         (
+            open_bridge()
+                + &named(
+                    "other",
+                    r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": «"10.1.0.0/25"}}"#,
+                ),
+            "overlaps the range of default/net on the same wire (bridge br1)",
+        ),
+        (
             plugin("macvlan", &format!(r#""master": "br9", "mtu": «9000, {HOST_LOCAL}"#))
                 + &named("wide", r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br9", "mtu": 4000}"#),
             "master MTU(4000)",
@@ -394,6 +402,21 @@ fn right() -> Vec<String> {
         single(
             r#"{"cniVersion": "1.0.0", "type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}, "policy": {"type": "k8s"}}"#,
         ),
+        // Another plugin's name, near to one of ours.
+        single(r#"{"cniVersion": "1.0.0", "type": "macvtap", "master": "eth0"}"#),
+        // Two halves of a network on one bridge, and one network by two names.
+        open_bridge().replace(HOST_LOCAL, r#""ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.127"}"#)
+            + &named(
+                "other",
+                r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.128"}}"#,
+            ),
+        named(
+            "one",
+            r#"{"cniVersion": "1.0.0", "name": "same", "type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+        ) + &named(
+            "two",
+            r#"{"cniVersion": "1.0.0", "name": "same", "type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+        ),
         // A definition without a configuration: the node's own network of that name.
         "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: on-disk}\n".to_owned(),
         pod("alone", "somewhere/else, more@net7"),
@@ -488,6 +511,36 @@ fn a_workloads_template_is_looked_at() {
 }
 
 /// Who wrote it may mean no good: what is said has an end, and so has the time that it takes.
+/// A template and the pods that are made from it are one; a template of several pods is several.
+#[test]
+fn a_template_and_its_pods() {
+    let template = |kind: &str, name: &str, more: &str| {
+        let annotation = r#"k8s.v1.cni.cncf.io/networks: '[{"name": "net", "ips": ["10.1.0.7"]}]'"#;
+        format!(
+            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n  {more}\n  template:\n    metadata:\n      annotations:\n        {annotation}\n---\n"
+        )
+    };
+    let live = |name: &str, owner: &str| {
+        let (kind, of) = owner.split_once('/').unwrap();
+        pod(name, r#"[{"name": "net", "ips": ["10.1.0.7"]}]"#).replacen(
+            &format!("name: {name}"),
+            &format!("name: {name}, ownerReferences: [{{kind: {kind}, name: {of}, controller: true}}]"),
+            1,
+        )
+    };
+    let messages =
+        |text: &str| found(&(open_bridge() + text), Purpose::Cluster).into_iter().map(|(.., message)| message).collect::<Vec<_>>();
+    let one = template("Deployment", "web", "replicas: 1");
+    assert_eq!(messages(&(one.clone() + &live("web-7d9f-x2", "ReplicaSet/web-7d9f"))), Vec::<String>::new());
+    assert_eq!(messages(&(template("StatefulSet", "db", "serviceName: db") + &live("db-0", "StatefulSet/db"))), Vec::<String>::new());
+    let other = messages(&(one.clone() + &live("api-7d9f-x2", "ReplicaSet/api-7d9f")));
+    assert!(other.len() == 1 && other[0].contains("10.1.0.7 is requested by pod"), "{other:#?}");
+    let two = messages(&(live("web-1", "ReplicaSet/web-7d9f") + &live("web-2", "ReplicaSet/web-7d9f")));
+    assert!(two.len() == 1 && two[0].contains("10.1.0.7 is requested by pod"), "{two:#?}");
+    let many = messages(&template("Deployment", "web", "replicas: 3"));
+    assert!(many.len() == 1 && many[0].contains("10.1.0.7 is requested by each of the 3 pods of"), "{many:#?}");
+}
+
 #[test]
 fn a_million_mistakes_are_no_way_to_keep_us_busy() {
     let keys: String = (0..100_000).map(|n| format!("\"brigde{n}\": 1,\n")).collect();

@@ -7,7 +7,7 @@ use npwg::{DefinitionRef, Protocol, Selection};
 
 use crate::finding::Finding;
 use crate::network::Surroundings;
-use crate::{requests, shared};
+use crate::{overlap, requests, shared};
 
 /// A network that pods select.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +31,10 @@ pub struct Pod<'a> {
     pub selections: &'a [Selection],
     /// The ports of its containers.
     pub ports: &'a [Port],
+    /// The workloads that it comes from, as `Deployment/NAME` in its namespace: its own, and those that this one may come from.
+    pub workloads: &'a [String],
+    /// Of a workload's template: how many pods are made from it. `None`: it is a pod.
+    pub copies: Option<u32>,
 }
 
 /// A port of a container that the node publishes.
@@ -75,6 +79,7 @@ pub fn between(networks: &[Network<'_>], pods: &[Pod<'_>], around: &Surroundings
     found.extend(shared::fixed_addresses(networks, pods));
     found.extend(shared::host_ports(pods));
     found.extend(shared::ranges(networks, pods, around.builtins));
+    found.extend(overlap::ranges(networks, around.builtins));
     found
 }
 
@@ -84,6 +89,18 @@ impl Pod<'_> {
     /// Whether two pods are on different nodes, as far as is known.
     pub(crate) fn is_apart(&self, other: &Pod<'_>) -> bool {
         matches!((self.node, other.node), (Some(a), Some(b)) if a != b)
+    }
+
+    /// Whether one is the template that the other one is made from: both are the same pod.
+    pub(crate) fn is_same(&self, other: &Pod<'_>) -> bool {
+        let namespace = |name: &str| name.split_once('/').map(|(namespace, _)| namespace.to_owned());
+        let is_template = self.copies.is_some() || other.copies.is_some();
+        is_template && namespace(self.name) == namespace(other.name) && self.workloads.iter().any(|own| other.workloads.contains(own))
+    }
+
+    /// How many pods are made from a template, where they are more than one.
+    pub(crate) fn many(&self) -> Option<u32> {
+        self.copies.filter(|copies| *copies > 1)
     }
 
     /// Whether two pods are on one node, as far as is known.

@@ -6,6 +6,7 @@
 //!                            gateway  gateways that no packet reaches
 //!   networks + pods --between--> requests   what a pod asks for, held against the network that it selects
 //!                                shared     addresses, hardware addresses and host ports that two pods would have
+//!                                overlap    ranges of two networks on one wire
 //!                                   |
 //!                                   v
 //!                                Finding: severity, path of the key, message, next step
@@ -18,6 +19,7 @@ mod finding;
 mod gateway;
 mod keys;
 mod network;
+mod overlap;
 mod requests;
 mod shared;
 

@@ -16,6 +16,9 @@ const ANY_NAME: &str = "net1";
 /// Plugins that nobody has built in and that stand for a piece of hardware.
 const OF_DEVICES: [&str; 5] = ["sriov", "ib-sriov", "ovs", "rdma", "accelerated-bridge"];
 
+/// Plugins of others with names near to ours: they are not misspelt.
+const OF_OTHERS: [&str; 3] = ["macvtap", "ipvtap", "veth"];
+
 /// What is known of the place where networks are to be used.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
@@ -106,6 +109,7 @@ fn types(entry: &Entry<'_>, resource: Option<&str>, around: &Surroundings<'_>) -
         }
         Some(_) if around.is_lab && kind == "host-device" => found.push(stand_in(entry, &at)),
         Some(_) => {}
+        None if OF_OTHERS.contains(&kind) => {}
         None if OF_DEVICES.contains(&kind) => found.push(of_device(kind, &at, entry, resource)),
         None => found.extend(cni::nearest(kind, names(false).map(|about| about.name)).map(|near| misspelt(kind, near, at))),
     }

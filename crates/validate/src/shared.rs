@@ -32,6 +32,11 @@ pub(crate) fn requests(networks: &[Network<'_>], pods: &[Pod<'_>]) -> Vec<Betwee
                     let finding = Finding::error(format!("[{number}].{key}"), message).help("request another one, or none");
                     found.push(Between { about: About::Selections(at), finding });
                 }
+                if let Some(copies) = pod.many().filter(|_| other.is_none()) {
+                    let message = format!("{value} is requested by each of the {copies} pods of {}", pod.name);
+                    let finding = Finding::error(format!("[{number}].{key}"), message).help("let an IPAM plugin assign addresses");
+                    found.push(Between { about: About::Selections(at), finding });
+                }
                 holders.push(at);
             }
         }
@@ -55,6 +60,11 @@ pub(crate) fn fixed_addresses(networks: &[Network<'_>], pods: &[Pod<'_>]) -> Vec
                 let help = "request an address for each pod with \"ips\", or use an IPAM plugin that has more than one";
                 found.push(Between { about: About::Selections(at), finding: Finding::error(format!("[{number}]"), message).help(help) });
             }
+            if let Some(copies) = pod.many().filter(|_| other.is_none()) {
+                let message = format!("{} gives {address} to each of the {copies} pods of {}", network.reference, pod.name);
+                let help = "use an IPAM plugin that has more than one address";
+                found.push(Between { about: About::Selections(at), finding: Finding::error(format!("[{number}]"), message).help(help) });
+            }
             before.push(at);
         }
     }
@@ -70,7 +80,7 @@ fn fixed_address(list: &NetworkList) -> Option<String> {
 /// Whether two pods meet on a network: on a wire of several nodes, or on one node's own bridge.
 fn meet(one: &Pod<'_>, other: &Pod<'_>, network: &DefinitionRef, networks: &[Network<'_>]) -> bool {
     let list = networks.iter().find(|known| known.reference == network).map(|known| known.list);
-    list.is_none_or(|list| on_a_parent(list).is_some()) || !one.is_apart(other)
+    !one.is_same(other) && (list.is_none_or(|list| on_a_parent(list).is_some()) || !one.is_apart(other))
 }
 
 /// Where in a list the plugin is whose containers are on a parent's wire.
@@ -87,7 +97,7 @@ pub(crate) fn host_ports(pods: &[Pod<'_>]) -> Vec<Between> {
             let holders = seen.entry((port.host_port, port.protocol.as_str())).or_default();
             let collides = |(other, theirs): &&(usize, Port)| {
                 let same_address = theirs.host_ip.is_none() || port.host_ip.is_none() || theirs.host_ip == port.host_ip;
-                same_address && *other != at && pods.get(*other).is_some_and(|other| other.is_beside(pod))
+                same_address && *other != at && pods.get(*other).is_some_and(|other| other.is_beside(pod) && !other.is_same(pod))
             };
             if let Some(other) = holders.iter().find(collides).and_then(|(other, _)| pods.get(*other)) {
                 let node = pod.node.unwrap_or_default();

@@ -39,8 +39,16 @@ pub(crate) fn findings(reading: &Reading) -> Vec<Finding> {
         known.iter().filter_map(|(at, list)| Some(Network { reference: references.get(*at)?, list, text: texts.get(*at)? })).collect();
     let (names, nodes, ports) = (names(&reading.pods), places(reading), ports(&reading.pods));
     let pods = reading.pods.iter().zip(&names).zip(&nodes).zip(&ports);
-    let pods: Vec<Pod<'_>> =
-        pods.map(|(((pod, name), node), ports)| Pod { name, node: node.as_deref(), selections: pod.selections(), ports }).collect();
+    let pods: Vec<Pod<'_>> = pods
+        .map(|(((pod, name), node), ports)| Pod {
+            name,
+            node: node.as_deref(),
+            selections: pod.selections(),
+            ports,
+            workloads: &pod.workload.names,
+            copies: pod.workload.copies,
+        })
+        .collect();
     let all = validate::between(&networks, &pods, &around).into_iter();
     found.extend(all.filter_map(|Between { about, finding }| match about {
         About::Network(at) => {

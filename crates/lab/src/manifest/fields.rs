@@ -56,6 +56,19 @@ impl<'a> Field<'a> {
         Some(text)
     }
 
+    /// The elements, if it is a list.
+    pub(crate) fn elements(&self) -> Vec<Field<'a>> {
+        let Value::List(nodes) = &self.node.value else { return Vec::new() };
+        let element = |(at, node)| Field { document: self.document, node, path: format!("{}[{at}]", self.path) };
+        nodes.iter().enumerate().map(element).collect()
+    }
+
+    /// The whole number, if it is one.
+    pub(crate) fn number(&self) -> Option<u32> {
+        let Value::Number(text) = &self.node.value else { return None };
+        text.parse().ok()
+    }
+
     pub(crate) fn object(&self, expected: &'static str, reading: &mut Reading) -> Option<Object<'a>> {
         let object = self.as_object();
         if object.is_none() {

@@ -11,7 +11,7 @@ use super::near::nearest;
 use super::object::{Kind, Metadata, address, ignore, metadata};
 use super::relations::Reading;
 use super::text::Text;
-use super::{Annotation, ContainerPort, Origin, PodManifest, SYSTEM_NAMESPACE};
+use super::{Annotation, ContainerPort, Origin, PodManifest, SYSTEM_NAMESPACE, Workload};
 
 pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     let Some(metadata) = metadata(object, Kind::Pod, reading) else { return };
@@ -20,6 +20,7 @@ pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
         return ignore(object, "Pod", reason, reading);
     }
     let mut pod = selecting(&metadata, object, reading);
+    pod.workload = Workload { names: owners(object), copies: None };
     let mut host_ports = Vec::new();
     if let Some(spec) = spec {
         spec.warn_of_near_misses(&["nodeName", "hostNetwork", "containers"], reading);
@@ -44,7 +45,8 @@ pub(crate) fn template(object: &Object<'_>, reading: &mut Reading) {
     let is_on_host = spec.as_ref().and_then(|spec| spec.get("hostNetwork")).and_then(|field| field.boolean(reading)) == Some(true);
     let metadata = Metadata { annotations, annotated, labels: inner.strings("labels", reading), uid: None, ..owner };
     if !is_on_host {
-        let pod = selecting(&metadata, object, reading);
+        let mut pod = selecting(&metadata, object, reading);
+        pod.workload = workload(object);
         reading.add_pod(pod, annotation(&metadata.annotated), Vec::new());
     }
 }
@@ -64,7 +66,41 @@ fn selecting(metadata: &Metadata<'_>, object: &Object<'_>, reading: &mut Reading
         default_network,
         ports: Vec::new(),
         origin: object.origin(),
+        workload: Workload::default(),
     }
+}
+
+/// The workload of a template, and those that it comes from itself.
+fn workload(object: &Object<'_>) -> Workload {
+    let text = |object: &Object<'_>, key: &str| object.get(key).and_then(|field| field.as_str().map(str::to_owned));
+    let (kind, metadata) = (text(object, "kind").unwrap_or_default(), object.get("metadata").and_then(|field| field.as_object()));
+    let name = metadata.and_then(|metadata| text(&metadata, "name")).unwrap_or_default();
+    let spec = object.get("spec").and_then(|field| field.as_object());
+    let key = if kind == "Job" { "parallelism" } else { "replicas" };
+    // A DaemonSet's pods are each on a node of its own; a CronJob's come one after the other.
+    let copies = spec.and_then(|spec| spec.get(key)?.number()).filter(|_| kind != "DaemonSet").unwrap_or(1);
+    let mut names = vec![format!("{kind}/{name}")];
+    names.extend(owners(object));
+    Workload { names, copies: Some(copies) }
+}
+
+/// The controller of an object, and the workload that makes such controllers: a ReplicaSet is a Deployment's, a Job may be a CronJob's.
+fn owners(object: &Object<'_>) -> Vec<String> {
+    let text = |object: &Object<'_>, key: &str| object.get(key).and_then(|field| field.as_str().map(str::to_owned));
+    let metadata = object.get("metadata").and_then(|field| field.as_object());
+    let references = metadata.and_then(|metadata| metadata.get("ownerReferences")).map(|field| field.elements()).unwrap_or_default();
+    let mut names = Vec::new();
+    for owner in references.iter().filter_map(Field::as_object) {
+        let (Some(kind), Some(name)) = (text(&owner, "kind"), text(&owner, "name")) else { continue };
+        let above = match kind.as_str() {
+            "ReplicaSet" => Some("Deployment"),
+            "Job" => Some("CronJob"),
+            _ => None,
+        };
+        names.extend(above.zip(name.rsplit_once('-')).map(|(above, (stem, _))| format!("{above}/{stem}")));
+        names.push(format!("{kind}/{name}"));
+    }
+    names
 }
 
 /// Where the selections are written.
