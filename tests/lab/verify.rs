@@ -1,6 +1,7 @@
 //! `netloom verify` on labs: whole ones, and ones that were broken.
 
 mod faults;
+mod recorded;
 mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,5 +21,7 @@ pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ask::ask;
+
 /// The exit code where the agent answers and not all is well: it is not ready, or a pod lacks what it asked for.
 pub(crate) const NOT_READY: u8 = 3;

@@ -5,6 +5,7 @@ mod dhcp;
 mod ipam;
 mod openstack;
 mod operator;
+mod sysdump;
 mod verify;
 
 use std::path::PathBuf;
@@ -19,7 +20,8 @@ pub(crate) use ipam::{
     IpamReclaimArgs, IpamStatusArgs, IpamTraceArgs, Store,
 };
 
-pub(crate) use verify::{ProbeArgs, ProbeCommand, VerifyArgs, VerifyFormat};
+pub(crate) use sysdump::SysdumpArgs;
+pub(crate) use verify::{PerfArgs, ProbeArgs, ProbeCommand, VerifyArgs, VerifyCommand, VerifyFormat};
 
 pub(crate) use openstack::{OpenStackArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
@@ -80,6 +82,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Verify that a lab's networks work, and show the hop where one does not
     Verify(VerifyArgs),
+    /// Write what a bug report needs from this node or a lab into one archive, without secrets
+    Sysdump(SysdumpArgs),
     /// Answer and ask, in a pod that is verified
     #[command(hide = true)]
     Probe(ProbeArgs),

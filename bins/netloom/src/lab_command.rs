@@ -44,6 +44,11 @@ pub(crate) fn open(which: &Which) -> anyhow::Result<lab::Lab> {
     Ok(labs().open(&name(which)?)?)
 }
 
+/// The lab of this name.
+pub(crate) fn open_named(name: &str) -> anyhow::Result<lab::Lab> {
+    Ok(labs().open(&LabName::parse(name)?)?)
+}
+
 fn plural(n: usize) -> &'static str {
     if n == 1 { "" } else { "s" }
 }

@@ -17,6 +17,7 @@ mod page;
 mod probe_command;
 mod repair_command;
 mod rules_command;
+mod sysdump_command;
 mod validate_command;
 mod verify_command;
 mod version_command;
@@ -68,6 +69,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Validate(args) => validate_command::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Verify(args) => verify_command::run(args),
+        Command::Sysdump(args) => sysdump_command::run(args),
         Command::Probe(args) => probe_command::run(args),
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),

@@ -1,9 +1,13 @@
-//! `netloom verify`: one file for each format.
+//! `netloom verify`: one file for each format, and for each way to verify something else than a lab as it is now.
 
 mod html;
 mod json;
 mod junit;
+mod markup;
+mod perf;
+mod recorded;
 mod table;
+mod watch;
 
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -14,7 +18,7 @@ use probe::CaseResult;
 use regex_lite::Regex;
 use verify::{CASES, Case};
 
-use crate::cli::{VerifyArgs, VerifyFormat};
+use crate::cli::{VerifyArgs, VerifyCommand, VerifyFormat};
 use crate::lab_command::{must_be_root, open};
 use crate::output::{ODD, Rows, put};
 
@@ -23,9 +27,19 @@ const SOME_FAILED: u8 = 3;
 
 /// A verification that has ended.
 struct Run<'a> {
-    lab: &'a str,
+    /// What was verified.
+    kind: Kind,
+    /// Its name.
+    name: &'a str,
     results: &'a [CaseResult],
     took: Duration,
+}
+
+/// What is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Lab,
+    File,
 }
 
 /// How a case came out.
@@ -37,6 +51,9 @@ enum State {
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    if let Some(VerifyCommand::Perf(args)) = &args.command {
+        return perf::run(args);
+    }
     let patterns: Vec<Regex> =
         args.test.iter().map(|text| Regex::new(text).with_context(|| format!("--test {text:?}"))).collect::<Result<_, _>>()?;
     let wanted = |case: &Case| {
@@ -48,10 +65,16 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         list(&wanted);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(file) = &args.from {
+        return recorded::run(args, file, &wanted);
+    }
     must_be_root()?;
     let lab = open(&args.which)?;
     for pod in lab.pods.iter().filter(|pod| pod.failure.is_some()) {
         anstream::eprintln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
+    }
+    if args.watch {
+        return watch::run(args, &lab, &wanted);
     }
     let began = Instant::now();
     let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
@@ -66,14 +89,17 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let results = lab::verify(&lab, &wanted, how, &mut report)?;
-    let run = Run { lab: lab.name.as_str(), results: &results, took: began.elapsed() };
+    ended(args, &Run { kind: Kind::Lab, name: lab.name.as_str(), results: &results, took: began.elapsed() })
+}
+
+fn ended(args: &VerifyArgs, run: &Run<'_>) -> anyhow::Result<ExitCode> {
     match args.output {
-        VerifyFormat::Table => table::end(&run),
-        VerifyFormat::Json => json::print(&run)?,
-        VerifyFormat::Junit => put!("{}", junit::text(&run)),
-        VerifyFormat::Html => put!("{}", html::text(&run)),
+        VerifyFormat::Table => table::end(run),
+        VerifyFormat::Json => json::print(run)?,
+        VerifyFormat::Junit => put!("{}", junit::text(run)),
+        VerifyFormat::Html => put!("{}", html::text(run)),
     }
-    let failed = results.iter().any(|result| State::of(result) == State::Failed);
+    let failed = run.results.iter().any(|result| State::of(result) == State::Failed);
     Ok(if failed { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
@@ -84,6 +110,17 @@ fn list(wanted: &dyn Fn(&Case) -> bool) {
         rows.push(vec![case.id.to_owned(), case.words.to_owned(), if needs.is_empty() { "-".to_owned() } else { needs.join(", ") }]);
     }
     rows.print(|_| anstyle::Style::new());
+}
+
+// === impl Kind ===
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Lab => "lab",
+            Kind::File => "file",
+        })
+    }
 }
 
 // === impl State ===

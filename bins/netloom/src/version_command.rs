@@ -45,19 +45,28 @@ struct Version {
 }
 
 pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
-    let version = Version {
+    let version = version();
+    match args.output {
+        Some(format) => structured(&version, format)?,
+        None => show(&version),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same as JSON.
+pub(crate) fn as_json() -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec_pretty(&version())
+}
+
+fn version() -> Version {
+    Version {
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("NETLOOM_COMMIT").unwrap_or("unknown"),
         rust: option_env!("NETLOOM_RUSTC").unwrap_or("unknown"),
         architecture: std::env::consts::ARCH,
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
         features: features(),
-    };
-    match args.output {
-        Some(format) => structured(&version, format)?,
-        None => show(&version),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Each question is answered without making anything; the kernel loads a module for it where it has one.

@@ -19,7 +19,7 @@ const LOOK: &str = "
   ask the agent of another node:                     kubectl -n kube-system exec PODNAME -- netloom status";
 
 /// The agent's answer to a question with these arguments.
-pub(super) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::Result<Value> {
+pub(crate) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::Result<Value> {
     let mut stream = UnixStream::connect(socket).map_err(|e| anyhow::anyhow!(unreachable(socket, &e)))?;
     stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).context(
         "set a timeout on the \

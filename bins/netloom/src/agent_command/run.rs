@@ -15,7 +15,7 @@ use crate::cli::{self, AgentArgs, AgentCommand, InstallArgs};
 use crate::output::{FAINT, ODD, putln};
 
 /// The settings' file; without it everything has its default.
-const FILE: &str = "/etc/netloom/agent.yaml";
+pub(crate) const FILE: &str = "/etc/netloom/agent.yaml";
 
 pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // The agent has the settings.
@@ -60,16 +60,26 @@ fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
+/// The settings in a file, or in the usual one.
+pub(crate) fn settings_of(file: Option<&Path>) -> anyhow::Result<Settings> {
+    named(file, None)
+}
+
+fn named(file: Option<&Path>, node: Option<&str>) -> anyhow::Result<Settings> {
     let usual = Path::new(FILE);
-    let mut settings = match &args.config {
+    let mut settings = match file {
         Some(path) => Settings::read(path)?,
         None if usual.try_exists().with_context(|| format!("look for {FILE}"))? => Settings::read(usual)?,
         None => Settings::parse(b"")?,
     };
-    if let Some(name) = node_name(args.node.as_deref(), &settings.node_name)? {
+    if let Some(name) = node_name(node, &settings.node_name)? {
         settings.node_name = name;
     }
+    Ok(settings)
+}
+
+fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
+    let mut settings = named(args.config.as_deref(), args.node.as_deref())?;
     match args.ipam {
         Some(cli::Ipam::Pool) => settings.ipam = agent::settings::Ipam::Pool,
         Some(cli::Ipam::Crd) => settings.ipam = agent::settings::Ipam::Crd,

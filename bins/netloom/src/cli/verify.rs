@@ -1,13 +1,17 @@
 //! `netloom verify`, and the probe that it starts.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Which;
+use super::{Structured, Which};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct VerifyArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<VerifyCommand>,
     #[command(flatten)]
     pub(crate) which: Which,
     /// Only cases whose number or words match this regular expression
@@ -22,12 +26,42 @@ pub(crate) struct VerifyArgs {
     /// Seconds to wait for an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) timeout: u64,
+    /// Verify what `netloom sysdump` has recorded in this file, instead of what is there now
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "short_name"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Repeat the probes until Ctrl-C, and print when a path breaks and when it heals
+    #[arg(long, conflicts_with_all = ["from", "list", "pause_on_fail"])]
+    pub(crate) watch: bool,
     /// Wait for Enter after each case that fails
     #[arg(long, conflicts_with = "output")]
     pub(crate) pause_on_fail: bool,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: VerifyFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VerifyCommand {
+    /// Measure throughput and latency between the pods of a lab, by network
+    Perf(PerfArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PerfArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Only networks whose name matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) network: Option<String>,
+    /// Seconds of sending, for the throughput of each pair
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) duration: u64,
+    /// Seconds to wait for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) timeout: u64,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
 }
 
 /// How the cases are printed.

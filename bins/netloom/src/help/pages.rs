@@ -267,9 +267,38 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom verify --name test --test pod", "Verify the cases of lab test that have to do with pods"),
             ("sudo netloom verify -o junit > verify.xml", "Write the results for a continuous-integration server"),
             ("netloom verify --list", "List every case, and what it needs"),
+            ("sudo netloom verify --watch --test ^2$", "Print when a path between nodes breaks and heals"),
+            ("netloom verify --from netloom-sysdump-lab-20261126T120000.tar.gz", "Explain what a sysdump has recorded"),
         ],
         exit: &[("0", "No case failed"), FAILED, ("3", "A case failed")],
         files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "verify perf",
+        notes: &["One pair of pods is measured after the other. Latency is that of 500 datagrams to and fro."],
+        examples: &[
+            ("sudo netloom verify perf", "Measure each pair of the sample on each network of the lab called lab"),
+            ("sudo netloom verify perf --network storage --duration 10", "Measure one network for longer"),
+            ("sudo netloom verify perf -o json", "Print microseconds and bits per second for a program"),
+        ],
+        exit: &[("0", "Every pair was measured"), FAILED, ("3", "A pair could not be measured")],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "sysdump",
+        notes: &[
+            "The archive has versions, settings, records, the journal of addresses, the agent's answers, logs, and a snapshot of links, \
+            routes, rules and nftables. Values of keys such as password or token are replaced.",
+        ],
+        examples: &[
+            ("sudo netloom sysdump", "Collect this node"),
+            ("sudo netloom sysdump --lab lab -o lab.tar.gz", "Collect the lab called lab"),
+            ("sudo netloom sysdump --add /var/log/syslog", "Add a log"),
+        ],
+        exit: &[("0", "The archive is written; what is not in it is reported"), FAILED],
+        files: &[SETTINGS, AGENT_SOCKET, RECORDS, JOURNAL, LAB_STATE],
         ..NONE
     },
     Page {

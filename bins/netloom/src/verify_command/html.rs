@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use probe::Failure;
 
-use super::junit::escaped;
-use super::{Run, State, reasons};
+use super::markup::escaped;
+use super::{Kind, Run, State, reasons};
 use crate::lab_command::shown;
 use crate::output::counted;
 
@@ -17,11 +17,12 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;ma
     @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}td,th{border-color:#30363d}dl{background:#25171c}}";
 
 pub(super) fn text(run: &Run<'_>) -> String {
-    let lab = escaped(run.lab);
+    let name = escaped(run.name);
+    let title = if run.kind == Kind::Lab { "Lab" } else { "File" };
     let (passed, failed, skipped) = (run.count(State::Passed), run.count(State::Failed), run.count(State::Skipped));
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-        <title>netloom verify: {lab}</title><style>{STYLE}</style>\n<h1>Lab {lab}</h1>\n\
+        <title>netloom verify: {name}</title><style>{STYLE}</style>\n<h1>{title} {name}</h1>\n\
         <p>{passed} passed, {failed} failed, {skipped} skipped, in {}</p>\n\
         <table><thead><tr><th>State<th>Case<th>What<th>Result</thead><tbody>\n",
         shown(run.took)

@@ -4,14 +4,17 @@ use probe::{CaseResult, Failure};
 use serde::Serialize;
 use verify::Finding;
 
-use super::{Run, State};
+use super::{Kind, Run, State};
 use crate::cli::Structured;
 use crate::output::structured;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View<'a> {
-    lab: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lab: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -60,7 +63,8 @@ struct SkippedView<'a> {
 
 pub(super) fn print(run: &Run<'_>) -> anyhow::Result<()> {
     let view = View {
-        lab: run.lab,
+        lab: Some(run.name).filter(|_| run.kind == Kind::Lab),
+        file: Some(run.name).filter(|_| run.kind == Kind::File),
         passed: run.count(State::Passed),
         failed: run.count(State::Failed),
         skipped: run.count(State::Skipped),

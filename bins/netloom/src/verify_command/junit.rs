@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::markup::escaped;
 use super::{Run, State, reasons};
 
 pub(super) fn text(run: &Run<'_>) -> String {
@@ -10,7 +11,7 @@ pub(super) fn text(run: &Run<'_>) -> String {
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"netloom verify {}\" tests=\"{tests}\" failures=\"{failed}\" \
         skipped=\"{skipped}\" errors=\"0\" time=\"{seconds:.3}\">\n",
-        escaped(run.lab)
+        escaped(run.name)
     );
     for result in run.results {
         let (id, words, seconds) = (result.case.id, escaped(result.case.words), result.took.as_secs_f64());
@@ -40,31 +41,4 @@ pub(super) fn text(run: &Run<'_>) -> String {
         }
     }
     text + "</testsuite>\n"
-}
-
-/// Text as XML and HTML have it.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // What XML 1.0 cannot have.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn markup_and_control_characters_are_escaped() {
-        assert_eq!(escaped("a<b> & \"c\"\u{1b}"), "a&lt;b&gt; &amp; &quot;c&quot;\u{fffd}");
-    }
 }

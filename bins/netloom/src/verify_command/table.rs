@@ -47,8 +47,9 @@ pub(super) fn end(run: &Run<'_>) {
     let style = if failed > 0 { BAD } else { GOOD };
     putln!();
     putln!(
-        "{style}{passed} passed, {failed} failed{style:#}, {FAINT}{skipped} skipped{FAINT:#}: lab \"{}\", in {}",
-        run.lab,
+        "{style}{passed} passed, {failed} failed{style:#}, {FAINT}{skipped} skipped{FAINT:#}: {} \"{}\", in {}",
+        run.kind,
+        run.name,
         shown(run.took)
     );
 }

@@ -1,0 +1,112 @@
+//! `netloom verify perf`: a row for each pair of pods on each network.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lab::Measured;
+use regex_lite::Regex;
+use serde::Serialize;
+
+use super::SOME_FAILED;
+use crate::cli::PerfArgs;
+use crate::lab_command::{must_be_root, open};
+use crate::output::{BAD, Rows, counted, structured};
+
+/// What was measured, for a program: times in microseconds, throughput in bits per second.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    network: String,
+    from: String,
+    to: String,
+    address: String,
+    #[serde(flatten)]
+    speed: Option<SpeedView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SpeedView {
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    lost: usize,
+    bits_per_second: f64,
+}
+
+pub(super) fn run(args: &PerfArgs) -> anyhow::Result<ExitCode> {
+    let pattern = args.network.as_deref().map(|text| Regex::new(text).with_context(|| format!("--network {text:?}"))).transpose()?;
+    must_be_root()?;
+    let lab = open(&args.which)?;
+    let wanted = |network: &str| pattern.as_ref().is_none_or(|pattern| pattern.is_match(network));
+    let times = (Duration::from_secs(args.duration), Duration::from_secs(args.timeout));
+    let mut report = |measured: &Measured| {
+        if let Err(e) = &measured.speed {
+            anstream::eprintln!(
+                "{BAD}{} to {}{BAD:#} on {}: {e}; see why with netloom verify",
+                measured.from,
+                measured.to,
+                measured.network
+            );
+        }
+    };
+    let all = lab::perf(&lab, &wanted, times, &mut report)?;
+    anyhow::ensure!(!all.is_empty(), "no two pods have such a network in common, or nothing is promised of it: see netloom lab status");
+    match args.output {
+        Some(format) => structured(&all.iter().map(view).collect::<Vec<_>>(), format)?,
+        None => table(&all),
+    }
+    Ok(if all.iter().any(|measured| measured.speed.is_err()) { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn view(measured: &Measured) -> View {
+    let micros = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
+    let speed = measured.speed.as_ref().ok().map(|speed| SpeedView {
+        p50: micros(speed.latency.percentile(50)),
+        p90: micros(speed.latency.percentile(90)),
+        p99: micros(speed.latency.percentile(99)),
+        lost: speed.latency.lost,
+        bits_per_second: (speed.throughput * 8.0).round(),
+    });
+    View {
+        network: measured.network.clone(),
+        from: measured.from.to_string(),
+        to: measured.to.to_string(),
+        address: measured.address.to_string(),
+        speed,
+        error: measured.speed.as_ref().err().map(ToString::to_string),
+    }
+}
+
+fn table(all: &[Measured]) {
+    let mut rows = Rows::new(&["NETWORK", "FROM", "TO", "ADDRESS", "P50", "P90", "P99", "LOST", "THROUGHPUT"]);
+    for measured in all {
+        let mut row = vec![measured.network.clone(), measured.from.to_string(), measured.to.to_string(), measured.address.to_string()];
+        match &measured.speed {
+            Ok(speed) => {
+                row.extend([50, 90, 99].map(|percent| micros(speed.latency.percentile(percent))));
+                row.push(counted(speed.latency.lost, "datagram"));
+                row.push(bits(speed.throughput * 8.0));
+            }
+            Err(_) => row.extend(["-"; 5].map(str::to_owned)),
+        }
+        rows.push(row);
+    }
+    rows.print(|_| anstyle::Style::new());
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.1} \u{b5}s", time.as_secs_f64() * 1e6)
+}
+
+/// Bits in a second.
+fn bits(bits: f64) -> String {
+    match bits {
+        bits if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
+        bits if bits >= 1e6 => format!("{:.2} Mbit/s", bits / 1e6),
+        bits => format!("{:.2} kbit/s", bits / 1e3),
+    }
+}

@@ -1,0 +1,81 @@
+//! `netloom verify --from`: a snapshot instead of a network.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use probe::{CaseResult, Recorded};
+use verify::case::Need;
+use verify::{Attachment, Case, Link, Place, Reach, Site, SiteNode, SitePod, Snapshot};
+
+use super::{Kind, Run, ended, table};
+use crate::cli::{VerifyArgs, VerifyFormat};
+use crate::output::{FAINT, ODD};
+use crate::sysdump_command;
+
+pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
+    let text = sysdump_command::snapshot_in(file).with_context(|| format!("read {}", file.display()))?;
+    let snapshot = Snapshot::read(&text).with_context(|| format!("read {}", file.display()))?;
+    let site = snapshot.site.clone().unwrap_or_else(|| site_of(&snapshot));
+    anyhow::ensure!(!site.nodes.is_empty(), "{} has no node: there is nothing to verify", file.display());
+    let taken = if snapshot.taken.is_empty() { "at an unknown time" } else { &snapshot.taken };
+    anstream::eprintln!("{FAINT}taken {taken}: probes are followed over what was recorded; what listens on a port is not{FAINT:#}");
+    for unobserved in &snapshot.unobserved {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {} was not observed: {}", unobserved.place, unobserved.why);
+    }
+    let began = Instant::now();
+    let planned = verify::plan(&site).into_iter().filter(|planned| wanted(planned.case())).collect();
+    let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
+    let mut report = |result: &CaseResult| {
+        if args.output == VerifyFormat::Table {
+            table::case(result);
+        }
+    };
+    let results = probe::run(&Recorded(snapshot), planned, how, &mut report);
+    ended(args, &Run { kind: Kind::File, name: &file.display().to_string(), results: &results, took: began.elapsed() })
+}
+
+/// Who was there, where the snapshot of a node does not say: its pods, with the networks as their interfaces.
+fn site_of(snapshot: &Snapshot) -> Site {
+    let addresses = |link: &Link| -> Vec<IpAddr> {
+        let is_global = |address: &IpAddr| match address {
+            IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
+            IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+        };
+        link.addresses.iter().map(|own| own.net.addr()).filter(is_global).collect()
+    };
+    let mut site = Site::default();
+    for namespace in &snapshot.namespaces {
+        match &namespace.place {
+            Place::Node(name) => {
+                // Bridges and tunnels have addresses of the pods' ranges.
+                let own = namespace.links.iter().filter(|link| !link.is("bridge") && link.tunnel.is_none());
+                let sources = namespace.links.iter().flat_map(addresses).collect();
+                site.nodes.push(SiteNode {
+                    name: name.clone(),
+                    addresses: own.flat_map(addresses).collect(),
+                    sources,
+                    tunnels: Vec::new(),
+                });
+            }
+            Place::Pod(name) => {
+                let attachment = |link: &Link| Attachment {
+                    network: link.name.clone(),
+                    is_default: link.name == "eth0",
+                    addresses: addresses(link),
+                    mtu: Some(link.mtu),
+                    reach: if link.name == "eth0" { Reach::Everywhere } else { Reach::Unknown },
+                };
+                let attachments = namespace.links.iter().filter(|link| !addresses(link).is_empty()).map(attachment).collect();
+                let node = namespace.node.clone().unwrap_or_default();
+                site.pods.push(SitePod { name: name.clone(), node, attachments, ports: Vec::new() });
+            }
+            _ => {}
+        }
+    }
+    let needs = [Need::ServiceProxy, Need::LoadBalancer, Need::PublicClient, Need::Internet, Need::Metadata];
+    site.lacks = needs.map(|need| (need, format!("it needs {need}, and none was recorded"))).to_vec();
+    site
+}
