@@ -19,7 +19,10 @@ pub(crate) const HOUSE: &[Floor] = &[
         packages: &["netloom-tests", "netloom-model", "netloom-benches", "netloom-floor", "xtask"],
     },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
-    Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
+    Floor {
+        about: "a cluster's networking on one machine; a cluster that is verified",
+        packages: &["netloom-lab", "netloom-connectivity"],
+    },
     Floor {
         about: "the node's daemon; the cluster's controller; who asks, and what comes of it",
         packages: &["netloom-agent", "netloom-operator", "netloom-probe"],

@@ -21,7 +21,7 @@ pub(crate) use ipam::{
 };
 
 pub(crate) use sysdump::SysdumpArgs;
-pub(crate) use verify::{PerfArgs, ProbeArgs, ProbeCommand, VerifyArgs, VerifyCommand, VerifyFormat};
+pub(crate) use verify::{PerfArgs, ProbeArgs, ProbeCommand, VerifyArgs, VerifyCluster, VerifyCommand, VerifyFormat};
 
 pub(crate) use openstack::{OpenStackArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
-    /// Verify that a lab's networks work, and show the hop where one does not
+    /// Verify that the networks of a lab or a cluster work, and show the hop where one does not
     Verify(VerifyArgs),
     /// Write what a bug report needs from this node or a lab into one archive, without secrets
     Sysdump(SysdumpArgs),

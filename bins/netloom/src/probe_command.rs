@@ -20,6 +20,7 @@ pub(crate) fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
             // It ends with its pod.
             probe::serve(&listeners, &AtomicBool::new(false));
         }
+        ProbeCommand::Work => probe::work(std::io::stdin().lock(), std::io::stdout())?,
         ProbeCommand::Ask { to, udp, size, timeout } => {
             let transport = if *udp { Transport::Udp } else { Transport::Tcp };
             let answer = probe::ask(&inside, &Question { to: *to, transport, size: *size, patience: Duration::from_secs(*timeout) })?;

@@ -1,5 +1,6 @@
 //! `netloom verify`: one file for each format, and for each way to verify something else than a lab as it is now.
 
+mod cluster;
 mod html;
 mod json;
 mod junit;
@@ -40,6 +41,7 @@ struct Run<'a> {
 enum Kind {
     Lab,
     File,
+    Cluster,
 }
 
 /// How a case came out.
@@ -68,28 +70,49 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.from {
         return recorded::run(args, file, &wanted);
     }
+    if args.cluster.wanted { run_cluster(args, &wanted) } else { run_lab(args, &wanted) }
+}
+
+fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
     must_be_root()?;
     let lab = open(&args.which)?;
     for pod in lab.pods.iter().filter(|pod| pod.failure.is_some()) {
         anstream::eprintln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
     }
     if args.watch {
-        return watch::run(args, &lab, &wanted);
+        return watch::run(args, &lab, wanted);
     }
     let began = Instant::now();
-    let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
     let mut report = |result: &CaseResult| {
-        if args.output == VerifyFormat::Table {
-            table::case(result);
-        }
-        if args.pause_on_fail && State::of(result) == State::Failed {
-            table::failures(result);
+        if shown_and_paused(args, result) {
             anstream::eprint!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id);
             let _ = std::io::stdin().lock().read_line(&mut String::new());
         }
     };
-    let results = lab::verify(&lab, &wanted, how, &mut report)?;
+    let results = lab::verify(&lab, wanted, how(args), &mut report)?;
     ended(args, &Run { kind: Kind::Lab, name: lab.name.as_str(), results: &results, took: began.elapsed() })
+}
+
+fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let verified = cluster::verify(&args.cluster, wanted, how(args), &mut |result| shown_and_paused(args, result))?;
+    ended(args, &Run { kind: Kind::Cluster, name: &verified.server, results: &verified.results, took: began.elapsed() })
+}
+
+fn how(args: &VerifyArgs) -> probe::Run {
+    probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) }
+}
+
+/// Shows a case that is done; whether to wait then until a person has looked at it.
+fn shown_and_paused(args: &VerifyArgs, result: &CaseResult) -> bool {
+    if args.output == VerifyFormat::Table {
+        table::case(result);
+    }
+    let pauses = args.pause_on_fail && State::of(result) == State::Failed;
+    if pauses {
+        table::failures(result);
+    }
+    pauses
 }
 
 fn ended(args: &VerifyArgs, run: &Run<'_>) -> anyhow::Result<ExitCode> {
@@ -119,6 +142,7 @@ impl std::fmt::Display for Kind {
         f.write_str(match self {
             Kind::Lab => "lab",
             Kind::File => "file",
+            Kind::Cluster => "cluster",
         })
     }
 }

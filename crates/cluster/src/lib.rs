@@ -30,6 +30,7 @@ mod devices;
 mod endpoints;
 mod error;
 mod event;
+mod exec;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod kuryr_ports;
@@ -60,6 +61,7 @@ pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind, note};
+pub use exec::{Container, Exec, ExecError, OpenExec};
 pub use kuryr_ports::KuryrPorts;
 pub use namespaces::{Labels, Namespaces};
 pub use node_blocks::{Blocks, NodeBlocks};

@@ -1,6 +1,6 @@
 //! The side that asks.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use crate::server::Transport;
 
 /// How long a datagram is waited for before it is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
+/// The most that is read of an HTTP answer, in bytes.
+const LONGEST_BODY: u64 = 64 << 10;
 /// Bytes of a UDP header.
 const UDP: usize = 8;
 
@@ -78,6 +80,29 @@ fn over_tcp(question: &Question) -> Result<Answer, AskError> {
     let mut said = String::new();
     stream.read_to_string(&mut said).map_err(failed)?;
     answer(&said, begun.elapsed())
+}
+
+/// The body that an HTTP server has at a path, the first 64 KiB of it.
+pub(crate) fn get(to: SocketAddr, path: &str, patience: Duration) -> Result<String, AskError> {
+    let begun = Instant::now();
+    let failed = |e: std::io::Error| error(&e, patience);
+    let question = Question { to, transport: Transport::Tcp, size: None, patience };
+    let mut stream = connected(&question, begun).map_err(failed)?;
+    let left = patience.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left)).map_err(failed)?;
+    stream.set_write_timeout(Some(left)).map_err(failed)?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {to}\r\n\r\n").as_bytes()).map_err(failed)?;
+    let mut said = Vec::new();
+    match stream.take(LONGEST_BODY).read_to_end(&mut said) {
+        Err(e) if said.is_empty() => return Err(failed(e)),
+        // What came of it is enough.
+        _ => {}
+    }
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if !said.starts_with("HTTP/") {
+        return Err(AskError::Failed("what answered is no HTTP server".to_owned()));
+    }
+    Ok(said.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
 }
 
 /// A neighbour that did not answer a moment ago is asked for again, and until then the kernel says at once that there is no way to the host.

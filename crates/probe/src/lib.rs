@@ -22,6 +22,7 @@ mod recorded;
 mod run;
 mod server;
 mod watch;
+mod work;
 
 pub use client::{Answer, AskError, Question, ask};
 pub use perf::{Latency, SINK, Sink, latency, throughput};
@@ -29,3 +30,4 @@ pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
 pub use watch::{Change, MOST_WATCHED, Now, watch};
+pub use work::{Asking, Here, HereLink, Order, Outcome, Reply, Wish, work};

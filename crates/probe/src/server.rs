@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use linux::{Errno, Family, Inside};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
 
 use crate::datagram;
 
@@ -16,7 +17,8 @@ const LOOK: u16 = 100;
 const LONGEST: usize = 65_535;
 
 /// A protocol that a probe speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// TCP
     Tcp,

@@ -163,7 +163,7 @@ impl<'a> Conversation<'a> {
             self.stopped.as_ref().filter(|(finding, is_rejected)| counts(finding, *is_rejected)).map(|(finding, _)| finding.clone())
         };
         match observation {
-            Observation::Answered { by, .. } if check.expected == Expected::Silence => {
+            Observation::Answered { by, .. } if matches!(check.expected, Expected::Silence | Expected::NobodyServes) => {
                 said(Fault::NotIsolated, &check.from, format!("{by} answers; the packet's way: {hops}"))
             }
             Observation::Answered { by, .. } if *by != self.to.to_string() => stop(|finding, _| leads_elsewhere(finding.fault))

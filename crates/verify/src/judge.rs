@@ -48,7 +48,10 @@ pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
             }
         }
         (Expected::Silence, Observation::Silent | Observation::Unreachable(_)) => None,
-        (Expected::Silence, Observation::Answered { by, .. }) => Some(format!("{by} answered at {address}, and must not be reached")),
+        (Expected::NobodyServes, Observation::Refused | Observation::Silent | Observation::Unreachable(_)) => None,
+        (Expected::Silence | Expected::NobodyServes, Observation::Answered { by, .. }) => {
+            Some(format!("{by} answered at {address}, and must not be reached"))
+        }
         (Expected::TooLong, Observation::TooLong) => None,
         (Expected::TooLong, _) => Some("the packet was sent, though it is longer than the MTU".to_owned()),
         (_, Observation::Refused) => Some(format!("{address} refuses connections to port {}", check.port)),

@@ -25,7 +25,7 @@ pub use explain::{explain, explain_silence, foresee};
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, PORT, Planned, Seen, plan};
-pub use site::{Attachment, Outside, Publication, Reach, Site, SiteNode, SitePod};
+pub use site::{Attachment, Outside, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
 pub use snapshot::{
     Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, Route, RouteKind, Rule, Snapshot,
     SnapshotError, Tunnel, Unobserved,

@@ -1,9 +1,11 @@
 //! Which probes show whether a case holds at a site. A sample: each pair of nodes, each pod, each published port, each pair of pods' networks is in
 //! it; not each pair of pods.
 
+mod services;
+
 use std::net::IpAddr;
 
-use crate::case::{CASES, Case, Client, Need, Of, On, Protocol, Quality, Rule, Target};
+use crate::case::{By, CASES, Case, Client, Need, Of, On, Protocol, Quality, Rule, Service, Target};
 use crate::site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
 use crate::snapshot::Place;
 
@@ -56,6 +58,8 @@ pub enum Expected {
     Answer(Seen),
     /// None.
     Silence,
+    /// None, or a refusal: nobody serves the address.
+    NobodyServes,
     /// The sender's own link refuses the packet.
     TooLong,
 }
@@ -142,7 +146,9 @@ fn nobody(case: &Case) -> &'static str {
         Target::HostPort(..) => "no pod publishes a port, or there is nobody to ask it",
         Target::Network(Quality::Isolation) => "no network keeps its pods apart",
         Target::Network(_) => "no two pods have such a network in common",
-        Target::Internet => "there is no host outside",
+        Target::Internet | Target::Metadata => "there is no host outside with an address of the family",
+        Target::Service(Service { by: By::LoadBalancer, .. }) => "the load balancer has no address of the family, or no Service suits",
+        Target::Service(_) => "there are too few nodes, or no Service suits",
         _ => "there are too few nodes or pods with addresses of the family",
     }
 }
@@ -170,8 +176,10 @@ impl<'a> Planner<'a> {
             }
             (_, Target::Model(Rule::OneAddress)) => self.across(&[Protocol::Tcp], true),
             (_, Target::Network(quality)) => self.networks(quality),
-            // What needs more than nodes and pods is planned by the one that has it.
-            _ => {}
+            (client, Target::Service(service)) => self.services(client, service),
+            (_, Target::Metadata) => self.metadata(),
+            // No case is about them.
+            (Client::Node, Target::Node(_)) | (Client::Public, Target::Pod(_) | Target::Node(_)) => {}
         }
     }
 

@@ -18,6 +18,44 @@ pub struct Site {
     pub outside: Vec<Outside>,
     /// What it lacks, and why.
     pub lacks: Vec<(Need, String)>,
+    /// Services that lead to its pods.
+    #[serde(default)]
+    pub services: Vec<SiteService>,
+    /// Whether the service proxies serve node ports at 127.0.0.1; `None`: not known.
+    #[serde(default)]
+    pub loopback_node_ports: Option<bool>,
+}
+
+/// A Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteService {
+    /// Its name.
+    pub name: String,
+    /// Who answers there.
+    pub backends: Vec<Place>,
+    /// A person has written its endpoints.
+    pub is_manual: bool,
+    /// `externalTrafficPolicy: Local`
+    pub is_local: bool,
+    /// Its addresses in the cluster.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Its addresses at the load balancer.
+    pub balancer_ips: Vec<IpAddr>,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
+}
+
+/// A port of a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePort {
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub port: u16,
+    /// Its number on nodes.
+    pub node_port: Option<u16>,
+    /// Whether its number is another one than the backends'.
+    pub remaps: bool,
 }
 
 /// A host outside of the cluster.

@@ -1,4 +1,4 @@
-//! `netloom agent [run|preflight|rotate-keys|install|uninstall]`
+//! `netloom agent [run|preflight|rotate-keys|install|uninstall]`, and `observe`, which a verification runs
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         None | Some(AgentCommand::RotateKeys(_)) => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) if wanted.manifests.is_empty() => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) => run_alone(settings, &wanted.manifests)?,
+        Some(AgentCommand::Observe) => putln!("{}", serde_json::to_string(&agent::observe_node(&settings))?),
         Some(AgentCommand::Preflight(wanted)) => return preflight::run(&settings, wanted),
         Some(AgentCommand::Install(wanted)) => {
             let options = options(wanted)?;

@@ -115,6 +115,9 @@ pub(crate) enum AgentCommand {
     Run(RunArgs),
     /// Show which definitions and pods of a cluster these settings would refuse
     Preflight(PreflightArgs),
+    /// Print what this node's network namespaces have, as `netloom verify` reads it
+    #[command(hide = true)]
+    Observe,
     /// Rotate the WireGuard keys of all nodes
     RotateKeys(RotateKeysArgs),
     /// Install netloom-cni and the container runtime's configuration

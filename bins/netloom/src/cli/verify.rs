@@ -1,10 +1,11 @@
 //! `netloom verify`, and the probe that it starts.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::ipam::InCluster;
 use super::{Structured, Which};
 
 #[derive(Debug, Args)]
@@ -38,6 +39,56 @@ pub(crate) struct VerifyArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: VerifyFormat,
+    #[command(flatten)]
+    pub(crate) cluster: VerifyCluster,
+}
+
+/// The cluster, and what is outside of it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for a cluster")]
+pub(crate) struct VerifyCluster {
+    /// Verify a cluster instead of a lab: create probe pods and Services in it, and remove them
+    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name"])]
+    pub(crate) wanted: bool,
+    #[command(flatten)]
+    pub(crate) of: InCluster,
+    /// The namespace to create for the probes, and to remove
+    #[arg(long, value_name = "NAMESPACE", default_value = "netloom-verify", requires = "wanted")]
+    pub(crate) namespace: String,
+    /// The image of the probes [default: that of the agents]
+    #[arg(long, value_name = "IMAGE", requires = "wanted")]
+    pub(crate) image: Option<String>,
+    /// The nodes that take part [default: the first ones that are ready]
+    #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "wanted")]
+    pub(crate) node: Vec<String>,
+    /// The number of nodes that take part
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "wanted", conflicts_with = "node",
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) nodes: u16,
+    /// Attach the probes to these networks as well, as the annotation of a pod names them
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "wanted")]
+    pub(crate) network: Vec<String>,
+    /// The address of a host outside on which `netloom probe serve --name outside/internet` runs; can be repeated
+    #[arg(long, value_name = "ADDRESS", requires = "wanted")]
+    pub(crate) internet: Vec<IpAddr>,
+    /// The address of the metadata service, 169.254.169.254 in most clouds
+    #[arg(long, value_name = "ADDRESS", requires = "wanted")]
+    pub(crate) metadata: Option<IpAddr>,
+    /// The command that runs netloom on a host outside, as `ssh bastion netloom`
+    #[arg(long, value_name = "COMMAND", requires = "wanted")]
+    pub(crate) public: Option<String>,
+    /// The load balancer: `cloud`, or ranges of addresses that lead to nodes, of which each Service gets one
+    #[arg(long, value_name = "cloud|RANGE", value_delimiter = ',', requires = "wanted")]
+    pub(crate) load_balancer: Vec<String>,
+    /// The namespace of the agents' pods
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", requires = "wanted")]
+    pub(crate) agents: String,
+    /// The command that runs netloom on a node, where agents are no pods, as `ssh root@{node} netloom`
+    #[arg(long, value_name = "COMMAND", requires = "wanted")]
+    pub(crate) node_command: Option<String>,
+    /// Keep the probes and Services at the end; the next verification removes them
+    #[arg(long, requires = "wanted")]
+    pub(crate) keep: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +145,8 @@ pub(crate) enum ProbeCommand {
         #[arg(long, default_values_t = [verify::PORT])]
         port: Vec<u16>,
     },
+    /// Answer the orders of a verification, a line of JSON each, until the input ends
+    Work,
     /// Print who answers, and the address that it sees
     Ask {
         /// Address and port

@@ -267,11 +267,14 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom verify --name test --test pod", "Verify the cases of lab test that have to do with pods"),
             ("sudo netloom verify -o junit > verify.xml", "Write the results for a continuous-integration server"),
             ("netloom verify --list", "List every case, and what it needs"),
+            ("netloom verify --cluster", "Verify the cluster of the kubeconfig"),
+            ("netloom verify --cluster --public \"ssh bastion netloom\"", "Ask its node ports from outside, too"),
             ("sudo netloom verify --watch --test ^2$", "Print when a path between nodes breaks and heals"),
             ("netloom verify --from netloom-sysdump-lab-20261126T120000.tar.gz", "Explain what a sysdump has recorded"),
         ],
         exit: &[("0", "No case failed"), FAILED, ("3", "A case failed")],
         files: &[LAB_STATE],
+        environment: &[KUBECONFIG],
         ..NONE
     },
     Page {

@@ -18,7 +18,11 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;ma
 
 pub(super) fn text(run: &Run<'_>) -> String {
     let name = escaped(run.name);
-    let title = if run.kind == Kind::Lab { "Lab" } else { "File" };
+    let title = match run.kind {
+        Kind::Lab => "Lab",
+        Kind::Cluster => "Cluster",
+        Kind::File => "File",
+    };
     let (passed, failed, skipped) = (run.count(State::Passed), run.count(State::Failed), run.count(State::Skipped));
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\

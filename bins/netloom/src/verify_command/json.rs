@@ -15,6 +15,7 @@ struct View<'a> {
     lab: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
+    cluster: Option<&'a str>,
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -65,6 +66,7 @@ pub(super) fn print(run: &Run<'_>) -> anyhow::Result<()> {
     let view = View {
         lab: Some(run.name).filter(|_| run.kind == Kind::Lab),
         file: Some(run.name).filter(|_| run.kind == Kind::File),
+        cluster: Some(run.name).filter(|_| run.kind == Kind::Cluster),
         passed: run.count(State::Passed),
         failed: run.count(State::Failed),
         skipped: run.count(State::Skipped),

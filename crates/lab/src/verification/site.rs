@@ -41,7 +41,7 @@ pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError
     // The router between the zones stands for a host outside.
     let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside };
     let outside = Some(router).filter(|router| !router.addresses.is_empty()).into_iter().collect();
-    Ok(Site { nodes, pods, outside, lacks })
+    Ok(Site { nodes, pods, outside, lacks, ..Site::default() })
 }
 
 fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, VerifyError> {

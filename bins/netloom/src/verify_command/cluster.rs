@@ -1,0 +1,85 @@
+//! The cluster that is verified: what the options mean, and the progress.
+
+use std::io::BufRead;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use connectivity::{Balancer, Options, Reports, Verified};
+use ipnet::IpNet;
+use probe::CaseResult;
+use verify::Case;
+
+use crate::cli::VerifyCluster;
+use crate::output::{FAINT, ODD};
+
+/// The most addresses of a range that are looked at: more Services than these are never created.
+const MOST: usize = 1024;
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Verifies a cluster; `case` is called with each case that is done, and says whether to wait for Enter.
+pub(super) fn verify(
+    args: &VerifyCluster,
+    wanted: &dyn Fn(&Case) -> bool,
+    how: probe::Run,
+    case: &mut dyn FnMut(&CaseResult) -> bool,
+) -> anyhow::Result<Verified> {
+    let options = options(args)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let paused = Arc::clone(&interrupted);
+    let mut case = |result: &CaseResult| {
+        if case(result) {
+            anstream::eprint!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id);
+            wait_for_enter(&paused);
+        }
+    };
+    let began = Instant::now();
+    let progress = |line: &str| anstream::eprintln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
+    let mut reports = Reports { progress: &progress, case: &mut case, interrupted };
+    Ok(connectivity::verify(&options, wanted, how, &mut reports)?)
+}
+
+fn options(args: &VerifyCluster) -> anyhow::Result<Options> {
+    Ok(Options {
+        kubeconfig: args.of.file()?,
+        namespace: args.namespace.clone(),
+        image: args.image.clone(),
+        nodes: args.node.clone(),
+        node_count: args.nodes.into(),
+        networks: args.network.clone(),
+        internet: args.internet.clone(),
+        metadata: args.metadata,
+        public: args.public.clone(),
+        load_balancer: balancer(&args.load_balancer)?,
+        agents: args.agents.clone(),
+        node_command: args.node_command.clone(),
+        keep: args.keep,
+    })
+}
+
+fn balancer(given: &[String]) -> anyhow::Result<Option<Balancer>> {
+    let range = |text: &String| -> anyhow::Result<Vec<IpAddr>> {
+        let net: IpNet =
+            text.parse().with_context(|| format!("--load-balancer {text:?}: expected `cloud` or a range as 203.0.113.0/26"))?;
+        Ok(net.hosts().take(MOST).collect())
+    };
+    match given {
+        [] => Ok(None),
+        [one] if one == "cloud" => Ok(Some(Balancer::Cloud)),
+        ranges => Ok(Some(Balancer::Range { text: ranges.join(","), addresses: ranges.iter().map(range).collect::<Result<_, _>>()? })),
+    }
+}
+
+/// Waits for Enter, or until somebody has pressed Ctrl-C.
+fn wait_for_enter(interrupted: &AtomicBool) {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        let _ = sender.send(());
+    });
+    while !interrupted.load(Ordering::Relaxed) && receiver.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
+}

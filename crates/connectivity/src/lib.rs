@@ -1,0 +1,332 @@
+//! Verifies a cluster's networks, with the rights of who asks for it and no other.
+//!
+//! ```text
+//!   kubeconfig --> nodes --objects--> a namespace: probes' pods on each node, Services     (stage: created, waited for, removed)
+//!                                       | exec: netloom probe work, one in each pod        (worker)
+//!                   site <--look--------'
+//!   verify::plan(site) --checks--> probe::run --ask--> the worker where the check is from
+//!                                             --observe--> exec in the nodes' agents: netloom agent observe --> Snapshot
+//! ```
+//!
+//! Nothing listens for it on a node but the probes, which answer with their name and the address that they see. What was created goes when the
+//! verification ends, is interrupted or fails; what a killed one left, the next one removes: it is all in one namespace with a label.
+
+mod error;
+mod objects;
+mod observe;
+mod site;
+mod stage;
+mod worker;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::{Connection, Container};
+use futures::future::{join_all, try_join_all};
+use probe::{Asking, CaseResult, Outcome, Run, Runner, Transport, Wish};
+use tokio::runtime::Handle;
+use verify::case::Target;
+use verify::{Case, Check, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
+
+pub use error::ConnectivityError;
+use objects::{CONTAINER, Role};
+use observe::Observer;
+use site::Workers;
+use stage::Stage;
+use worker::Worker;
+
+/// How long Services may take until they answer; what does not by then is what the cases say.
+const SETTLED: Duration = Duration::from_secs(30);
+/// How long a probe that runs may take until it answers itself.
+const ANSWERING: Duration = Duration::from_secs(30);
+/// One try of these.
+const TRY: Duration = Duration::from_secs(1);
+/// How much longer a Service is asked, until the backend that is meant answers.
+const TURNS: u32 = 5;
+
+/// How a cluster is verified.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The kubeconfig; none: the service account of this pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace that is created.
+    pub namespace: String,
+    /// The image of the probes; none: that of the agents.
+    pub image: Option<String>,
+    /// The nodes that take part; empty: the first ones.
+    pub nodes: Vec<String>,
+    /// How many do, where none is named.
+    pub node_count: usize,
+    /// What the probes' pods are attached to besides the default network, as their annotation names it.
+    pub networks: Vec<String>,
+    /// Addresses of a host outside on which `netloom probe serve --name outside/internet` runs.
+    pub internet: Vec<IpAddr>,
+    /// The address of the metadata service.
+    pub metadata: Option<IpAddr>,
+    /// The command that runs `netloom` on a client outside.
+    pub public: Option<String>,
+    /// What leads to Services from outside.
+    pub load_balancer: Option<Balancer>,
+    /// The namespace of the agents' pods.
+    pub agents: String,
+    /// The command that runs `netloom` on a node, where agents are no pods; `{node}` is its name.
+    pub node_command: Option<String>,
+    /// Whether everything is left as it is at the end.
+    pub keep: bool,
+}
+
+/// What leads to Services from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Balancer {
+    /// The cluster's own controller gives each Service of type LoadBalancer an address.
+    Cloud,
+    /// These addresses lead to nodes, and the verification writes them into the Services, one of each family.
+    Range {
+        /// As the user wrote it.
+        text: String,
+        /// The addresses of each range.
+        addresses: Vec<Vec<IpAddr>>,
+    },
+}
+
+/// What comes of it on the way.
+pub struct Reports<'a> {
+    /// Called with what is being done, a line at a time.
+    pub progress: &'a (dyn Fn(&str) + Sync),
+    /// Called with each case that is done.
+    pub case: &'a mut dyn FnMut(&CaseResult),
+    /// Set when somebody has pressed Ctrl-C.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// What came of a verification.
+#[derive(Debug)]
+pub struct Verified {
+    /// The API server's address.
+    pub server: String,
+    /// Each case.
+    pub results: Vec<CaseResult>,
+}
+
+/// Verifies a cluster by the cases that are wanted, and removes what it has created, also when it fails, or at Ctrl-C or SIGTERM. A second one
+/// leaves at once; the next verification then removes what is left.
+///
+/// # Errors
+/// [`ConnectivityError`]
+pub fn verify(
+    options: &Options,
+    wanted: &dyn Fn(&Case) -> bool,
+    how: Run,
+    reports: &mut Reports<'_>,
+) -> Result<Verified, ConnectivityError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|e| ConnectivityError::Api { what: "start threads".to_owned(), why: e.to_string(), status: 0 })?;
+    runtime.spawn(interrupts(Arc::clone(&reports.interrupted)));
+    let connection = runtime.block_on(cluster::client(options.kubeconfig.as_deref()))?;
+    let nodes = runtime.block_on(stage::nodes(&connection.client(), options))?;
+    let image = runtime.block_on(stage::image(&connection.client(), options))?;
+    let stage = Stage::new(connection.client(), options, reports.progress, nodes, image);
+    let results = staged(&runtime, &connection, &stage, options, wanted, how, reports);
+    let is_interrupted = reports.interrupted.load(Ordering::Relaxed);
+    if stage.is_created() && (is_interrupted || !options.keep) {
+        (reports.progress)(&format!("removing namespace {}", options.namespace));
+        if let Err(e) = runtime.block_on(stage.remove()) {
+            (reports.progress)(&format!("{e}; the next run removes it, or: kubectl delete namespace {}", options.namespace));
+        }
+    }
+    let results = if is_interrupted { Err(ConnectivityError::Interrupted) } else { results };
+    // Nobody waits for an exec that hangs.
+    runtime.shutdown_background();
+    Ok(Verified { server: connection.server().to_owned(), results: results? })
+}
+
+/// Waits for Ctrl-C and SIGTERM; the second one ends the process.
+async fn interrupts(interrupted: Arc<AtomicBool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut end)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = end.recv() => {}
+        }
+        if interrupted.swap(true, Ordering::Relaxed) {
+            // As the shell says of who is ended by SIGINT.
+            std::process::exit(130);
+        }
+    }
+}
+
+/// Everything from the first object to the last case.
+fn staged(
+    runtime: &tokio::runtime::Runtime,
+    connection: &Connection,
+    stage: &Stage<'_>,
+    options: &Options,
+    wanted: &dyn Fn(&Case) -> bool,
+    how: Run,
+    reports: &mut Reports<'_>,
+) -> Result<Vec<CaseResult>, ConnectivityError> {
+    let interrupted = Arc::clone(&reports.interrupted);
+    let prepared = runtime.block_on(async {
+        tokio::select! {
+            prepared = prepare(connection, stage, options, reports.progress) => prepared,
+            () = until(&interrupted) => Err(ConnectivityError::Interrupted),
+        }
+    });
+    let (workers, site) = prepared?;
+    let mut planned = verify::plan(&site);
+    planned.retain(|planned| wanted(planned.case()));
+    let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
+    (reports.progress)(&format!("asking {probes} questions"));
+    let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect());
+    let asking = Asked { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(&interrupted) };
+    let mut report = |result: &CaseResult| {
+        if !interrupted.load(Ordering::Relaxed) {
+            (reports.case)(result);
+        }
+    };
+    Ok(probe::run(&asking, planned, how, &mut report))
+}
+
+/// Until somebody has pressed Ctrl-C.
+async fn until(interrupted: &AtomicBool) {
+    while !interrupted.load(Ordering::Relaxed) {
+        // Sleeps: between two looks.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn prepare(
+    connection: &Connection,
+    stage: &Stage<'_>,
+    options: &Options,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<(Workers, Site), ConnectivityError> {
+    // A command that cannot work is known before anything is created.
+    let public = options.public.as_deref().map(Worker::by_command).transpose()?;
+    stage.create().await?;
+    let (pods, services) = futures::future::try_join(stage.running(), stage.served()).await?;
+    let started = stage.probes.iter().map(|probe| async move {
+        let (namespace, pod, name) = (options.namespace.clone(), probe.name.clone(), CONTAINER.to_owned());
+        Ok::<_, ConnectivityError>((stage.place(probe), Worker::in_pod(connection, &Container { namespace, pod, name }).await?))
+    });
+    let mut workers: Workers = try_join_all(started).await?.into_iter().collect();
+    workers.extend(public.map(|worker| (site::public(), worker)));
+    let site = site::of(stage, &workers, options, &pods, &services).await?;
+    settle(stage, &workers, &site, say).await?;
+    Ok((workers, site))
+}
+
+/// Waits until each probe answers itself, and each node's Services answer, as far as they do in time.
+async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn(&str) + Sync)) -> Result<(), ConnectivityError> {
+    let own = stage.probes.iter().map(|probe| async move {
+        let place = stage.place(probe);
+        let Some(worker) = workers.get(&place) else { return Ok(()) };
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        if answers(worker, loopback, PORT, ANSWERING).await {
+            return Ok(());
+        }
+        let why = format!(
+            "nothing answers on its port {PORT}: look for another program that listens there, and at the log of pod {}",
+            probe.name
+        );
+        Err(ConnectivityError::Probe { place: place.to_string(), why })
+    });
+    try_join_all(own).await?;
+    say("waiting until the Services answer");
+    let hosts: Vec<&Worker> =
+        stage.probes.iter().filter(|probe| probe.role == Role::Host).filter_map(|probe| workers.get(&stage.place(probe))).collect();
+    let addresses = site.services.iter().flat_map(|service| service.cluster_ips.iter().copied());
+    let asked = addresses.flat_map(|address| hosts.iter().map(move |worker| answers(worker, address, PORT, SETTLED)));
+    let unanswered = join_all(asked).await.into_iter().filter(|answers| !answers).count();
+    if unanswered > 0 {
+        say(&format!("{unanswered} Services do not answer their nodes after {} s", SETTLED.as_secs()));
+    }
+    Ok(())
+}
+
+/// Whether somebody answers in time.
+async fn answers(worker: &Worker, address: IpAddr, port: u16, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    loop {
+        let patience = u64::try_from(TRY.as_millis()).unwrap_or(u64::MAX);
+        let asking = Asking { to: (address, port).into(), transport: Transport::Tcp, size: None, patience, wanted: None };
+        match worker.order(Wish::Ask(asking), TRY).await {
+            Outcome::Answered { .. } => return true,
+            _ if Instant::now() >= end => return false,
+            // Sleeps: nothing tells when a Service answers.
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// What asks in the cluster and observes it.
+struct Asked<'a> {
+    handle: Handle,
+    workers: Workers,
+    observer: Observer<'a>,
+    site: Site,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Runner for Asked<'_> {
+    fn ask(&self, check: &Check, timeout: Duration) -> Observation {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Observation::Broken("interrupted".to_owned());
+        }
+        let Some(worker) = self.workers.get(&check.from) else { return Observation::Broken(format!("{} has no probe", check.from)) };
+        let (wish, most) = wish(check, timeout);
+        let outcome = self.handle.block_on(async {
+            tokio::select! {
+                outcome = worker.order(wish, most) => outcome,
+                () = until(&self.interrupted) => Outcome::Failed("interrupted".to_owned()),
+            }
+        });
+        observation(check, outcome)
+    }
+
+    fn observe(&self) -> Snapshot {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Snapshot::default();
+        }
+        Snapshot { site: Some(self.site.clone()), ..self.handle.block_on(self.observer.observe()) }
+    }
+}
+
+/// What the probe is to do, and how long that takes at most.
+fn wish(check: &Check, timeout: Duration) -> (Wish, Duration) {
+    let patience = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let to = (check.address, check.port).into();
+    if check.case.to == Target::Metadata {
+        return (Wish::Get { to, path: "/".to_owned(), patience }, timeout);
+    }
+    let transport = match check.protocol {
+        Protocol::Tcp => Transport::Tcp,
+        Protocol::Udp => Transport::Udp,
+    };
+    // A Service's backends take turns.
+    let is_one = matches!(check.case.to, Target::Service(_)) && matches!(check.expected, verify::Expected::Answer(_));
+    let wanted = check.answerers.first().filter(|_| is_one && check.answerers.len() == 1).map(Place::to_string);
+    let size = check.size.and_then(|size| usize::try_from(size).ok());
+    (Wish::Ask(Asking { to, transport, size, patience, wanted }), timeout * TURNS)
+}
+
+fn observation(check: &Check, outcome: Outcome) -> Observation {
+    match outcome {
+        Outcome::Answered { by, seen, took } => Observation::Answered { by, seen, took: Duration::from_micros(took) },
+        // A metadata service does not say whom it sees.
+        Outcome::Body(_) => {
+            let by = check.answerers.first().map(Place::to_string).unwrap_or_default();
+            Observation::Answered { by, seen: check.address, took: Duration::ZERO }
+        }
+        Outcome::Refused => Observation::Refused,
+        Outcome::Silent => Observation::Silent,
+        Outcome::TooLong => Observation::TooLong,
+        Outcome::Unreachable(why) => Observation::Unreachable(why),
+        Outcome::Failed(why) => Observation::Broken(why),
+        Outcome::Here(_) => Observation::Broken("the probe has answered another question".to_owned()),
+    }
+}

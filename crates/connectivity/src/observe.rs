@@ -1,0 +1,89 @@
+//! Observes the nodes: what each node's agent sees of its own namespace and of those of its pods.
+//!
+//! `netloom agent observe` runs in the agent's pod by exec, with the rights of who verifies. Where agents are no pods, a command that the user
+//! names runs it on the node. Nothing listens for it.
+
+use std::process::Stdio;
+
+use cluster::{Connection, Container};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use tokio::process::Command;
+use verify::{Place, Snapshot, Unobserved};
+
+use crate::Options;
+
+/// The label of the agents' pods, as deploy/agent.yaml has it.
+pub(crate) const AGENTS: &str = "app=netloom";
+/// Their container.
+pub(crate) const AGENT: &str = "agent";
+/// The most of a program's standard error that is reported, in characters.
+const SAID: usize = 500;
+
+/// Who observes, and which nodes.
+pub(crate) struct Observer<'a> {
+    connection: &'a Connection,
+    options: &'a Options,
+    nodes: Vec<String>,
+}
+
+// === impl Observer ===
+
+impl<'a> Observer<'a> {
+    pub(crate) fn new(connection: &'a Connection, options: &'a Options, nodes: Vec<String>) -> Self {
+        Observer { connection, options, nodes }
+    }
+
+    /// What is there now. A node that cannot be observed is named, with why.
+    pub(crate) async fn observe(&self) -> Snapshot {
+        let mut all = Snapshot::default();
+        let seen = join_all(self.nodes.iter().map(|node| async move { (node, self.node(node).await) })).await;
+        for (node, seen) in seen {
+            match seen {
+                Ok(seen) => {
+                    all.taken = seen.taken;
+                    all.namespaces.extend(seen.namespaces);
+                    all.unobserved.extend(seen.unobserved);
+                }
+                Err(why) => all.unobserved.push(Unobserved { place: Place::Node(node.clone()), why }),
+            }
+        }
+        all
+    }
+
+    async fn node(&self, node: &str) -> Result<Snapshot, String> {
+        let printed = match &self.options.node_command {
+            Some(command) => by_command(&command.replace("{node}", node), node).await?,
+            None => self.by_exec(node).await?,
+        };
+        Snapshot::read(&printed).map_err(|e| e.to_string())
+    }
+
+    async fn by_exec(&self, node: &str) -> Result<Vec<u8>, String> {
+        let namespace = &self.options.agents;
+        let pods: Api<Pod> = Api::namespaced(self.connection.client(), namespace);
+        let on_node = ListParams::default().labels(AGENTS).fields(&format!("spec.nodeName={node}"));
+        let agents = pods.list(&on_node).await.map_err(|e| format!("list pods of namespace {namespace}: {e}"))?;
+        let agent = agents.items.into_iter().find_map(|pod| pod.metadata.name);
+        let pod = agent.ok_or_else(|| {
+            format!("no pod with the label {AGENTS} is on it in namespace {namespace}: name theirs with --agents, or a --node-command")
+        })?;
+        let container = Container { namespace: namespace.clone(), pod, name: AGENT.to_owned() };
+        self.connection.output(&container, &["/netloom", "agent", "observe", "--node", node]).await.map_err(|e| e.to_string())
+    }
+}
+
+async fn by_command(command: &str, node: &str) -> Result<Vec<u8>, String> {
+    let failed = |why: String| format!("--node-command {command:?}: {why}");
+    let mut shell = Command::new("sh");
+    // The node's name is an argument, whatever is in it.
+    shell.args(["-c", &format!("exec {command} agent observe --node \"$1\""), "sh", node]).kill_on_drop(true);
+    let output = shell.stdin(Stdio::null()).output().await.map_err(|e| failed(e.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(format!("{}: {}", output.status, said.trim().chars().take(SAID).collect::<String>())));
+    }
+    Ok(output.stdout)
+}
