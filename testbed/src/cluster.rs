@@ -327,6 +327,16 @@ impl Cluster {
         self.nodes.iter_mut().try_for_each(|node| node.start_proxy(&self.control, mode))
     }
 
+    /// Gives every node the image [`crate::NETLOOM`], with the executable `netloom` that agents run.
+    ///
+    /// # Errors
+    /// If it cannot be made, or containerd does not take it.
+    pub fn import_netloom(&self) -> Result<()> {
+        let Some(first) = self.nodes.first() else { return Ok(()) };
+        images::write_netloom(self.dir(), first.netloom_program())?;
+        self.nodes.iter().try_for_each(|node| node.import(&self.dir().join("netloom.tar")))
+    }
+
     /// A node by its name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name() == name)

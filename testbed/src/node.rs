@@ -122,6 +122,11 @@ impl Node {
         &self.pods
     }
 
+    /// The executable `netloom` that its agent is.
+    pub fn netloom_program(&self) -> &Path {
+        &self.netloom
+    }
+
     /// Its namespaces.
     pub fn den(&self) -> &Den {
         &self.den

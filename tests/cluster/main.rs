@@ -8,3 +8,4 @@ mod operator;
 mod own_node;
 mod path;
 mod testbed;
+mod verify;

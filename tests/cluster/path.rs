@@ -7,7 +7,7 @@
 mod drop_in;
 mod manifests;
 mod provided;
-mod scene;
+pub(crate) mod scene;
 mod storms;
 
 use scene::{Scene, workload};

@@ -163,6 +163,14 @@ pub(crate) const SUITES: &[Suite] = &[
         jobs: &[Tests("cluster", &["path::", "testbed::"], &[])],
     },
     Suite {
+        name: "verify",
+        proves: "`netloom verify --cluster` on a real Kubernetes: every case of the matrix over direct routes and vxlan, both families, both modes of kube-proxy; faults are named, nothing is left",
+        takes: "6 min 30 s",
+        place: Place::All,
+        needs: &[Packages("cluster"), Peers],
+        jobs: &[Tests("cluster", &["verify::"], &[])],
+    },
+    Suite {
         name: "granted",
         proves: "addresses of a cluster on a real API server: the operator, its manifests, claims, lost nodes, etcd put back",
         takes: "3 min 55 s",
