@@ -565,6 +565,7 @@ fn every_point_is_reached() {
         add_of(Scene::warm(Runtime::Tool, &guarded())),
         del_of(Scene::warm(Runtime::Tool, &guarded())),
         add_of(Scene::warm(Runtime::Tool, &walled(&json!({"ingressPolicy": "isolated"})))),
+        del_of(Scene::warm(Runtime::Tool, &walled(&json!({"ingressPolicy": "isolated"})))),
         del_of(Scene::warm(Runtime::Tool, &walled(&json!({"backend": "iptables"})))),
         add_of(Scene::warm(Runtime::Tool, &walled(&json!({"backend": "iptables"})))),
         add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
