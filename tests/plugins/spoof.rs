@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn expect_nothing(&self) {
-        assert_eq!([self.set("macs"), self.set("guarded"), self.set("ordinary")], [vec![], vec![], vec![]]);
+        assert_eq!((self.set("macs"), self.set("guarded"), self.set("ordinary")), (vec![], vec![], vec![]));
         self.host.expect_traces(&self.before, "all have gone");
     }
 }

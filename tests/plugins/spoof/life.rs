@@ -64,7 +64,7 @@ fn del_after_the_namespace_and_gc() {
     let one = scene.attach("c1", json!({}));
     scene.host.sh("", "ip netns delete c1");
     scene.detach(&one);
-    assert_eq!([scene.set("macs"), scene.set("guarded"), scene.set("ordinary")], [vec![], vec![], vec![]]);
+    assert_eq!((scene.set("macs"), scene.set("guarded"), scene.set("ordinary")), (vec![], vec![], vec![]));
     scene.host.container("c1");
     let (gone, kept) = (scene.attach("c1", json!({})), scene.attach("c2", json!({})));
     let gc = |network: &str, valid: Value| {
