@@ -457,7 +457,7 @@ impl<'a> ThisNode<'a> {
         if bridges.is_empty() || !host.has_nft().map_err(|e| e.to_string())? {
             return Ok(None);
         }
-        let elements = rules::all(host.nft().map_err(|e| e.to_string())?, &rules::SPOOF_GUARD).map_err(|e| e.to_string())?;
+        let elements = rules::all(host.nft().map_err(|e| e.to_string())?, &rules::GUARDS).map_err(|e| e.to_string())?;
         let of_mac = elements.iter().filter(|(_, element)| rules::guarded_mac(element).as_ref() == Some(mac));
         let ports: BTreeSet<String> = of_mac.filter_map(|(_, element)| rules::guarded_port(element)).collect();
         let links = self.links()?.iter().filter(|link| ports.contains(&link.name));
