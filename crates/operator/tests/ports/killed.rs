@@ -11,6 +11,16 @@ use crate::scene::{Scene, run, until};
 /// What a child serves: files of settings and kubeconfig.
 const CHILD: &str = "NETLOOM_TEST_OPERATOR";
 
+/// An operator as a process. It ends with the test, also where that fails.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Not a test: the operator as a process of its own.
 #[test]
 #[ignore = "what the tests here kill"]
@@ -34,7 +44,7 @@ fn at_each_crash_point_the_next_one_goes_on() {
         let begin = |at: &str| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--ignored", "--exact", "killed::child"]).env(CHILD, &files).env("NETLOOM_CRASH_AT", at);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            Child(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
         };
         for (n, (of_new, of_old)) in
             [("operator-port-made", "operator-port-deleted"), ("operator-kuryrport-written", "operator-kuryrport-released")]
@@ -48,9 +58,9 @@ fn at_each_crash_point_the_next_one_goes_on() {
                 if at.is_empty() {
                     until("it has its ports", || scene.vifs(&name).iter().filter(|(_, active)| *active).count() == 2).await;
                     scene.assert_ports(2, &[]);
-                    child.kill().unwrap();
+                    child.0.kill().unwrap();
                 }
-                let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+                let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
                 assert!(!ended.success(), "{at} was not reached");
             }
             scene.delete_pod(&name);
@@ -58,9 +68,9 @@ fn at_each_crash_point_the_next_one_goes_on() {
                 let mut child = begin(at);
                 if at.is_empty() {
                     until("nothing is left", || scene.ports().is_empty() && scene.kuryr_port(&name).is_none()).await;
-                    child.kill().unwrap();
+                    child.0.kill().unwrap();
                 }
-                let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+                let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
                 assert!(!ended.success(), "{at} was not reached");
             }
         }
