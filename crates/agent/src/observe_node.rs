@@ -55,8 +55,8 @@ pub fn observe_node(settings: &Settings) -> Snapshot {
 
 /// The namespace of a record's pod, if it is still the same one.
 fn held(record: &Record) -> Result<Option<Netns>, String> {
-    match record.namespace().map_err(|e| e.to_string())? {
-        Some(path) => Netns::open(&path).map_err(|e| e.to_string()),
-        None => Ok(None),
-    }
+    let Some(netns) = Netns::open(&record.netns).map_err(|e| e.to_string())? else { return Ok(None) };
+    let cookie = record.netns_cookie.map_or(Ok(None), |_| netns.cookie()).map_err(|e| e.to_string())?;
+    // Whether it is of this boot does not matter: no namespace outlives one.
+    Ok((netns.id() == record.netns_id && cookie == record.netns_cookie).then_some(netns))
 }
