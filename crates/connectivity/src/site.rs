@@ -36,6 +36,9 @@ struct Status {
     ips: Vec<String>,
     #[serde(default)]
     default: bool,
+    /// What the interface was made with.
+    #[serde(default)]
+    mtu: Option<u32>,
 }
 
 /// The site. `looks`: what each probe sees around it.
@@ -117,8 +120,8 @@ fn pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe, here: &Here) -> Option<SiteP
             .find(|link| link.name == name)
             .or_else(|| here.links.iter().find(|link| ips.iter().any(|ip| link.addresses.contains(ip))))
     };
-    let attachment = |network: &str, interface: &str, is_default: bool, addresses: Vec<IpAddr>| -> Option<Attachment> {
-        let mtu = link_of(interface, &addresses)?.mtu;
+    let attachment = |network: &str, interface: &str, mtu: Option<u32>, is_default: bool, addresses: Vec<IpAddr>| -> Option<Attachment> {
+        link_of(interface, &addresses)?;
         // What a network promises is in its definition, which is not read.
         let reach = if is_default { Reach::Everywhere } else { Reach::Unknown };
         Some(Attachment { network: network.to_owned(), is_default, addresses, mtu, reach })
@@ -126,10 +129,11 @@ fn pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe, here: &Here) -> Option<SiteP
     let own = addresses(pod);
     let of_statuses = statuses.iter().filter(|status| !status.default).filter_map(|status| {
         let ips = status.ips.iter().filter_map(|ip| ip.split('/').next()?.parse().ok()).collect();
-        attachment(&status.name, &status.interface, false, ips)
+        attachment(&status.name, &status.interface, status.mtu, false, ips)
     });
-    let name = statuses.iter().find(|status| status.default).map_or("default", |status| status.name.as_str());
-    let attachments = attachment(name, "", true, own).into_iter().chain(of_statuses).collect();
+    let default = statuses.iter().find(|status| status.default);
+    let (name, mtu) = default.map_or(("default", None), |status| (status.name.as_str(), status.mtu));
+    let attachments = attachment(name, "", mtu, true, own).into_iter().chain(of_statuses).collect();
     let host_port = probe.role.host_port()?;
     let port = |protocol| Publication { protocol, at: None, host_port, pod_port: PORT };
     let Place::Pod(name) = stage.place(probe) else { return None };

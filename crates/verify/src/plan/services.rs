@@ -208,7 +208,13 @@ mod tests {
         SitePod {
             name: format!("verify/{word}-{number}"),
             node: format!("node-{number}"),
-            attachments: vec![Attachment { network: "pods".to_owned(), is_default: true, addresses, mtu: 1500, reach: Reach::Everywhere }],
+            attachments: vec![Attachment {
+                network: "pods".to_owned(),
+                is_default: true,
+                addresses,
+                mtu: Some(1500),
+                reach: Reach::Everywhere,
+            }],
             ports: vec![port(Protocol::Tcp), port(Protocol::Udp)],
         }
     }
