@@ -232,7 +232,8 @@ mod tests {
                 let selects = |pod: &&Pod| selector.keys().all(|label| pod.metadata.labels.as_ref().unwrap().contains_key(label));
                 let mut selected: Vec<String> = pods.iter().filter(selects).map(|pod| pod.metadata.name.clone().unwrap()).collect();
                 let mut backends = wanted.backends.clone();
-                (selected.sort(), backends.sort());
+                selected.sort();
+                backends.sort();
                 assert_eq!(selected, backends, "{nodes} nodes, Service {}", wanted.name);
             }
         }

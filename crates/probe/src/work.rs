@@ -127,8 +127,6 @@ pub struct HereLink {
     pub name: String,
     /// What made it, as `vxlan`.
     pub kind: String,
-    /// Bytes in a packet.
-    pub mtu: u32,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
@@ -207,7 +205,6 @@ fn here(inside: &Inside, addresses: &[IpAddr]) -> Result<Here, String> {
     let link = |link: &linux::Link| HereLink {
         name: link.name.clone(),
         kind: link.kind.clone().unwrap_or_default(),
-        mtu: link.mtu,
         addresses: own.iter().filter(|address| address.index == link.index).map(|address| address.net.addr()).collect(),
     };
     let localnet = Sysctl::new(["net", "ipv4", "conf", "all", "route_localnet"]).and_then(|sysctl| sysctl.read(inside));

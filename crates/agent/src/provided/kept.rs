@@ -114,7 +114,7 @@ impl Kept {
     /// ranges.
     pub(crate) fn on_bridge(&self, occupied: &[IpNet]) -> Vec<IpNet> {
         let of_pools = self.gateways.is_some();
-        let is_free = |gateway: &IpNet| !occupied.contains(&gateway.trunc()) && !(of_pools && !occupied.is_empty());
+        let is_free = |gateway: &IpNet| !occupied.contains(&gateway.trunc()) && (!of_pools || occupied.is_empty());
         let former = self.former_gateways.iter().filter(|gateway| !occupied.contains(&gateway.trunc())).copied();
         self.current_gateways().into_iter().filter(is_free).chain(former).collect()
     }
