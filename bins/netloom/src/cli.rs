@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Verify that the networks of a lab or a cluster work, and show the hop where one does not
-    Verify(VerifyArgs),
+    Verify(Box<VerifyArgs>),
     /// Write what a bug report needs from this node or a lab into one archive, without secrets
     Sysdump(SysdumpArgs),
     /// Answer and ask, in a pod that is verified

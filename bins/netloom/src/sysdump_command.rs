@@ -21,7 +21,7 @@ use crate::lab_command::must_be_root;
 use crate::output::{GOOD, ODD, counted, putln};
 use archive::Archive;
 pub(crate) use archive::snapshot_in;
-use collect::Collection;
+use collect::{Collected, Collection};
 
 pub(crate) fn run(args: &SysdumpArgs) -> anyhow::Result<ExitCode> {
     must_be_root()?;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &SysdumpArgs) -> anyhow::Result<ExitCode> {
     let stem = format!("netloom-sysdump-{name}-{stamp}");
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.tar.gz")));
     let mut archive = Archive::create(&path, &stem).with_context(|| format!("write {}", path.display()))?;
-    let (files, missing) = collection.finish()?;
+    let Collected { files, missing } = collection.finish()?;
     for (name, bytes) in &files {
         archive.put(name, bytes).with_context(|| format!("write {}", path.display()))?;
     }

@@ -275,7 +275,6 @@ pub(super) const PAGES: &[Page] = &[
         exit: &[("0", "No case failed"), FAILED, ("3", "A case failed")],
         files: &[LAB_STATE],
         environment: &[KUBECONFIG],
-        ..NONE
     },
     Page {
         path: "verify perf",

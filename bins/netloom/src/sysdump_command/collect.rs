@@ -21,6 +21,14 @@ const DEEPEST: usize = 4;
 /// Questions to a node's agent whose answers are kept.
 const QUESTIONS: [&str; 3] = ["status", "pods", "nodes"];
 
+/// What an archive has, and lacks.
+pub(super) struct Collected {
+    /// Each file's name in the archive, and its bytes.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// What could not be collected, a sentence each.
+    pub(super) missing: Vec<String>,
+}
+
 /// What is collected.
 pub(super) struct Collection {
     /// When.
@@ -160,10 +168,10 @@ impl Collection {
     }
 
     /// All files with their names, and what is missing.
-    pub(super) fn finish(mut self) -> anyhow::Result<(Vec<(String, Vec<u8>)>, Vec<String>)> {
+    pub(super) fn finish(mut self) -> anyhow::Result<Collected> {
         let contents = json!({ "taken": self.taken, "netloom": env!("CARGO_PKG_VERSION"), "missing": self.missing });
         let text = serde_json::to_vec_pretty(&contents).context("write the archive's description")?;
         self.files.insert(0, ("sysdump.json".to_owned(), text));
-        Ok((self.files, self.missing))
+        Ok(Collected { files: self.files, missing: self.missing })
     }
 }
