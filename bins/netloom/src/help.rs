@@ -175,7 +175,7 @@ mod tests {
     /// The first words of help: what the command does.
     const VERBS: &[&str] = &[
         "Attach", "Bring", "Build", "Check", "Compare", "Delete", "Detach", "Draw", "Explain", "Export", "Import", "Install", "List",
-        "Print", "Release", "Remove", "Restore", "Rotate", "Run", "Show", "Take", "Trace", "Try", "Verify", "Write",
+        "Measure", "Print", "Release", "Remove", "Restore", "Rotate", "Run", "Show", "Take", "Trace", "Try", "Verify", "Write",
     ];
 
     fn each(command: &Command, path: &str, seen: &mut Vec<(String, Command)>) {

@@ -91,13 +91,17 @@ impl Agent {
 
 /// The bridge of a network, `cni0` where it names none.
 fn bridge(list: &NetworkList) -> Option<String> {
-    let named = |object: Option<&json::Object>| match object.and_then(|object| object.get("bridge")) {
+    of_bridge(list).next().map(|keys| match keys.and_then(|keys| keys.get("bridge")) {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         _ => "cni0".to_owned(),
-    };
-    list.plugins.iter().find_map(|plugin| match plugin.kind.as_str() {
-        "bridge" => Some(named(Some(plugin.raw()))),
-        "flannel" => Some(named(plugin.raw().object("delegate"))),
+    })
+}
+
+/// The keys of each plugin of a network that makes ports of a bridge; `flannel` has its delegate's.
+fn of_bridge(list: &NetworkList) -> impl Iterator<Item = Option<&json::Object>> {
+    list.plugins.iter().filter_map(|plugin| match plugin.kind.as_str() {
+        "bridge" => Some(Some(plugin.raw())),
+        "flannel" => Some(plugin.raw().object("delegate")),
         _ => None,
     })
 }
@@ -107,8 +111,7 @@ const GUARDS: &[&str] = &["strictSource", "macspoofchk"];
 
 /// The gateway's link in the VLAN of a network, on its bridge.
 fn way_in(list: &NetworkList) -> Option<String> {
-    let plugin = list.plugins.iter().find(|plugin| plugin.kind.as_str() == "bridge")?;
-    match plugin.raw().get("vlan") {
+    match of_bridge(list).next()??.get("vlan") {
         Some(Value::Number(vlan)) => Some(format!("{}.{}", bridge(list)?, vlan.as_u64().filter(|vlan| *vlan != 0)?)),
         _ => None,
     }
@@ -116,8 +119,7 @@ fn way_in(list: &NetworkList) -> Option<String> {
 
 /// The keys that guard the ports of a network's bridge.
 fn guards(list: &NetworkList) -> Vec<&'static str> {
-    let bridges = || list.plugins.iter().filter(|plugin| plugin.kind.as_str() == "bridge");
-    let is_set = |key: &&&str| bridges().any(|plugin| plugin.raw().get(key) == Some(&Value::Bool(true)));
+    let is_set = |key: &&&str| of_bridge(list).flatten().any(|keys| keys.get(key) == Some(&Value::Bool(true)));
     GUARDS.iter().filter(is_set).copied().collect()
 }
 
@@ -293,8 +295,9 @@ impl<'a> ThisNode<'a> {
         let links = self.links().ok()?;
         let stack = || std::iter::successors(Some(link), |link| links::parent_of(link, links));
         let has = |given: &&GivenNetwork<'_>| {
-            let bridge = given.bridge.as_deref().filter(|_| !given.guards.is_empty());
-            bridge.is_some_and(|bridge| stack().take(links.len()).any(|link| links::has_name(link, bridge)))
+            let own = || given.bridge.iter().chain(&given.way_in);
+            let is_own = |link: &Link| own().any(|own| links::has_name(link, own));
+            !given.guards.is_empty() && stack().take(links.len()).any(is_own)
         };
         let given = self.given.iter().find(has)?;
         let bridge = given.bridge.as_deref().unwrap_or_default();

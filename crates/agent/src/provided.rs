@@ -212,12 +212,12 @@ impl Provided {
     }
 
     /// Among which addresses of pods, of this node or of another, one of these is: a node's ranges, what it had before while a pod may have an
-    /// address of it, those of all that packets are sent to, and the networks of pools, of which nodes get their ranges.
+    /// address of it, those of all nodes, whether packets find them or not, and where any node may get a range: the networks of pools, `clusterCIDRs`.
     pub(crate) fn range_of_pods(&self, run: AddressRun) -> Option<IpNet> {
         let state = lock(&self.state);
         let plan = state.plan.as_deref();
-        let of_plan = plan.into_iter().flat_map(|plan| plan.ranges.iter().chain(plan.routes.keys()).chain(&plan.closed));
-        let mut all = state.ranges.iter().chain(&state.former).chain(of_plan).chain(&state.pools);
+        let of_plan = plan.into_iter().flat_map(|plan| plan.ranges.iter().chain(&plan.inside).chain(&plan.closed));
+        let mut all = state.ranges.iter().chain(&state.former).chain(of_plan).chain(&state.pools).chain(&self.settings.cluster_ranges);
         all.find(|range| run.overlaps(AddressRun::of(**range))).copied()
     }
 

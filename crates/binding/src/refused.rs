@@ -10,6 +10,9 @@ pub enum Refused {
     /// The network does not exist, or nobody may see it.
     #[error("network {0} does not exist in Neutron, or the credentials cannot see it")]
     NoNetwork(String),
+    /// An address lies in no subnet that the definition names: Neutron would take it of any subnet of the network.
+    #[error("address {0} lies in none of the definition's subnets: ask for one of theirs, or for none")]
+    AddressOutside(std::net::IpAddr),
     /// A port has one network.
     #[error("subnets {0} and {1} are of two networks, and a port is of one: select one definition for each network")]
     TwoNetworks(String, String),

@@ -175,6 +175,10 @@ impl<'w> Index<'w> {
         if let Some(other) = subnets.iter().find(|subnet| subnet.network_id != network_id) {
             return Err(Refused::TwoNetworks(element.subnets.first().cloned().unwrap_or_default(), other.id.clone()));
         }
+        let is_inside = |ip: &IpAddr| subnets.iter().any(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
+        if let Some(outside) = element.ips.iter().find(|ip| !subnets.is_empty() && !is_inside(ip)) {
+            return Err(Refused::AddressOutside(*outside));
+        }
         // It is needed as soon as the port is there.
         self.network(network_id)?;
         if self.world.tried.get(&key) == Some(&Tried::Alone) {
@@ -319,7 +323,7 @@ fn size(cidr: &str) -> Option<u128> {
     Some(1_u128.checked_shl(u32::from(cidr.max_prefix_len() - cidr.prefix_len())).unwrap_or(u128::MAX))
 }
 
-/// An address in each subnet: that which is asked for, where it is one of the subnet's. One of no subnet is for Neutron to refuse.
+/// An address in each subnet: that which is asked for, where it is one of the subnet's. Of a network without named subnets Neutron chooses, and refuses.
 fn addresses(ips: &[IpAddr], subnets: &[&Subnet]) -> Vec<WantedIp> {
     let subnet_of = |ip: &IpAddr| subnets.iter().find(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
     let wanted = |subnet_id: Option<String>, ip: Option<&IpAddr>| WantedIp { subnet_id, ip_address: ip.map(ToString::to_string) };

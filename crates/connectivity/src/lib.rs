@@ -292,7 +292,9 @@ impl Runner for Asked<'_> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Snapshot::default();
         }
-        Snapshot { site: Some(self.site.clone()), ..self.handle.block_on(self.observer.observe()) }
+        let mut seen = self.handle.block_on(self.observer.observe());
+        seen.leave_open(&self.site);
+        Snapshot { site: Some(self.site.clone()), ..seen }
     }
 }
 

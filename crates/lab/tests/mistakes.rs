@@ -510,7 +510,6 @@ fn a_workloads_template_is_looked_at() {
     }
 }
 
-/// Who wrote it may mean no good: what is said has an end, and so has the time that it takes.
 /// A template and the pods that are made from it are one; a template of several pods is several.
 #[test]
 fn a_template_and_its_pods() {
@@ -524,7 +523,7 @@ fn a_template_and_its_pods() {
         let (kind, of) = owner.split_once('/').unwrap();
         pod(name, r#"[{"name": "net", "ips": ["10.1.0.7"]}]"#).replacen(
             &format!("name: {name}"),
-            &format!("name: {name}, ownerReferences: [{{kind: {kind}, name: {of}, controller: true}}]"),
+            &format!("name: {name}\n  ownerReferences: [{{kind: {kind}, name: {of}, controller: true}}]"),
             1,
         )
     };
@@ -541,6 +540,7 @@ fn a_template_and_its_pods() {
     assert!(many.len() == 1 && many[0].contains("10.1.0.7 is requested by each of the 3 pods of"), "{many:#?}");
 }
 
+/// Its author may mean no good: what is said has an end, and so has the time that it takes.
 #[test]
 fn a_million_mistakes_are_no_way_to_keep_us_busy() {
     let keys: String = (0..100_000).map(|n| format!("\"brigde{n}\": 1,\n")).collect();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use verify::{CASES, Case, Check, Expected, Finding, Observation, Planned, Snapshot};
+use verify::{CASES, Case, Check, Finding, Observation, Planned, Snapshot};
 
 /// Carries checks out, on several threads at a time.
 pub trait Runner: Sync {
@@ -126,7 +126,7 @@ fn judged(runner: &dyn Runner, case: &'static Case, observed: &[(&Check, &Done)]
     let failed: Vec<(String, Check, Observation)> = observed.iter().filter_map(failed).collect();
     let silent: Vec<&Check> = observed
         .iter()
-        .filter(|(check, done)| check.expected == Expected::Silence && verify::judge(check, &done.observation).is_none())
+        .filter(|(check, done)| check.is_of_isolation() && verify::judge(check, &done.observation).is_none())
         .map(|(check, _)| *check)
         .collect();
     let began = observed.iter().map(|(_, done)| done.began).min();

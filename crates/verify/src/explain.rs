@@ -37,8 +37,9 @@ struct Conversation<'a> {
 /// The first place where what was observed differs from what the probe needs.
 pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) -> Finding {
     let network = Network::new(snapshot);
+    let is_there = network.namespace(&check.from).is_some() || network.unobserved(&check.from).is_some();
     if let Observation::Broken(why) = observation
-        && network.namespace(&check.from).is_some()
+        && is_there
     {
         return said(Fault::ProbeFailed, &check.from, why.clone());
     }

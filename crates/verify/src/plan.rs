@@ -76,11 +76,16 @@ pub enum Seen {
 }
 
 impl Check {
+    /// Whether silence is expected because a network keeps its pods apart. Where nobody serves an address, silence proves itself.
+    pub fn is_of_isolation(&self) -> bool {
+        self.expected == Expected::Silence && self.case.to == Target::Network(Quality::Isolation)
+    }
+
     /// What must be answered for silence to mean something: each who must not answer this probe answers itself, at the same address and port.
     pub fn proofs(&self) -> Vec<Check> {
         let proof =
             |to: &Place| Check { from: to.clone(), answerers: vec![to.clone()], expected: Expected::Answer(Seen::Anyhow), ..self.clone() };
-        self.answerers.iter().filter(|_| self.expected == Expected::Silence).map(proof).collect()
+        self.answerers.iter().filter(|_| self.is_of_isolation()).map(proof).collect()
     }
 
     /// Who is to answer, in words.

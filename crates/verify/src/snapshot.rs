@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use linux::nft::ListedTable;
 use serde::{Deserialize, Serialize};
 
-use crate::site::Site;
+use crate::site::{Site, SitePod};
 
 /// The version of a snapshot's form. It grows when a reader of before would misunderstand what is written.
 const VERSION: u32 = 1;
@@ -325,6 +325,19 @@ pub struct Rule {
 }
 
 // === impl Snapshot ===
+
+impl Snapshot {
+    /// Where a node could not be observed, neither could its pods: they are there all the same.
+    pub fn leave_open(&mut self, site: &Site) {
+        let pods_of = |unobserved: &Unobserved| {
+            let Place::Node(node) = &unobserved.place else { return Vec::new() };
+            let missing = |pod: &SitePod| Unobserved { place: pod.place(), why: unobserved.why.clone() };
+            site.pods_of(node).map(missing).collect()
+        };
+        let pods: Vec<Unobserved> = self.unobserved.iter().flat_map(pods_of).collect();
+        self.unobserved.extend(pods);
+    }
+}
 
 impl Default for Snapshot {
     fn default() -> Self {

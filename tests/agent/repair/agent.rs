@@ -122,9 +122,9 @@ fn pods_come_and_go_while_it_is_flushed() {
     node.settled();
     let elements = || table(&node.host).into_iter().filter(|line| line.contains("/eth0\"")).collect::<Vec<_>>();
     let of = |pod: &Pod<'_>| elements().iter().filter(|line| line.contains(&format!("/{}/", pod.sandbox()))).count();
-    // Two addresses, and the port of the bridge with its hardware address.
-    node.until("each of the last pods has its elements", || pods.iter().all(|pod| of(pod) == 4));
-    assert_eq!(elements().len(), 4 * pods.len(), "{:#?}", elements());
+    // Two addresses, and the port of the bridge: its name, and its hardware address, by name and by index.
+    node.until("each of the last pods has its elements", || pods.iter().all(|pod| of(pod) == 5));
+    assert_eq!(elements().len(), 5 * pods.len(), "{:#?}", elements());
     for pod in &pods {
         pod.must("CHECK");
         pod.must("DEL");

@@ -48,7 +48,7 @@ pub(crate) struct VerifyArgs {
 #[command(next_help_heading = "Options for a cluster")]
 pub(crate) struct VerifyCluster {
     /// Verify a cluster instead of a lab: create probe pods and Services in it, and remove them
-    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name"])]
+    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name", "watch", "from"])]
     pub(crate) wanted: bool,
     #[command(flatten)]
     pub(crate) of: InCluster,

@@ -268,7 +268,7 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom verify -o junit > verify.xml", "Write the results for a continuous-integration server"),
             ("netloom verify --list", "List every case, and what it needs"),
             ("netloom verify --cluster", "Verify the cluster of the kubeconfig"),
-            ("netloom verify --cluster --public \"ssh bastion netloom\"", "Ask its node ports from outside, too"),
+            ("netloom verify --cluster --internet 203.0.113.10", "Ask a host outside, too"),
             ("sudo netloom verify --watch --test ^2$", "Print when a path between nodes breaks and heals"),
             ("netloom verify --from netloom-sysdump-lab-20261126T120000.tar.gz", "Explain what a sysdump has recorded"),
         ],

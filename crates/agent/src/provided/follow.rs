@@ -405,6 +405,11 @@ impl<'a> Network<'a> {
             Ok(plan) => {
                 self.wireguard.planned(&plan.peers);
                 self.plans += 1;
+                // Definitions are held against it from now on, and not when it is carried out: pods that wait are let in before that.
+                {
+                    let mut state = lock(&self.provided.state);
+                    (state.plan, state.pools) = (Some(Arc::clone(&plan)), self.terms.networks.clone());
+                }
                 self.plan = Some(plan);
             }
             Err(e) => self.plan_lacks.push(e.to_string()),

@@ -334,6 +334,7 @@ fn every_key_of_the_table_is_read() {
             "between" | "vxlanVNI" | "vxlanPort" | "wireguardPort" | "wireguardOverlap" | "clusterCIDRs" | "nonMasqueradeCIDRs"
             | "strictSource" => ("provide: netloom\n", sample(key.name)),
             "auxiliaryCNIChainName" => ("clusterNetwork: /etc/x.conf\n", "x"),
+            name if name.starts_with("openstack") && name != "openstackVIFs" => ("openstackVIFs: kuryrports\n", sample(name)),
             name => ("", sample(name)),
         };
         let without = Settings { own: Arc::default(), ..parse(beside) };

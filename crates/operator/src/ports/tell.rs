@@ -16,9 +16,9 @@ pub(super) struct Told(BTreeMap<String, String>);
 // === impl Told ===
 
 impl Told {
-    /// What is new of these problems. What was said of a pod that still waits is not said again, when it is tried again.
+    /// What is new of these problems. What was said of a pod that still waits, or that still has this problem, is not said again.
     pub(super) fn news(&mut self, problems: BTreeMap<String, String>, waits: impl Fn(&String) -> bool) -> Vec<(String, String)> {
-        self.0.retain(|uid, _| waits(uid));
+        self.0.retain(|uid, _| waits(uid) || problems.contains_key(uid));
         let news = problems.into_iter().filter(|(uid, problem)| {
             let said = without_requests(problem);
             self.0.insert(uid.clone(), said.clone()).is_none_or(|before| before != said)
@@ -76,7 +76,9 @@ mod tests {
         assert_eq!(news(&[("a", "full (req-2b-3c)"), ("b", "full")], true), ["b"]);
         assert_eq!(news(&[], true), Vec::<String>::new());
         assert_eq!(news(&[("a", "full (req-4d)"), ("b", "quota")], true), ["b"]);
-        assert_eq!(news(&[("a", "full (req-5)")], false), ["a"], "it had its ports meanwhile");
+        assert_eq!(news(&[("a", "full (req-5)")], false), [""; 0], "it has its ports, and the same problem");
+        assert_eq!(news(&[], false), [""; 0]);
+        assert_eq!(news(&[("a", "full (req-6)")], true), ["a"], "it had none meanwhile");
         let port = Refused::Port { number: 2, interface: "eth2".to_owned(), place: "s".to_owned() };
         let text = problem(&[port, Refused::NoSubnet("x".to_owned())], |number| (number == 2).then_some("No more IP addresses"));
         assert!(text.starts_with("Neutron refuses the port of eth2 in s: No more IP addresses; subnet x"), "{text}");

@@ -89,6 +89,8 @@ impl Ports {
             }
             if !self.lead.leads() {
                 work.stand_by();
+                // The one that works asks the API server for each pod that it has not seen go.
+                self.known.lock().gone.clear();
             } else if self.known.unlisted().is_empty() {
                 work.go_on(&self);
             }
