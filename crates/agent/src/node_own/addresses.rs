@@ -139,7 +139,19 @@ impl ThisNode<'_> {
         let is_of_pods = |link: &Link| (of_pods.contains(&link.index) || links::leads_to_pod(link, routes)) && !is_nodes(link.index);
         let mut direct = way.ways().filter(|(gateway, _)| gateway.is_none()).filter_map(|(_, oif)| oif);
         let over = direct.find_map(|oif| links.iter().find(|link| link.index == oif && is_of_pods(link)));
+        // To an IPv6 address that waits for duplicate address detection, as a bridge's new one, no route of the host leads yet.
+        let over = match over {
+            Some(link) if self.has_now(link.index, address)? => None,
+            other => other,
+        };
         Ok(over.map(|link| format!("which may be a pod's: the host reaches it over {}", link.name)))
+    }
+
+    /// Whether a link has an address at this moment.
+    fn has_now(&self, index: u32, address: IpAddr) -> Result<bool, String> {
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        Ok(netlink.addresses(Some(index)).map_err(|e| e.to_string())?.iter().any(|own| own.net.addr() == address))
     }
 
     /// The host's way to an address.

@@ -316,6 +316,7 @@ mod tests {
         let servers = [Place::Pod("verify/server-1".to_owned())];
         let dropped: Vec<Check> = of("198.18.0.12").into_iter().filter(|check| check.answerers == servers).collect();
         assert!(!dropped.is_empty() && dropped.iter().all(|check| check.expected == Expected::Silence), "{dropped:?}");
+        assert!(dropped.iter().all(|check| check.proofs().is_empty()), "nobody keeps these apart");
         let seen = Expected::Answer(Seen::As(vec![ip("198.18.0.200")]));
         assert!(!of("198.18.0.11").is_empty() && of("198.18.0.11").iter().all(|check| check.expected == seen));
         // What a node itself sends to its own port reaches every backend.

@@ -2,12 +2,14 @@
 
 use super::scene::{Mode, link, mac, network, of};
 use super::{A, A2, BOTH, to_a2};
+use crate::case::{Quality, Target};
 use crate::plan::{Check, Expected, Planned, plan};
 use crate::snapshot::{End, Snapshot};
 use crate::{Attachment, CASES, Fault, Observation, Protocol, Publication, Reach, Site, SiteNode, SitePod, explain, explain_silence};
 
 fn apart() -> Check {
-    Check { expected: Expected::Silence, ..to_a2() }
+    let case = CASES.iter().find(|case| case.to == Target::Network(Quality::Isolation)).unwrap();
+    Check { case, expected: Expected::Silence, ..to_a2() }
 }
 
 fn isolated(mode: Mode) -> Snapshot {
