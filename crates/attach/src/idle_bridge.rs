@@ -102,14 +102,15 @@ fn forget(host: &mut Host, bridge: &str, records: &Records, going: Option<&Conta
     if idle.is_empty() || idle.iter().all(|one| one.group != TRANSIENT) && marked(host.netlink()?, &idle)?.is_empty() {
         return Ok(());
     }
-    let Some(named) = named(records, going)? else { return Ok(()) };
+    let wanted: BTreeSet<&str> = idle.iter().map(|one| one.name.as_str()).collect();
+    let Some(named) = named(records, going, &wanted)? else { return Ok(()) };
     let idle: Vec<&Link> = idle.into_iter().filter(|one| !named.contains(&one.name)).collect();
     clear(host.netlink()?, bridge, &idle)?;
     let idle: BTreeSet<u32> = idle.into_iter().filter(|one| one.group == TRANSIENT).map(|one| one.index).collect();
     let Some(_alone) = NetnsLock::alone(host.inside()).filter(|_| !idle.is_empty()) else { return Ok(()) };
     linux::crash_point!("idle-bridge-locked");
     // Whose record was written later has yet to look for the bridge.
-    match self::named(records, going)? {
+    match self::named(records, going, &wanted)? {
         Some(named) => remove(host.netlink()?, bridge, &idle, &named),
         None => Ok(()),
     }
@@ -169,10 +170,16 @@ fn is_link_local(address: &Address) -> bool {
     matches!(address.net.addr(), std::net::IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// The texts in the networks of sandboxes that nobody has deleted, links by their names among them, and the VLANs of bridges. `None`: one
-/// that cannot be read may have any.
-fn named(records: &Records, going: Option<&ContainerId>) -> Result<Option<BTreeSet<String>>, CniError> {
-    let mut names = BTreeSet::new();
+/// What is looked for in records, however much stands in them.
+struct Names<'a> {
+    wanted: &'a BTreeSet<&'a str>,
+    found: BTreeSet<String>,
+}
+
+/// Those of these names that stand in the networks of sandboxes that nobody has deleted, as any text or as the VLAN of a bridge. `None`: a
+/// record that cannot be read may have any.
+fn named(records: &Records, going: Option<&ContainerId>, wanted: &BTreeSet<&str>) -> Result<Option<BTreeSet<String>>, CniError> {
+    let mut names = Names { wanted, found: BTreeSet::new() };
     for sandbox in records.named(&[".json"])? {
         let is_going = going == Some(&sandbox);
         if !is_going && records.buried(&sandbox).is_some() {
@@ -187,23 +194,33 @@ fn named(records: &Records, going: Option<&ContainerId>) -> Result<Option<BTreeS
         let counts = |step: &&Step| !is_going || !is_chosen(step);
         for plugin in record.iter().flat_map(|record: &Record| &record.steps).filter(counts).flat_map(|step| &step.list.plugins) {
             let raw = plugin.raw();
-            raw.iter().for_each(|(_, value)| texts(value, &mut names));
+            raw.iter().for_each(|(_, value)| names.take_texts(value));
             if let Some(bridge) = bridge_of(plugin.kind.as_str(), raw) {
                 let vlan = raw.get("vlan").and_then(|vlan| if let Value::Number(vlan) = vlan { vlan.as_u64() } else { None });
-                names.extend(vlan.map(|vlan| format!("{bridge}.{vlan}")));
-                names.insert(bridge);
+                vlan.iter().for_each(|vlan| names.take(&format!("{bridge}.{vlan}")));
+                names.take(&bridge);
             }
         }
     }
-    Ok(Some(names))
+    Ok(Some(names.found))
 }
 
-fn texts(value: &Value, into: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) => drop(into.insert(text.clone())),
-        Value::Array(list) => list.iter().for_each(|value| texts(value, into)),
-        Value::Object(object) => object.iter().for_each(|(_, value)| texts(value, into)),
-        _ => {}
+// === impl Names ===
+
+impl Names<'_> {
+    fn take(&mut self, name: &str) {
+        if self.wanted.contains(name) && !self.found.contains(name) {
+            self.found.insert(name.to_owned());
+        }
+    }
+
+    fn take_texts(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.take(text),
+            Value::Array(list) => list.iter().for_each(|value| self.take_texts(value)),
+            Value::Object(object) => object.iter().for_each(|(_, value)| self.take_texts(value)),
+            _ => {}
+        }
     }
 }
 

@@ -53,6 +53,13 @@ pub struct ListenError {
     pub why: String,
 }
 
+/// The number of a question. An answer has another form: two probes never answer each other, whatever sender a datagram names.
+fn number_of(asked: &[u8]) -> Option<&[u8]> {
+    let digits = asked.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = asked.split_at_checked(digits)?;
+    (digits > 0 && rest.iter().all(|byte| b" .\n".contains(byte))).then_some(number)
+}
+
 // === impl Listener ===
 
 impl Listener {
@@ -106,8 +113,8 @@ impl Listener {
                     Ok(envelope) => {
                         let (length, Some(sender)) = (envelope.length, envelope.sender()) else { continue };
                         let asked = buffer.get(..length).unwrap_or_default();
-                        let number: Vec<u8> = asked.iter().copied().take_while(u8::is_ascii_digit).collect();
-                        let mut answer = [&number, format!(" {} {sender} ", self.name).as_bytes()].concat();
+                        let Some(number) = number_of(asked) else { continue };
+                        let mut answer = [number, format!(" {} {sender} ", self.name).as_bytes()].concat();
                         answer.resize(answer.len().max(length), b'.');
                         let _ = datagram::answer(socket, &envelope, &answer);
                     }

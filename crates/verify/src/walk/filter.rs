@@ -274,7 +274,11 @@ impl<'a> Machine<'a> {
                 Holds::Yes
             }
             Op::Dnat { .. } | Op::Snat { .. } | Op::Masquerade | Op::Nothing => Holds::Yes,
-            Op::Other(_) => Holds::Maybe,
+            Op::Other(_) => {
+                // It may have written any register.
+                self.registers = [None; REGISTERS];
+                Holds::Maybe
+            }
         }
     }
 
