@@ -151,12 +151,27 @@ fn pages() -> Vec<String> {
 }
 
 /// The command lines of `netloom` in examples, up to a pipe, a redirection, a remark, or what follows `--`.
-fn command_lines(page: &str) -> Vec<Vec<&str>> {
+fn command_lines(page: &str) -> Vec<Vec<String>> {
     let lines = ["console", "sh"].into_iter().flat_map(|language| blocks(page, language)).flat_map(str::lines);
     let words = |line: &'_ str| line.trim_start_matches(['#', '$', ' ']).trim_start_matches("sudo ").trim_start_matches("./dist/").len();
     let commands = lines.map(|line| &line[line.len() - words(line)..]).filter_map(|line| line.strip_prefix("netloom "));
-    let ends = |word: &&str| !["|", ">", "#", "--", "<<", "&&"].contains(word);
-    commands.map(|line| line.split_whitespace().take_while(ends).collect()).collect()
+    let ends = |word: &String| !["|", ">", "#", "--", "<<", "&&"].contains(&word.as_str());
+    commands.map(|line| words_of(line).into_iter().take_while(ends).collect()).collect()
+}
+
+/// The words of a line, as a shell has them: what stands in quotes is one.
+fn words_of(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in line.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c.is_whitespace() => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
+            _ => word.push(c),
+        }
+    }
+    words.extend(Some(word).filter(|word| !word.is_empty()));
+    words
 }
 
 /// An argument that is unknown is an error also where help is asked for.
