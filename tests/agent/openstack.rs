@@ -119,8 +119,12 @@ fn what_is_forged_is_not_plugged() {
     let pod = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": node.namespace, "annotations": annotations}}));
     let refused = |says: &str| {
-        let add = pod.add();
-        assert!(add.message().contains(says), "{says}: {add:?}");
+        // The agent follows KuryrPorts: it may not have seen the last change yet.
+        node.until(says, || {
+            let add = pod.add();
+            assert_ne!(add.code, 0, "{says}: {add:?}");
+            add.message().contains(says)
+        });
         assert_eq!(plugged(&switch), nobody(), "{says}");
     };
     refused("it has no KuryrPort for this node");

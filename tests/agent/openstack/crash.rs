@@ -54,7 +54,7 @@ fn points(node: &Node, pod: &Pod<'_>) -> BTreeSet<String> {
     std::fs::remove_file(path).unwrap();
     let names = text.lines().filter_map(|line| line.split(' ').next());
     names
-        .filter(|name| ["ovs-", "hybrid-", "add-", "attachment-", "retire-", "finish-"].iter().any(|own| name.starts_with(own)))
+        .filter(|name| ["ovs-", "hybrid-", "add-", "attachment-", "retire-"].iter().any(|own| name.starts_with(own)))
         .map(str::to_owned)
         .collect()
 }
