@@ -12,7 +12,7 @@ mod kills;
 mod memory;
 mod outage;
 mod own_traffic;
-mod points;
+pub(crate) mod points;
 mod preflight;
 mod restart;
 mod services;

@@ -6,19 +6,10 @@ use netloom_tests::{Node, Pod, SOCKET, Switch};
 use serde_json::json;
 
 use super::scene::{self, Port};
+use crate::process::points::revive;
 
 const TRACE: &str = "/run/trace";
 const PORTS: [(&str, Port); 2] = [("eth1", Port('a', 61)), ("eth2", Port('b', 61))];
-
-/// Where the agent is dead, the next one dies no more.
-fn revive(node: &Node) -> bool {
-    let died = !node.lives();
-    if died {
-        node.set("NETLOOM_CRASH_AT", "");
-        node.serve();
-    }
-    died
-}
 
 /// ADD and DEL of a pod whose ports are ACTIVE as soon as they are plugged, with an agent of this environment; whether it died.
 fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {

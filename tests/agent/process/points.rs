@@ -80,7 +80,7 @@ fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
 }
 
 /// Where the agent is dead, the next one dies no more. Whether it was.
-fn revive(node: &Node) -> bool {
+pub(crate) fn revive(node: &Node) -> bool {
     let died = !node.lives();
     if died {
         node.set("NETLOOM_CRASH_AT", "");

@@ -104,18 +104,7 @@ fn routes() {
         of(s, "node/a").routes.push(Route { kind: RouteKind::Blackhole, ways: Vec::new(), ..route("10.244.1.2/32", None, 2) });
     };
     broken(BOTH, &to_b(), refusing, Fault::RouteRefuses, "node/a", REQUEST);
-    let rule = Rule {
-        priority: 5,
-        is_ipv4: true,
-        from: None,
-        to: None,
-        iif: None,
-        oif: None,
-        mark: None,
-        suppress: None,
-        table: None,
-        has_more: false,
-    };
+    let rule = scene::rule(5, None);
     let refuse = |s: &mut Snapshot| of(s, "node/b").rules.insert(0, Rule { iif: Some("netloom0".to_owned()), ..rule.clone() });
     broken(BOTH, &to_b(), refuse, Fault::RouteRefuses, "node/b", REPLY);
     // Another table, asked first, leads back to where the packet came from.

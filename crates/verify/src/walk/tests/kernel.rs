@@ -8,19 +8,7 @@ use crate::snapshot::{PortVlan, Route, RouteKind, Rule, Snapshot};
 use crate::{Fault, Observation, explain};
 
 fn rule(priority: u32, table: u32) -> Rule {
-    let any = Rule {
-        priority,
-        is_ipv4: true,
-        from: None,
-        to: None,
-        iif: None,
-        oif: None,
-        mark: None,
-        suppress: None,
-        table: None,
-        has_more: false,
-    };
-    Rule { table: Some(table), ..any }
+    super::scene::rule(priority, Some(table))
 }
 
 /// A rule that may let the packet pass makes what drops it afterwards unsure: what is certain elsewhere is named first.
