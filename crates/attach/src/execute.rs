@@ -11,8 +11,9 @@ use linux::boot::BootIdError;
 use linux::{Netlink, Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Foreseen, Host, Teardown};
 
+use crate::idle_bridge::{self, Left};
 use crate::records::Tombstone;
-use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device, idle_bridge};
+use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
 
 /// A sandbox as its runtime describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -257,7 +258,9 @@ impl Attacher {
             Err(e) => {
                 let mut files = Teardown::new();
                 device::collect(step, &mut files);
-                idle_bridge::collect(step, &sandbox.id, &self.records, &mut files);
+                let mut bridges = Left::default();
+                bridges.add(step, &sandbox.id);
+                bridges.note(&self.records, &mut files);
                 let left = [e.left, files.commit(host).err().unwrap_or_default()].concat();
                 return Err(AddError { network: planned.name(), error: e.error, left });
             }
@@ -334,17 +337,21 @@ impl Attacher {
     /// Everything of a record goes in one teardown; the record stays.
     pub(crate) fn undo(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), DelError> {
         let mut teardown = Teardown::new();
-        let mut errors = self.collect(record, &mut teardown, host, by)?;
+        let mut bridges = Left::default();
+        let mut errors = self.collect(record, &mut teardown, &mut bridges, host, by)?;
+        bridges.note(&self.records, &mut teardown);
         linux::crash_point!("detach-collected");
         errors.extend(teardown.commit(host).err().unwrap_or_default());
         if errors.is_empty() { Ok(()) } else { Err(DelError { errors }) }
     }
 
-    /// What is to go of a sandbox; returns what could not be found out.
+    /// What is to go of a sandbox, but for `bridges`, of which the caller makes a note for all of its sandboxes at once; returns what could not
+    /// be found out.
     pub(crate) fn collect(
         &self,
         record: &Record,
         teardown: &mut Teardown,
+        bridges: &mut Left,
         host: &mut Host,
         by: Instant,
     ) -> Result<Vec<CniError>, CniError> {
@@ -357,7 +364,7 @@ impl Attacher {
             let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, teardown, by);
             if failed.is_empty() {
                 device::collect(step, teardown);
-                idle_bridge::collect(step, &record.sandbox, &self.records, teardown);
+                bridges.add(step, &record.sandbox);
             }
             errors.extend(failed);
             teardown.next_attachment();

@@ -7,27 +7,31 @@
 //!   the agent, now and then  --> each marked bridge, the same way
 //! ```
 //!
-//! Used is a bridge that has a pod's pair or tap as a port, that a sandbox which nobody has deleted names, or on which a macvlan or an ipvlan
-//! stands, in whatever namespace. What is another's stays: a port, an address that is not marked, a link that stands on the bridge, and with
-//! it the bridge.
+//! Used is a bridge that has a pod's pair or tap as a port, that a plugin in the networks of a sandbox names which nobody has deleted, or on
+//! which a macvlan or an ipvlan stands, in whatever namespace. What is another's stays: a port, an address that is not marked, a link that
+//! stands on the bridge, and with it the bridge.
 //!
 //! **Addresses.** An ADD makes its pair before it looks for the addresses: either it finds that one is missing, or its pair is seen here, and
 //! they are put back. A kernel before Linux 5.18 forgets the mark, and the address stays.
 //!
-//! **Bridges.** An ADD has the namespace's lock from its look for the bridge until its pair is a port (`linux::NetnsLock`). Nobody removes a
-//! bridge meanwhile: it is left to the agent's next look, as after a kill.
+//! **Bridges.** An ADD has the namespace's lock from its look for the bridge until its pair is a port, or its link stands on the bridge
+//! (`linux::NetnsLock`). Nobody removes a bridge meanwhile: it is left to the agent's next look, as after a kill.
+//!
+//! **Records** are read before the lock is taken, and under it only those that are new or changed since: nobody waits for the others.
 //!
 //! A bridge of a network that pods have without asking stays, as with the reference plugin: it is not marked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
-use cni::{CniError, Code, ContainerId, PluginEntry};
-use json::{Object, Value};
-use linux::link::{self, TRANSIENT};
+use cni::{CniError, Code, ContainerId};
+use linux::link::TRANSIENT;
 use linux::{Address, Batch, Errno, Link, Netlink, NetnsLock, addr};
 use plugin::{Host, Stage, Teardown};
 
+use crate::policy::links_of;
 use crate::record::Step;
+use crate::records::FileVersion;
 use crate::{Attacher, Record, RecordError, Records};
 
 /// A bridge, and the links by which the host is in its VLANs.
@@ -38,20 +42,58 @@ struct Bridge<'l> {
     vlans: Vec<(u16, &'l Link, &'l Link)>,
 }
 
-/// Notes that what an attachment of the pod's own choice may have made of bridges is to go, if nobody is left there.
-pub(crate) fn collect(step: &Step, sandbox: &ContainerId, records: &Records, teardown: &mut Teardown) {
-    if !is_chosen(step) {
-        return;
+/// The links that sandboxes which go may have made, or that may have lost their last pod with them: records are read once for all of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Left {
+    names: BTreeSet<String>,
+    sandboxes: BTreeSet<ContainerId>,
+}
+
+impl Left {
+    /// What an attachment has named, if it is one of the pod's own choice.
+    pub(crate) fn add(&mut self, step: &Step, sandbox: &ContainerId) {
+        let names: Vec<String> = step.list.plugins.iter().filter(|_| is_chosen(step)).flat_map(links_of).collect();
+        if !names.is_empty() {
+            self.names.extend(names);
+            self.sandboxes.insert(sandbox.clone());
+        }
     }
-    let used = |plugin: &PluginEntry| {
-        let stands_on = || plugin.raw().str("master").filter(|master| !master.is_empty()).map(str::to_owned);
-        bridge_of(plugin.kind.as_str(), plugin.raw()).or_else(stands_on)
-    };
-    for bridge in step.list.plugins.iter().filter_map(used).collect::<BTreeSet<_>>() {
-        let what = format!("remove what nobody uses any more of bridge {bridge}");
-        let (records, sandbox) = (records.clone(), sandbox.clone());
-        teardown.at(Stage::Leases, what, move |host| forget(host, &bridge, &records, Some(&sandbox)));
+
+    /// Notes that what nobody else uses of them is to go. By what is still there then, whichever attachment could not be unmade.
+    pub(crate) fn note(&self, records: &Records, teardown: &mut Teardown) {
+        if self.names.is_empty() {
+            return;
+        }
+        let what = format!("remove what nobody uses any more of {}", shown(&self.names));
+        let (records, left) = (records.clone(), self.clone());
+        teardown.at(Stage::Leases, what, move |host| left.forget(host, &records));
     }
+
+    /// Whether a sandbox has named any.
+    pub(crate) fn has(&self, sandbox: &ContainerId) -> bool {
+        self.sandboxes.contains(sandbox)
+    }
+
+    fn forget(&self, host: &mut Host, records: &Records) -> Result<(), CniError> {
+        let is_meant = |bridge: &Bridge<'_>| bridge.own().any(|link| self.names.iter().any(|name| has_name(link, name)));
+        // Most name a parent of the node's, and to look at all links takes longer on a node that has many.
+        for name in &self.names {
+            if host.netlink()?.link(name).map_err(internal)?.is_some_and(|link| link.is("bridge") || link.is("veth")) {
+                return forget(host, is_meant, records, &self.sandboxes, Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Links in a message: a pod may have named many, and in long words.
+fn shown(names: &BTreeSet<String>) -> String {
+    const MOST: usize = 5;
+    let mut shown: Vec<String> = names.iter().take(MOST).map(|name| name.chars().take(15).collect()).collect();
+    if names.len() > MOST {
+        shown.push(format!("{} more", names.len() - MOST));
+    }
+    shown.join(", ")
 }
 
 impl Attacher {
@@ -61,14 +103,8 @@ impl Attacher {
     /// # Errors
     /// What the kernel says, or a record that cannot be read.
     pub fn forget_idle_bridges(&self, host: &mut Host) -> Result<(), CniError> {
-        let links = host.netlink()?.links().map_err(internal)?;
-        let is_marked = |link: &Link| link.group == TRANSIENT;
-        let made = |bridge: &Bridge<'_>| is_marked(bridge.link) || bridge.vlans.iter().any(|(_, way_in, _)| is_marked(way_in));
-        let bridges = links.iter().filter(|link| link.is("bridge")).map(|link| Bridge::of(link, &links));
-        for bridge in bridges.filter(made) {
-            forget(host, &bridge.link.name, &self.records, None)?;
-        }
-        Ok(())
+        let is_meant = |bridge: &Bridge<'_>| bridge.own().any(|link| link.group == TRANSIENT);
+        forget(host, is_meant, &self.records, &BTreeSet::new(), PATIENCE)
     }
 }
 
@@ -77,68 +113,78 @@ pub(crate) fn is_chosen(step: &Step) -> bool {
     step.name.contains('/')
 }
 
-/// The bridge that a plugin makes, as it reads its configuration.
-fn bridge_of(kind: &str, raw: &Object) -> Option<String> {
-    let raw = match kind {
-        "bridge" => raw,
-        "flannel" => {
-            let delegate = raw.object("delegate")?;
-            delegate.str("type").is_none_or(|kind| ["", "bridge"].contains(&kind)).then_some(delegate)?
-        }
-        _ => return None,
-    };
-    Some(raw.str("bridge").filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned())
+fn has_name(link: &Link, name: &str) -> bool {
+    link.name == name || link.altnames.iter().any(|own| own == name)
 }
 
-/// Removes what nobody uses of a bridge. `going`: a sandbox of which what the pod chose does not count.
-fn forget(host: &mut Host, bridge: &str, records: &Records, going: Option<&ContainerId>) -> Result<(), CniError> {
-    if host.netlink()?.link(bridge).map_err(internal)?.is_none_or(|link| !link.is("bridge")) {
-        return Ok(());
-    }
+/// Removes what nobody uses of bridges. `going`: sandboxes of which what the pod chose does not count; `patience`: how long a moment is waited
+/// for in which no ADD is looking for a bridge.
+fn forget(
+    host: &mut Host,
+    is_meant: impl Fn(&Bridge<'_>) -> bool,
+    records: &Records,
+    going: &BTreeSet<ContainerId>,
+    patience: Duration,
+) -> Result<(), CniError> {
     let links = host.netlink()?.links().map_err(internal)?;
-    let Some(link) = links.iter().find(|link| link.name == bridge && link.is("bridge")) else { return Ok(()) };
-    let seen = Bridge::of(link, &links);
-    let idle = seen.idle(host.netlink()?)?;
+    let mut idle = Vec::new();
+    for bridge in bridges(&links).filter(is_meant) {
+        idle.extend(bridge.idle(host.netlink()?)?);
+    }
     if idle.is_empty() || idle.iter().all(|one| one.group != TRANSIENT) && marked(host.netlink()?, &idle)?.is_empty() {
         return Ok(());
     }
-    let wanted: BTreeSet<&str> = idle.iter().map(|one| one.name.as_str()).collect();
-    let Some(named) = named(records, going, &wanted)? else { return Ok(()) };
-    let idle: Vec<&Link> = idle.into_iter().filter(|one| !named.contains(&one.name)).collect();
-    clear(host.netlink()?, bridge, &idle)?;
-    let idle: BTreeSet<u32> = idle.into_iter().filter(|one| one.group == TRANSIENT).map(|one| one.index).collect();
-    let Some(_alone) = NetnsLock::alone(host.inside()).filter(|_| !idle.is_empty()) else { return Ok(()) };
-    linux::crash_point!("idle-bridge-locked");
-    // Whose record was written later has yet to look for the bridge.
-    match self::named(records, going, &wanted)? {
-        Some(named) => remove(host.netlink()?, bridge, &idle, &named),
-        None => Ok(()),
+    let mut used = Used { records, going, links: idle.clone(), read: HashMap::new() };
+    if !used.look()? {
+        return Ok(());
     }
+    idle.retain(|one| !used.has(one.index));
+    clear(host.netlink()?, &idle)?;
+    idle.retain(|one| one.group == TRANSIENT);
+    for some in idle.chunks(AT_ONCE) {
+        let Some(_alone) = NetnsLock::alone(host.inside(), Instant::now() + patience) else { return Ok(()) };
+        linux::crash_point!("idle-bridge-locked");
+        // Whose record is written after this look has yet to look for the link.
+        if !used.look()? {
+            return Ok(());
+        }
+        remove(host.netlink()?, some, &used)?;
+    }
+    Ok(())
 }
 
-/// Removes those of these links of a bridge that are idle still, and have nothing that is another's.
-fn remove(netlink: &mut Netlink, bridge: &str, candidates: &BTreeSet<u32>, named: &BTreeSet<String>) -> Result<(), CniError> {
+/// How long the agent's own look waits, for which nobody waits: on a busy node some ADD is looking most of the time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many links go while ADDs wait. They lose their mark in the message that deletes them: it must be one.
+const AT_ONCE: usize = 100;
+
+/// Removes those of these links that are idle still, and have nothing that is another's.
+fn remove(netlink: &mut Netlink, candidates: &[&Link], used: &Used<'_>) -> Result<(), CniError> {
     let links = netlink.links().map_err(internal)?;
     let addresses = netlink.addresses(None).map_err(internal)?;
-    let Some(link) = links.iter().find(|link| link.name == bridge && link.is("bridge")) else { return Ok(()) };
-    let seen = Bridge::of(link, &links);
-    let idle: Vec<&Link> =
-        seen.idle(netlink)?.into_iter().filter(|one| !named.contains(&one.name) && candidates.contains(&one.index)).collect();
-    let is_plain = |one: &&&Link| {
+    let is_candidate = |one: &Link| candidates.iter().any(|candidate| candidate.index == one.index) && !used.has(one.index);
+    let is_plain = |one: &Link| {
         let has_address = addresses.iter().any(|a| a.index == one.index && !is_link_local(a));
         let is_below = links.iter().any(|other| other.link_netnsid.is_none() && other.parent == Some(one.index) && !other.is("veth"));
         !has_address && !is_below && one.master.is_none() && one.alias.is_none()
     };
-    let (ways_in, itself): (Vec<&Link>, Vec<&Link>) = idle.iter().filter(is_plain).partition(|one| one.index != link.index);
-    for one in &ways_in {
-        netlink.send_one(link::delete(one.index).tolerate(Errno::ENODEV)).map_err(internal)?;
+    let (mut ways_in, mut themselves) = (Vec::new(), Vec::new());
+    for bridge in bridges(&links).filter(|bridge| bridge.own().any(is_candidate)) {
+        let idle = bridge.idle(netlink)?.into_iter().filter(|one| is_candidate(one) && is_plain(one));
+        let (itself, ways): (Vec<&Link>, Vec<&Link>) = idle.partition(|one| one.index == bridge.link.index);
+        let is_of_way_in = |port: &&Link| ways.iter().any(|one| one.other_end() == port.index);
+        if bridge.ports.iter().all(is_of_way_in) {
+            themselves.extend(itself.iter().map(|one| one.index));
+        }
+        ways_in.extend(ways.iter().map(|one| one.index));
+    }
+    // Each kind at the price of one: ADDs wait.
+    netlink.delete_together(&ways_in).map_err(internal)?;
+    if !ways_in.is_empty() {
         linux::crash_point!("bridge-vlan-idle-gone");
     }
-    let is_of_way_in = |port: &Link| ways_in.iter().any(|one| one.other_end() == port.index);
-    if !itself.is_empty() && seen.ports.iter().all(|port| is_of_way_in(port)) {
-        netlink.send_one(link::delete(link.index).tolerate(Errno::ENODEV)).map_err(internal)?;
-    }
-    Ok(())
+    netlink.delete_together(&themselves).map_err(internal)
 }
 
 fn marked(netlink: &mut Netlink, on: &[&Link]) -> Result<Vec<Address>, CniError> {
@@ -146,8 +192,8 @@ fn marked(netlink: &mut Netlink, on: &[&Link]) -> Result<Vec<Address>, CniError>
     Ok(all.into_iter().filter(|one| one.protocol == addr::TRANSIENT && on.iter().any(|link| link.index == one.index)).collect())
 }
 
-/// Takes the addresses that the plugin has marked from links of a bridge without pods.
-fn clear(netlink: &mut Netlink, bridge: &str, idle: &[&Link]) -> Result<(), CniError> {
+/// Takes the addresses that the plugin has marked from links of bridges without pods.
+fn clear(netlink: &mut Netlink, idle: &[&Link]) -> Result<(), CniError> {
     let gone = marked(netlink, idle)?;
     if gone.is_empty() {
         return Ok(());
@@ -156,8 +202,10 @@ fn clear(netlink: &mut Netlink, bridge: &str, idle: &[&Link]) -> Result<(), CniE
     netlink.send(taken.collect::<Batch<'_>>()).map_err(internal)?;
     linux::crash_point!("idle-bridge-cleared");
     let links = netlink.links().map_err(internal)?;
-    let Some(link) = links.iter().find(|link| link.name == bridge && link.is("bridge")) else { return Ok(()) };
-    let still = Bridge::of(link, &links).idle(netlink)?;
+    let mut still = Vec::new();
+    for bridge in bridges(&links).filter(|bridge| bridge.own().any(|link| gone.iter().any(|one| one.index == link.index))) {
+        still.extend(bridge.idle(netlink)?);
+    }
     let put = |one: &Address| {
         let again = addr::add_of(one.protocol, one.index, one.net, one.flags);
         again.tolerate(Errno::EEXIST).tolerate(Errno::ENODEV)
@@ -170,58 +218,60 @@ fn is_link_local(address: &Address) -> bool {
     matches!(address.net.addr(), std::net::IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// What is looked for in records, however much stands in them.
-struct Names<'a> {
-    wanted: &'a BTreeSet<&'a str>,
-    found: BTreeSet<String>,
+/// Which of some links the networks of sandboxes name that nobody has deleted.
+struct Used<'a> {
+    records: &'a Records,
+    /// Sandboxes of which what the pod chose does not count.
+    going: &'a BTreeSet<ContainerId>,
+    links: Vec<&'a Link>,
+    /// The links, by index, that each record names, as long as the record is the one that was read.
+    read: HashMap<ContainerId, (FileVersion, BTreeSet<u32>)>,
 }
 
-/// Those of these names that stand in the networks of sandboxes that nobody has deleted, as any text or as the VLAN of a bridge. `None`: a
-/// record that cannot be read may have any.
-fn named(records: &Records, going: Option<&ContainerId>, wanted: &BTreeSet<&str>) -> Result<Option<BTreeSet<String>>, CniError> {
-    let mut names = Names { wanted, found: BTreeSet::new() };
-    for sandbox in records.named(&[".json"])? {
-        let is_going = going == Some(&sandbox);
-        if !is_going && records.buried(&sandbox).is_some() {
-            continue;
+// === impl Used ===
+
+impl Used<'_> {
+    /// Reads what records have become since the last look. Whether all could be read: one that cannot be may name any link.
+    fn look(&mut self) -> Result<bool, CniError> {
+        let mut read = HashMap::new();
+        for (sandbox, version) in self.records.living(self.going)? {
+            let links = match self.read.remove(&sandbox) {
+                Some((of, links)) if of == version => links,
+                _ => match self.named_by(&sandbox) {
+                    Some(links) => links,
+                    None => return Ok(false),
+                },
+            };
+            read.insert(sandbox, (version, links));
         }
-        let record = match records.read(&sandbox) {
+        self.read = read;
+        Ok(true)
+    }
+
+    /// The links that a record names; `None` if it cannot be read.
+    fn named_by(&self, sandbox: &ContainerId) -> Option<BTreeSet<u32>> {
+        let record = match self.records.read(sandbox) {
             Ok(record) => record,
             // Links went with the power.
             Err(RecordError::Lost { .. }) => None,
-            Err(_) => return Ok(None),
+            Err(_) => return None,
         };
+        let is_going = self.going.contains(sandbox);
         let counts = |step: &&Step| !is_going || !is_chosen(step);
-        for plugin in record.iter().flat_map(|record: &Record| &record.steps).filter(counts).flat_map(|step| &step.list.plugins) {
-            let raw = plugin.raw();
-            raw.iter().for_each(|(_, value)| names.take_texts(value));
-            if let Some(bridge) = bridge_of(plugin.kind.as_str(), raw) {
-                let vlan = raw.get("vlan").and_then(|vlan| if let Value::Number(vlan) = vlan { vlan.as_u64() } else { None });
-                vlan.iter().for_each(|vlan| names.take(&format!("{bridge}.{vlan}")));
-                names.take(&bridge);
-            }
-        }
+        let steps = record.iter().flat_map(|record: &Record| &record.steps).filter(counts);
+        let names = steps.flat_map(|step| &step.list.plugins).flat_map(links_of);
+        let named = |name: String| self.links.iter().filter(move |link| has_name(link, &name)).map(|link| link.index);
+        Some(names.flat_map(named).collect())
     }
-    Ok(Some(names.found))
+
+    fn has(&self, index: u32) -> bool {
+        self.read.values().any(|(_, links)| links.contains(&index))
+    }
 }
 
-// === impl Names ===
-
-impl Names<'_> {
-    fn take(&mut self, name: &str) {
-        if self.wanted.contains(name) && !self.found.contains(name) {
-            self.found.insert(name.to_owned());
-        }
-    }
-
-    fn take_texts(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => self.take(text),
-            Value::Array(list) => list.iter().for_each(|value| self.take_texts(value)),
-            Value::Object(object) => object.iter().for_each(|(_, value)| self.take_texts(value)),
-            _ => {}
-        }
-    }
+/// The bridges among a namespace's links.
+fn bridges(links: &[Link]) -> impl Iterator<Item = Bridge<'_>> {
+    links.iter().filter(|link| link.is("bridge")).map(|link| Bridge::of(link, links))
 }
 
 // === impl Bridge ===
@@ -236,6 +286,11 @@ impl<'l> Bridge<'l> {
         };
         let vlans = all.iter().filter_map(way_in).collect();
         Bridge { link, ports, vlans }
+    }
+
+    /// The bridge itself, and the host's links into its VLANs.
+    fn own(&self) -> impl Iterator<Item = &'l Link> {
+        std::iter::once(self.link).chain(self.vlans.iter().map(|(_, way_in, _)| *way_in))
     }
 
     /// The links into VLANs without pods, and the bridge if it has none at all: those on which nothing stands that the kernel shows.

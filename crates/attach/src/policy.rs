@@ -36,6 +36,7 @@ pub use ranges::AddressRun;
 pub use routed::{AddressSource, Parent, handed_out, source_of, taken_by_result};
 use uses::Use;
 pub use uses::Uses;
+pub(crate) use uses::links_of;
 
 /// What definitions may use. Without a rule: every plugin, device and sysctl, and no path of the host but the usual ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -25,6 +25,8 @@
 //! DEL makes no file that it cannot do without: the tombstone is one more if there is room, and the lock's file stays as
 //! long as the record does.
 
+use std::collections::BTreeSet;
+use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -135,17 +137,24 @@ impl Drop for SandboxLock {
     }
 }
 
-/// One tombstone: of two for the same sandbox, each is another.
+/// One file: of two that have the same name one after the other, each is another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tombstone {
+pub(crate) struct FileVersion {
     inode: u64,
     made: (i64, i64),
 }
 
-impl Tombstone {
-    fn at(path: &Path) -> Option<Self> {
+/// The file that says that a sandbox is to go.
+pub(crate) type Tombstone = FileVersion;
+
+impl FileVersion {
+    fn of(about: &Metadata) -> Self {
         // A later one may have an earlier one's inode number, but it was made at another time.
-        path.symlink_metadata().ok().map(|about| Tombstone { inode: about.ino(), made: (about.mtime(), about.mtime_nsec()) })
+        FileVersion { inode: about.ino(), made: (about.mtime(), about.mtime_nsec()) }
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        path.symlink_metadata().ok().as_ref().map(FileVersion::of)
     }
 }
 
@@ -373,20 +382,46 @@ impl Records {
 
     /// The sandboxes that have a file whose name ends so.
     pub(crate) fn named(&self, suffixes: &[&str]) -> Result<Vec<ContainerId>, RecordError> {
-        let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
-        let entries = match std::fs::read_dir(&self.dir) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(fail)?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
-            let id = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
-            found.extend(id.and_then(|id| ContainerId::parse(id).ok()));
-        }
+        let names = self.file_names()?;
+        let ids = names.iter().filter_map(|name| suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)));
+        let mut found: Vec<ContainerId> = ids.filter_map(|id| ContainerId::parse(id).ok()).collect();
         found.sort();
         found.dedup();
         Ok(found)
+    }
+
+    /// The sandboxes that have a record and that nobody has deleted, and those of `too` that have one: each with the version of its record. No
+    /// file is opened.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
+    pub(crate) fn living(&self, too: &BTreeSet<ContainerId>) -> Result<Vec<(ContainerId, FileVersion)>, RecordError> {
+        let names = self.file_names()?;
+        let tombstones: BTreeSet<&str> = names.iter().filter_map(|name| name.strip_suffix(".del")).collect();
+        let mut found = Vec::new();
+        for id in names.iter().filter_map(|name| name.strip_suffix(".json")) {
+            let Ok(sandbox) = ContainerId::parse(id) else { continue };
+            // The tombstone that was listed may be that of an earlier life.
+            if !too.contains(&sandbox) && tombstones.contains(id) && self.buried(&sandbox).is_some() {
+                continue;
+            }
+            let path = self.path(&sandbox);
+            match path.symlink_metadata() {
+                Ok(about) => found.push((sandbox, FileVersion::of(&about))),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(RecordError::Io { step: "look at", path, reason: e.to_string() }),
+            }
+        }
+        Ok(found)
+    }
+
+    fn file_names(&self) -> Result<Vec<String>, RecordError> {
+        let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        entries.map(|entry| Ok(entry.map_err(fail)?.file_name().to_string_lossy().into_owned())).collect()
     }
 }
 

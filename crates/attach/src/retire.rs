@@ -24,6 +24,7 @@ use linux::{Netns, NetnsId};
 use plugin::{Host, Teardown};
 
 use crate::execute::busy;
+use crate::idle_bridge::Left;
 use crate::records::{SandboxLock, Tombstone};
 use crate::{Attacher, DelError, Lost, Record, Sandbox};
 
@@ -147,7 +148,8 @@ impl Attacher {
     /// Whether its links carry nothing any more, and all before that is done. If not, DEL tries it again, and tells why.
     fn retire_links(&self, record: &Record, host: &mut Host, by: Instant) -> bool {
         let mut teardown = Teardown::new();
-        let collected = self.collect(record, &mut teardown, host, by);
+        // Bridges are for the second half.
+        let collected = self.collect(record, &mut teardown, &mut Left::default(), host, by);
         linux::crash_point!("retire-collected");
         collected.is_ok_and(|errors| errors.is_empty()) && teardown.can_retire() && teardown.retire(host).is_ok()
     }
@@ -169,17 +171,22 @@ impl Attacher {
     fn finish_all(&self, sandboxes: &[ContainerId], host: &mut Host, by: Deadlines) -> Vec<Result<(), DelError>> {
         let mut results = vec![Ok(()); sandboxes.len()];
         let (mut teardown, mut together, mut alone) = (Teardown::new(), Vec::new(), Vec::new());
+        let mut bridges = Left::default();
         for ((at, sandbox), result) in sandboxes.iter().enumerate().zip(&mut results) {
-            match self.begin_to_finish(sandbox, at, &mut teardown, host, by) {
+            match self.begin_to_finish(sandbox, at, (&mut teardown, &mut bridges), host, by) {
                 Ok(Begun::Together(one)) => together.push(one),
                 Ok(Begun::Alone(lock)) => alone.push((at, lock)),
                 Ok(Begun::Done) => {}
                 Err(e) => *result = Err(e),
             }
         }
+        let of_bridges = teardown.attachment();
+        bridges.note(&self.records, &mut teardown);
         linux::crash_point!("finish-collected");
         for failure in teardown.commit_many(host) {
-            let held_up = |one: &Finishing| failure.attachments.iter().any(|a| one.attachments.contains(a));
+            let has_bridges = |one: &Finishing| sandboxes.get(one.at).is_some_and(|sandbox| bridges.has(sandbox));
+            let is_of = |one: &Finishing, a: &usize| one.attachments.contains(a) || *a == of_bridges && has_bridges(one);
+            let held_up = |one: &Finishing| failure.attachments.iter().any(|a| is_of(one, a));
             together.iter_mut().filter(|one| held_up(one)).for_each(|one| one.errors.push(failure.error.clone()));
         }
         for Finishing { at, errors, _lock, .. } in together {
@@ -198,7 +205,7 @@ impl Attacher {
         &self,
         sandbox: &ContainerId,
         at: usize,
-        teardown: &mut Teardown,
+        (teardown, bridges): (&mut Teardown, &mut Left),
         host: &mut Host,
         by: Deadlines,
     ) -> Result<Begun, DelError> {
@@ -215,7 +222,7 @@ impl Attacher {
             // Before an external plugin's turn all that was collected commits, also what is not of this sandbox.
             Ok(Some(record)) if record.steps.iter().all(|step| self.chain.is_builtin(&step.list)) => {
                 let begin = teardown.attachment();
-                let errors = self.collect(&record, teardown, host, by.work)?;
+                let errors = self.collect(&record, teardown, bridges, host, by.work)?;
                 Ok(Begun::Together(Finishing { at, attachments: begin..teardown.attachment(), errors, _lock: lock }))
             }
             _ => Ok(Begun::Alone(lock)),

@@ -1,9 +1,13 @@
 //! The host's side of the kernel, as one thread sees it.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cni::CniError;
-use linux::{Inside, Netlink, nft};
+use linux::{Inside, Netlink, NetnsLock, nft};
+
+/// How long somebody who removes idle links is waited for, who has the lock for some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Directories of state. The defaults are those that every CNI program on a node shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +96,12 @@ impl Host {
     /// The proof that sockets and sysctls need.
     pub fn inside(&self) -> &Inside {
         &self.inside
+    }
+
+    /// Keeps links of the host that were made for definitions, and that look as if nobody used them, as long as it lives: for who has found one
+    /// and is about to use it. `None`: somebody in the host's namespace has held the lock for a second, who is to keep nobody from a network.
+    pub fn keep_idle_links(&self) -> Option<NetnsLock> {
+        NetnsLock::shared(&self.inside, Instant::now() + PATIENCE)
     }
 
     /// The routing socket of the host.

@@ -12,22 +12,17 @@ mod pair;
 mod vlan;
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
-use linux::{Inside, Link, NetnsLock};
+use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
 use crate::{internal, mac, masquerade, open, spoof, strict, verify, veth};
 use conf::Conf;
-
-/// How long somebody who removes a bridge without containers is waited for, who has the lock for some milliseconds. A process of the host's
-/// namespace that holds it for ever keeps nobody from a network.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The plugin `bridge`.
 pub(crate) struct Bridge;
@@ -93,7 +88,7 @@ impl Plugin for Bridge {
         conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         // Until the container is a port, the bridge may be taken for one without any.
-        let stays = NetnsLock::shared(x.host.inside(), Instant::now() + PATIENCE);
+        let stays = x.host.keep_idle_links();
         let bridge = host::ensure_bridge(x.host, &conf)?;
         linux::crash_point!("bridge-there");
         let outer = pair::make(x.host.netlink()?, &conf, call, &bridge)?;

@@ -24,6 +24,13 @@ use conf::{Conf, Device};
 /// The plugin `host-device`.
 pub(crate) struct HostDevice;
 
+/// Whether a device that a container has comes back under this name. It is noted before the device goes, so who has looked for the name and
+/// found it free asks afterwards.
+pub(crate) fn is_lent(host: &Host, name: &str) -> Result<bool, CniError> {
+    let is_meant = |loan: &loan::Loan| loan.device == name || loan.altnames.iter().any(|other| other == name);
+    Ok(loan::LoanFile::all(&host.dirs.borrowed)?.iter().any(|(_, loan)| is_meant(loan)))
+}
+
 static ABOUT: About = About {
     name: "host-device",
     summary: "moves an interface of the host into the container",

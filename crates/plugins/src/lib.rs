@@ -62,6 +62,7 @@ mod vrf;
 mod whereabouts;
 
 use cni::{AttachmentId, CniError, Code};
+pub use identity::look_alike;
 use linux::{Inside, Netlink};
 use plugin::Builtins;
 

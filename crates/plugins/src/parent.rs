@@ -67,10 +67,15 @@ impl Parent {
             };
             netns.enter(make_inside).map_err(internal)??
         } else {
+            // Until its link stands there, the parent may be taken for a link that nobody uses.
+            let stays = x.host.keep_idle_links();
             let parent = self.find(x.host.netlink()?)?;
+            linux::crash_point!("parent-found");
             let kind = kind(&parent)?;
             self.foresee(&parent, &kind, x)?;
-            make(x.host.netlink()?, parent, kind, Some(netns))?
+            let made = make(x.host.netlink()?, parent, kind, Some(netns))?;
+            drop(stays);
+            made
         };
         made.map_err(|refused| refused.told(call))
     }

@@ -2,7 +2,10 @@ use std::path::PathBuf;
 
 use chain::MadeBy;
 use cni::{CniArgs, NetworkList};
+use json::Object;
+use linux::link;
 use linux::{Inside, Netns};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use plugin::Dirs;
 
 use super::*;
@@ -13,22 +16,32 @@ fn sh(text: &str) {
     assert!(done.status.success(), "{text}: {done:?}");
 }
 
-fn of(plugin: &str) -> Option<String> {
-    let value = json::parse(plugin.as_bytes()).unwrap();
-    let raw = value.as_object().unwrap();
-    bridge_of(raw.str("type").unwrap(), raw)
+fn list(plugin: &str) -> NetworkList {
+    NetworkList::parse(format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugin}]}}"#).as_bytes(), None).unwrap()
 }
 
 #[test]
-fn bridges_that_plugins_make() {
-    assert_eq!(of(r#"{"type":"bridge","bridge":"x","isGateway":true}"#).as_deref(), Some("x"));
-    assert_eq!(of(r#"{"type":"bridge","IsDefaultGateway":true}"#).as_deref(), Some("cni0"));
-    assert_eq!(of(r#"{"type":"flannel","delegate":{"bridge":"y"}}"#).as_deref(), Some("y"));
-    assert_eq!(of(r#"{"type":"flannel","delegate":{"type":"bridge"}}"#).as_deref(), Some("cni0"));
-    for none in
-        [r#"{"type":"ptp","bridge":"x"}"#, r#"{"type":"flannel"}"#, r#"{"type":"flannel","delegate":{"type":"macvlan","bridge":"x"}}"#]
-    {
-        assert_eq!(of(none), None, "{none}");
+fn links_that_plugins_make_or_stand_on() {
+    for (plugin, links) in [
+        (r#"{"type":"bridge","bridge":"x","isGateway":true}"#, vec!["x"]),
+        (r#"{"type":"bridge","IsDefaultGateway":true}"#, vec!["cni0"]),
+        (r#"{"type":"bridge","bridge":"x","vlan":5}"#, vec!["x"]),
+        (r#"{"type":"bridge","Bridge":"x","vlan":5,"isGateway":true}"#, vec!["x", "x.5"]),
+        (r#"{"type":"bridge","bridge":"x","bridge":"y"}"#, vec!["x", "y"]),
+        (r#"{"type":"flannel"}"#, vec!["cni0"]),
+        (r#"{"type":"flannel","delegate":{"bridge":"y"}}"#, vec!["y"]),
+        (r#"{"type":"flannel","delegate":{"bridge":"y"},"delegate":{"vlan":5}}"#, vec!["y", "y.5"]),
+        (r#"{"type":"flannel","delegate":{"type":"bridge"}}"#, vec!["cni0"]),
+        (r#"{"type":"flannel","delegate":{"type":"macvlan","bridge":"x","master":"m"}}"#, vec!["m"]),
+        (r#"{"type":"macvlan","master":"x"}"#, vec!["x"]),
+        (r#"{"type":"vlan","ma\u017fter":"x.5"}"#, vec!["x.5"]),
+        (r#"{"type":"theirs","master":"x"}"#, vec!["x"]),
+        // Free texts.
+        (r#"{"type":"ipvlan","master":"x","linkInContainer":true}"#, vec![]),
+        (r#"{"type":"ptp","bridge":"x","master":"x","ipam":{"type":"static","x":"x"}}"#, vec![]),
+        (r#"{"type":"tuning","delegate":{"type":"bridge","bridge":"x"},"plugins":[{"type":"bridge","bridge":"x"}]}"#, vec![]),
+    ] {
+        assert_eq!(links_of(&list(plugin).plugins[0]), links, "{plugin}");
     }
 }
 
@@ -48,8 +61,13 @@ impl Drop for Node {
 impl Node {
     /// What of the bridge `x` is left, and of its links into VLANs, with their addresses.
     fn left(&mut self, going: &str) -> Vec<String> {
-        forget(&mut self.host, "x", &self.records, Some(&going.parse().unwrap())).unwrap();
+        self.forget("x", going);
         self.there()
+    }
+
+    fn forget(&mut self, names: &str, going: &str) {
+        let left = Left { names: names.split(' ').map(str::to_owned).collect(), sandboxes: [going.parse().unwrap()].into() };
+        left.forget(&mut self.host, &self.records).unwrap();
     }
 
     fn there(&mut self) -> Vec<String> {
@@ -74,7 +92,7 @@ impl Node {
         let step = |(name, plugin): &(&str, &str)| Step {
             name: (*name).to_owned(),
             default: false,
-            list: NetworkList::parse(format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugin}]}}"#).as_bytes(), None).unwrap(),
+            list: list(plugin),
             ifname: "eth0".parse().unwrap(),
             capability_args: Object::new(),
             default_route: None,
@@ -120,7 +138,7 @@ fn addresses_go_with_the_last_pod() {
         assert_eq!(node.left("p")[0], "x 192.0.2.1/24 10.9.0.1/24 fd00:9::1/64", "there is a pod");
         sh("ip link del pod");
         assert_eq!(node.left("p"), ["x 192.0.2.1/24", "x.5"]);
-        forget(&mut node.host, "none", &node.records, None).unwrap();
+        node.forget("none", "p");
     });
 }
 
@@ -230,9 +248,83 @@ fn a_link_into_a_vlan_goes_alone() {
              ip link add gw type veth peer name x.5; ip link set gw master x; ip link set x.5 group {TRANSIENT}; ip link set gw up"
         ));
         node.give("x.5", "10.9.5.1/24");
-        node.record("other", &[("a/b", r#"{"type":"bridge","bridge":"x","vlan":5}"#)]);
+        node.record("other", &[("a/b", r#"{"type":"bridge","bridge":"x","vlan":5,"isGateway":true}"#)]);
         assert_eq!(node.left("p"), ["x 192.0.2.1/24", "x.5 10.9.5.1/24"]);
         node.records.remove(&"other".parse().unwrap()).unwrap();
         assert_eq!(node.left("p"), ["x 192.0.2.1/24"]);
+    });
+}
+
+/// A pod kept the node's bridges by writing their names anywhere in its networks, and need not have anything there.
+#[test]
+fn a_free_text_keeps_no_bridge() {
+    on_a_node("text", |node| {
+        for text in [
+            r#"{"type":"tuning","sysctl":{"net.core.x":"x"},"bridge":"x","master":"x","delegate":{"type":"bridge","bridge":"x"}}"#,
+            r#"{"type":"bridge","bridge":"y","note":"x","ipam":{"type":"static","master":"x","bridge":["x",{"bridge":"x"}]}}"#,
+            r#"{"type":"macvlan","master":"x","linkInContainer":true}"#,
+        ] {
+            sh(&format!("ip link add x up group {TRANSIENT} type bridge"));
+            node.record("other", &[("a/b", text)]);
+            assert_eq!(node.left("p"), [""; 0], "{text}");
+        }
+        // By another name it is the bridge.
+        sh(&format!("ip link add x up group {TRANSIENT} type bridge; ip link property add dev x altname another-name-of-it"));
+        node.record("other", &[("a/b", r#"{"type":"macvlan","master":"another-name-of-it"}"#)]);
+        assert_eq!(node.left("p"), ["x"]);
+        node.record("other", &[("a/b", r#"{"type":"bridge","bridge":"another-name"}"#)]);
+        node.forget("another-name-of-it", "p");
+        assert_eq!(node.there(), [""; 0]);
+    });
+}
+
+/// How many records were opened since it was asked last.
+fn opened(inotify: &Inotify) -> usize {
+    let mut count = 0;
+    loop {
+        match inotify.read_events() {
+            Ok(events) => {
+                count += events.iter().filter(|e| e.name.as_ref().is_some_and(|name| name.as_encoded_bytes().ends_with(b".json"))).count()
+            }
+            Err(nix::errno::Errno::EAGAIN) => return count,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// All records were read twice for each bridge, once of that while every ADD of the node waited.
+#[test]
+fn records_are_read_once_and_not_while_others_wait() {
+    const PODS: usize = 4000;
+    on_a_node("many", |node| {
+        let (on_x, elsewhere) = (r#"{"type":"bridge","bridge":"x"}"#, r#"{"type":"bridge","bridge":"elsewhere"}"#);
+        (0..PODS).for_each(|pod| node.record(&format!("pod{pod}"), &[("a/b", elsewhere)]));
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).unwrap();
+        inotify.add_watch(&node.dir.join("records"), AddWatchFlags::IN_OPEN).unwrap();
+        let marked = format!(
+            "for n in x y z; do ip link add $n up group {TRANSIENT} type bridge; done
+            ip link add gw type veth peer name y.5; ip link set gw master y; ip link set y.5 group {TRANSIENT}"
+        );
+        sh(&marked);
+        node.forget("x y z", "p");
+        assert_eq!(opened(&inotify), PODS, "each once, for all of the bridges");
+        assert_eq!(node.host.netlink().unwrap().links().unwrap().iter().filter(|link| link.name != "lo").count(), 0);
+        // With the lock, those that are new or changed.
+        sh(&marked);
+        let links = node.host.netlink().unwrap().links().unwrap();
+        let links: Vec<&Link> = links.iter().filter(|link| link.name == "x").collect();
+        let nobody = BTreeSet::new();
+        let mut used = Used { records: &node.records, going: &nobody, links, read: HashMap::new() };
+        assert!(used.look().unwrap());
+        assert_eq!((opened(&inotify), used.has(used.links[0].index)), (PODS, false));
+        node.record("new", &[("a/b", elsewhere)]);
+        node.record("pod7", &[("a/b", on_x)]);
+        node.records.remove(&"pod8".parse().unwrap()).unwrap();
+        opened(&inotify);
+        assert!(used.look().unwrap());
+        assert_eq!((opened(&inotify), used.has(used.links[0].index)), (2, true));
+        node.records.bury(&"pod7".parse().unwrap());
+        assert!(used.look().unwrap());
+        assert_eq!((opened(&inotify), used.has(used.links[0].index)), (0, false));
     });
 }

@@ -34,7 +34,8 @@ pub const MAX_NETWORKS: usize = 256 << 10;
 /// The values of all networks of one pod at the most.
 pub const MAX_NETWORKS_VALUES: usize = 8192;
 
-/// The host ports that the annotation and the definitions of one pod publish at the most: each is looked for among what the node has.
+/// The host ports that the annotation and the definitions of one pod publish at the most, counted for each plugin that publishes them: each is
+/// looked for among what the node has, and has rules of its own.
 pub const MAX_HOST_PORTS: usize = 256;
 
 /// What configurations take.
@@ -181,7 +182,7 @@ impl<'a> Resolver<'a> {
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
         let uses = Uses::of(&list, self.asked.builtins);
-        self.host_ports += selection.port_mappings.len() + uses.ports.len();
+        self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
         let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
         let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
@@ -238,6 +239,14 @@ impl<'a> Resolver<'a> {
         Some(resolved)
     }
 
+    /// The host ports that the plugins of a network are told to publish: each that gets them publishes all. Those of the pod's spec, which the
+    /// runtime sends, count where a definition has more plugins that get them than one.
+    fn host_ports_of(&self, list: &NetworkList, selection: &Selection, is_default: bool) -> usize {
+        let plugins = list.plugins.iter().filter(|plugin| plugin.has_capability(PORTS)).count();
+        let sent = self.asked.runtime_config.filter(|_| is_default).and_then(|sent| sent.get(PORTS)).and_then(Value::as_array);
+        selection.port_mappings.len() * plugins + sent.map_or(0, <[_]>::len) * plugins.saturating_sub(1)
+    }
+
     /// A definition's network, as a pod of a namespace selects it.
     fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, uses: &'c Uses) -> Case<'c> {
         let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
@@ -274,7 +283,10 @@ fn host_ports_fit(count: usize) -> Result<(), CniError> {
     if count <= MAX_HOST_PORTS {
         return Ok(());
     }
-    let why = format!("with this network, the pod publishes {count} host ports: at most {MAX_HOST_PORTS} are accepted; publish fewer");
+    let why = format!(
+        "with this network, the pod publishes {count} host ports: at most {MAX_HOST_PORTS} are accepted, those that several plugins publish \
+         counted for each; publish fewer"
+    );
     Err(CniError::invalid("portMappings", why))
 }
 

@@ -282,6 +282,29 @@ fn a_pod_publishes_so_many_host_ports() {
     let refused = planned(200, 57).unwrap_err();
     assert!(refused[0].contains("the pod publishes 257 host ports: at most 256 are accepted"), "{refused:?}");
     planned(257, 1).unwrap_err();
+    // Each plugin that gets them publishes all.
+    let portmap = r#"{"type":"portmap","capabilities":{"portMappings":true}}"#;
+    let chained =
+        |count: usize| Some(format!(r#"{{"cniVersion":"1.0.0","plugins":[{{"type":"bridge"}},{}]}}"#, vec![portmap; count].join(",")));
+    networks.definitions.get_mut("a/plain").unwrap().config = chained(4);
+    let planned = |count: u32| {
+        let ports = (1000..1000 + count).map(|port| format!(r#"{{"hostPort":{port},"containerPort":80}}"#)).collect::<Vec<_>>();
+        let pod = pod(&format!(r#"[{{"name":"plain","portMappings":[{}]}}]"#, ports.join(",")));
+        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+    };
+    planned(64).unwrap();
+    assert!(planned(65).unwrap_err()[0].contains("the pod publishes 260 host ports: at most 256 are accepted"));
+    // Also those of the pod's spec, if the pod names its default network.
+    let ports: Vec<String> = (1000..1257).map(|port| format!(r#"{{"hostPort":{port},"containerPort":80}}"#)).collect();
+    let sent = json::parse(format!(r#"{{"portMappings":[{}]}}"#, ports.join(",")).as_bytes()).unwrap();
+    let (eth0, view) = (eth0(), PodView { default_network: Some("a/plain".into()), ..pod("") });
+    let mut with = |count: usize| {
+        networks.definitions.get_mut("a/plain").unwrap().config = chained(count);
+        let asked = Asked { runtime_config: sent.as_object(), ..Asked::new(&view, &eth0, plugins::BUILTINS) };
+        plan(&asked, &networks).map(drop).map_err(|refusals| shown(&refusals))
+    };
+    with(1).unwrap();
+    assert!(with(2).unwrap_err()[0].contains("the pod publishes 257 host ports"));
 }
 
 #[test]

@@ -174,7 +174,17 @@ fn source<'a>(raw: impl Pairs<'a>) -> Option<AddressSource> {
         },
         ["whereabouts"] if all(&ipam, "addresses").any(|(_, value)| value.as_array().is_none_or(|list| !list.is_empty())) => None,
         ["whereabouts"] => {
-            let keys = ["range", "range_start", "range_end", "ipRanges", "exclude", "network_name", "enable_overlapping_ranges"];
+            // The file of that path says what is not said here.
+            let keys = [
+                "range",
+                "range_start",
+                "range_end",
+                "ipRanges",
+                "exclude",
+                "network_name",
+                "enable_overlapping_ranges",
+                "configuration_path",
+            ];
             Some(AddressSource::Whereabouts(keys.iter().map(|key| texts(key)).collect()))
         }
         _ => None,

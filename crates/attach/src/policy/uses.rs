@@ -130,6 +130,9 @@ const KNOWN: &[Known] = &[
     devices("whereabouts", &[], None),
 ];
 
+/// What is looked at of a plugin that nobody here knows: the keys by which the usual ones name a bridge or a parent.
+const UNKNOWN: Known = Known { may_be_inside: true, ..devices("", &["bridge", "master"], None) };
+
 const fn devices(kind: &'static str, devices: &'static [&'static str], default: Option<&'static str>) -> Known {
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
@@ -518,6 +521,30 @@ impl Uses {
             }
         }
     }
+}
+
+/// The links of the host that a plugin makes, or on which it puts the pod's link. Only the keys that the plugin reads for that count, and only
+/// those of the plugin that is executed: what stands anywhere else is a free text.
+pub(crate) fn links_of(plugin: &PluginEntry) -> Vec<String> {
+    let raw = Keys::of(plugin.raw());
+    let (kinds, raw) = match plugin.kind.as_str() {
+        "flannel" => {
+            let delegate = together(&raw, "delegate");
+            (kinds_or(&delegate, "bridge"), with_gateway(&delegate))
+        }
+        kind => (vec![kind], raw),
+    };
+    let mut uses = Uses::default();
+    for kind in kinds {
+        let before = uses.devices.len();
+        uses.host_devices(KNOWN.iter().find(|known| known.kind == kind).unwrap_or(&UNKNOWN), &raw, "");
+        let own = uses.devices.get(before..).unwrap_or_default().to_vec();
+        uses.done_to(own, kind, &raw);
+    }
+    let mut links: Vec<String> = uses.devices.into_iter().chain(uses.made).map(|one| one.what).collect();
+    links.sort();
+    links.dedup();
+    links
 }
 
 /// Whether the device that a plugin names is certainly none of the host's.

@@ -25,18 +25,22 @@ impl NetnsLock {
     /// The lock for one of many, which keeps off who wants it alone. `None`: somebody had it alone until `by`, or the kernel refused.
     #[must_use]
     pub fn shared(_: &Inside, by: Instant) -> Option<Self> {
+        Self::until(FlockArg::LockSharedNonblock, by)
+    }
+
+    /// The lock alone. `None`: others had it whenever it was tried until `by`, or the kernel refused.
+    #[must_use]
+    pub fn alone(_: &Inside, by: Instant) -> Option<Self> {
+        Self::until(FlockArg::LockExclusiveNonblock, by)
+    }
+
+    fn until(how: FlockArg, by: Instant) -> Option<Self> {
         loop {
-            match Self::at_once(FlockArg::LockSharedNonblock) {
+            match Self::at_once(how) {
                 Err(Errno::EWOULDBLOCK | Errno::EINTR) if Instant::now() < by => std::thread::sleep(PAUSE),
                 done => return done.ok(),
             }
         }
-    }
-
-    /// The lock alone. `None`: others have it at this moment, or the kernel refused.
-    #[must_use]
-    pub fn alone(_: &Inside) -> Option<Self> {
-        Self::at_once(FlockArg::LockExclusiveNonblock).ok()
     }
 
     fn at_once(how: FlockArg) -> Result<Self, Errno> {
@@ -57,10 +61,10 @@ mod tests {
             let now = Instant::now();
             let many = [NetnsLock::shared(inside, now), NetnsLock::shared(inside, now)];
             assert!(many.iter().all(Option::is_some));
-            assert!(NetnsLock::alone(inside).is_none());
-            assert!(other.enter(|inside| NetnsLock::alone(inside).is_some()).unwrap(), "another namespace");
+            assert!(NetnsLock::alone(inside, now).is_none());
+            assert!(other.enter(|inside| NetnsLock::alone(inside, now).is_some()).unwrap(), "another namespace");
             drop(many);
-            let alone = NetnsLock::alone(inside).unwrap();
+            let alone = NetnsLock::alone(inside, now).unwrap();
             let elsewhere = || one.enter(|inside| NetnsLock::shared(inside, now).is_some()).unwrap();
             std::thread::scope(|scope| assert!(!scope.spawn(elsewhere).join().unwrap()));
             drop(alone);

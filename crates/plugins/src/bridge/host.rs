@@ -2,22 +2,24 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{AddResult, CniError, Code, IpConfig};
+use cni::{AddResult, CniError, Code, IfName, IpConfig};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
-use crate::{address, internal, veth};
+use crate::{address, host_device, internal, veth};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
     let group = group(host);
-    let netlink = host.netlink()?;
-    let bridge = match netlink.link(conf.bridge.as_str()).map_err(internal)? {
+    let bridge = match host.netlink()?.link(conf.bridge.as_str()).map_err(internal)? {
         Some(link) => link,
-        None => create(netlink, conf, group)?,
+        None => {
+            is_free(host, &conf.bridge)?;
+            create(host.netlink()?, conf, group)?
+        }
     };
     linux::crash_point!("bridge-made");
     is_bridge(&bridge)?;
@@ -54,6 +56,16 @@ pub(super) fn trusts_no_group(bridge: &Link) -> Option<bool> {
 fn settings(inside: &Inside, bridge: &Link, conf: &Conf) -> Result<(), CniError> {
     address::set_ipv6(inside, bridge, Ipv6Conf::AcceptRa, 0)?;
     if conf.enable_dad { Ok(()) } else { address::set_ipv6(inside, bridge, Ipv6Conf::AcceptDad, 0) }
+}
+
+/// Whether no device will come back under a name that is not there now: it could not.
+pub(super) fn is_free(host: &Host, name: &IfName) -> Result<(), CniError> {
+    match host_device::is_lent(host, name.as_str())? {
+        true => {
+            Err(CniError::invalid("bridge", format!("{name} is the name of a device that a container has borrowed: choose another one")))
+        }
+        false => Ok(()),
+    }
 }
 
 /// What says that a link goes with its last user.

@@ -138,11 +138,14 @@ fn not_filtering() -> CniError {
 pub(super) fn ensure_gateway_link(host: &mut Host, conf: &Conf, bridge: &Link) -> Result<Option<Link>, CniError> {
     let Some(name) = conf.vlans.gateway_name(&conf.bridge)? else { return Ok(None) };
     let group = super::host::group(host);
-    let netlink = host.netlink()?;
-    let there = match netlink.link(name.as_str()).map_err(internal)? {
+    let there = match host.netlink()?.link(name.as_str()).map_err(internal)? {
         Some(link) => link,
-        None => make(netlink, conf, bridge, &name, group)?,
+        None => {
+            super::host::is_free(host, &name)?;
+            make(host.netlink()?, conf, bridge, &name, group)?
+        }
     };
+    let netlink = host.netlink()?;
     // To bring it up is the last step of making it: whoever made this one may have been killed before, or be at it.
     if there.flags.up() {
         leads_into(netlink, &there, bridge)?;

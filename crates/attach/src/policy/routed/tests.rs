@@ -294,7 +294,11 @@ fn what_a_network_hands_out() {
     assert_eq!(with(r#""addresses":[{"address":"10.1.0.7/16"}]"#), None);
     assert_eq!(with(r#""Addresses":{"address":"10.1.0.7/16"},"addresses":[]"#), None);
     assert_eq!(with(r#""addresses":[]"#), of("10.1.0.0/16"));
-    assert!(with(r#""enable_overlapping_ranges":false"#).is_some_and(|source| Some(source) != of("10.1.0.0/16")));
+    // The file of a path may say that they are unique in another network.
+    for other in [r#""enable_overlapping_ranges":false"#, r#""configuration_path":"/etc/x.conf""#, r#""Configuration_Path":"/etc/x.conf""#]
+    {
+        assert!(with(other).is_some_and(|source| Some(source) != of("10.1.0.0/16")), "{other}");
+    }
     let of_network = AddressSource::PoolsOf(vec![r#""n""#.to_owned()]);
     assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"pool","pool":"pods","network":"n"}}"#)), Some(of_network));
     assert_eq!(source_of(&list(r#"{"type":"bridge","ipam":{"type":"host-local","pool":"pods"}}"#)), None);
