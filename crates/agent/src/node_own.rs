@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use attach::{AddressRun, AddressSource, Given, NodeOwn, Parent};
-use cni::{Mac, NetworkList};
+use cni::{IfName, Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
 use linux::Family;
@@ -55,6 +55,8 @@ pub(crate) struct ThisNode<'a> {
     parents: RefCell<BTreeSet<u32>>,
     given: Vec<GivenNetwork<'a>>,
     pub(crate) cluster: ClusterOwn<'a>,
+    /// The bridges of Open vSwitch that ports of Neutron are plugged into.
+    pub(crate) openstack_bridges: &'a [IfName],
 }
 
 /// What a network has on the node that pods get without asking for it: the default network first.
@@ -85,7 +87,8 @@ impl fmt::Debug for ThisNode<'_> {
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
     pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
-        ThisNode::new(host, given, ClusterOwn { pods: self.provided.as_ref(), ..self.cluster_addresses.own() })
+        let cluster = ClusterOwn { pods: self.provided.as_ref(), ..self.cluster_addresses.own() };
+        ThisNode::new(host, given, cluster).with_openstack(&self.settings.vifs.bridges)
     }
 }
 
@@ -191,7 +194,13 @@ impl<'a> ThisNode<'a> {
             parents: RefCell::default(),
             given,
             cluster,
+            openstack_bridges: &[],
         }
+    }
+
+    /// The same with bridges of Open vSwitch that ports of Neutron are plugged into.
+    pub(crate) fn with_openstack(self, openstack_bridges: &'a [IfName]) -> Self {
+        ThisNode { openstack_bridges, ..self }
     }
 
     /// The node's links; else why they cannot be read.

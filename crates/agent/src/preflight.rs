@@ -83,7 +83,7 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
     let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
     let of_cluster = ClusterOwn { ranges: ranges.collect(), servers: servers.collect(), services: Some(&services), pods: None };
-    let own = ThisNode::new(&mut host, default.as_slice(), of_cluster);
+    let own = ThisNode::new(&mut host, default.as_slice(), of_cluster).with_openstack(&settings.vifs.bridges);
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();

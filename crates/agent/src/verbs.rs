@@ -108,7 +108,8 @@ impl Agent {
                     };
                     names.iter().flatten().map(id).collect::<Vec<_>>()
                 };
-                let own = kept.iter().filter(|id| id.network == list.name).cloned();
+                // A definition may have a name by which its collection would find the links of another network's pods.
+                let own = kept.iter().filter(|id| id.network == list.name || plugins::look_alike(&id.network, &list.name)).cloned();
                 let own: Vec<AttachmentId> = own.chain(unreadable.iter().flat_map(may_be)).collect();
                 errors.extend(chain.gc(&list, Some(&own), host, request.by).err().map(|e| e.within(&list.name)));
             }

@@ -212,6 +212,44 @@ fn names_that_programs_give_their_links() {
     });
 }
 
+/// What Neutron's agents, the kernel or Netloom itself would have made, a definition had made first; and a port of the bridge between a port of
+/// Neutron and its pod was that port's.
+#[test]
+fn names_of_neutron_the_kernel_and_our_own() {
+    let links = "ip link add qbr1a2b3c4d-5e type bridge; ip link add br-ex type bridge; ip tuntap add tap0 mode tap
+        ip link property add dev qbr1a2b3c4d-5e altname hybrid";
+    node_with(links, &[], |node| {
+        for (own, whose) in [
+            ("br-int", "a bridge of Open vSwitch"),
+            ("br-tun", "a bridge of Open vSwitch"),
+            ("qbr0123", "Neutron"),
+            ("qvo1a2b3c4d-5f", "Neutron"),
+            ("tap1a2b3c4d-5f", "Neutron"),
+            ("gw0123456789a", "Netloom"),
+            ("gre0", "the kernel"),
+            ("sit0", "the kernel"),
+            ("ip6tnl0", "the kernel"),
+            ("ip_vti0", "the kernel"),
+            ("erspan0", "the kernel"),
+            // Also if it is there, by whatever name.
+            ("qbr1a2b3c4d-5e", "Neutron"),
+            ("hybrid", "Neutron"),
+        ] {
+            assert!(node.reserved(own).is_some_and(|told| told.contains(whose)), "{own}: {:?}", node.reserved(own));
+        }
+        for free in ["br-ex", "br-data", "tapestry", "tap0", "tap1a2b3c4d5", "gw", "gwnet", "gw0123456789z", "gre1", "sit", "br-int0"] {
+            assert_eq!(node.reserved(free), None, "{free}");
+        }
+        assert!(node.no_parent("hybrid").is_some_and(|told| told.contains("Neutron")), "{:?}", node.no_parent("hybrid"));
+        assert_eq!(node.no_parent("br-ex"), None);
+    });
+    let bridges = [IfName::parse("br-data").unwrap()];
+    let mut host = Host::here(plugin::Dirs::default());
+    let node = ThisNode::new(&mut host, &[], ClusterOwn::default()).with_openstack(&bridges);
+    assert_eq!(node.reserved("br-data").as_deref(), Some("which is a name for a bridge of Open vSwitch"));
+    assert_eq!(node.reserved("br-dat"), None);
+}
+
 /// A port of another program's switch looks like any other interface.
 #[test]
 fn no_interface_stands_on_a_link_of_another_program() {
