@@ -7,6 +7,7 @@
 //!     it comes again, both go, and the machine is as it was before
 //! ```
 
+mod idle;
 mod lab;
 mod network;
 mod points;
