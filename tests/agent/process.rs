@@ -9,6 +9,7 @@ mod cilium;
 mod disk;
 mod hostile;
 mod kills;
+mod links;
 mod memory;
 mod outage;
 mod own_traffic;

@@ -1,0 +1,187 @@
+//! Definitions that make links of the host, by an attacker: names of others, names of devices that are away, bridges kept by a text, and
+//! collections of a network that look like another's. Each was possible once.
+
+use std::path::Path;
+
+use netloom_tests::{Node, Pod};
+use serde_json::{Value, json};
+
+use crate::process::own_traffic::network;
+
+fn fixed(address: &str) -> Value {
+    json!({"type": "static", "addresses": [{"address": address}]})
+}
+
+/// An ADD that fails with code 7, and this in its message; the DEL leaves nothing.
+fn refused(pod: &Pod<'_>, says: &str) {
+    let outcome = pod.add();
+    assert_eq!(outcome.error()["code"], json!(7), "{}: {outcome:?}", pod.name);
+    assert!(outcome.message().contains(says), "{}: {}", pod.name, outcome.message());
+    pod.must("DEL");
+}
+
+#[test]
+fn names_of_others_links() {
+    let node = Node::start("names", "");
+    for words in
+        ["link add qbr1a2b3c4d-5e up type bridge", "link property add dev qbr1a2b3c4d-5e altname hybrid", "link add br-ex up type bridge"]
+    {
+        node.host.sh("", &format!("ip {words}"));
+    }
+    let on = |bridge: &str| json!({"type": "bridge", "bridge": bridge, "ipam": fixed("10.71.0.2/24")});
+    // What is there already, and another case, are no names of theirs. A bridge that was made goes again.
+    node.define("free", &network(&[on("BR-INT")]));
+    node.define("there", &network(&[on("br-ex")]));
+    let free = node.pod("free", "free,there");
+    free.must("ADD");
+    assert!(node.host.link("", "BR-INT").is_some());
+    free.must("DEL");
+    node.until("the bridge is gone", || node.host.link("", "BR-INT").is_none());
+    drop(free);
+    let before = node.before();
+    let with = |keys: Value| {
+        let mut plugin = on("x1");
+        plugin.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        plugin
+    };
+    for (name, plugin, says) in [
+        ("integration", on("br-int"), "makes the link \"br-int\""),
+        ("tunnels", on("br-tun"), "makes the link \"br-tun\""),
+        ("spelling", with(json!({"BRIDGE": "br-tun"})), "makes the link \"br-tun\""),
+        ("gre", on("gre0"), "which is a name for a link of the kernel"),
+        ("sit", on("sit0"), "which is a name for a link of the kernel"),
+        ("erspan", on("erspan0"), "which is a name for a link of the kernel"),
+        ("of-a-port", on("qvo1a2b3c4d-5e"), "which is a name for a link of OpenStack's Neutron"),
+        ("of-a-machine", on("tap1a2b3c4d-5e"), "which is a name for a link of OpenStack's Neutron"),
+        ("gateway", on("gw0123456789a"), "which is a name for a link of Netloom"),
+        ("anothers-port", on("qbr1a2b3c4d-5e"), "which is a link of OpenStack's Neutron"),
+        ("by-altname", on("hybrid"), "which is a link of OpenStack's Neutron"),
+        ("stands", json!({"type": "macvlan", "master": "hybrid", "ipam": fixed("10.71.0.2/24")}), "puts its pods' interfaces on"),
+        ("delegated", json!({"type": "flannel", "delegate": {"bridge": "br-int"}}), "makes the link \"br-int\""),
+        ("vlan", with(json!({"bridge": "flannel", "vlan": 1, "isGateway": true})), "makes the link \"flannel.1\""),
+        // The kernel would choose a number.
+        ("numbered", on("gre%d"), "gre%d"),
+        ("space", on("br-int "), "br-int"),
+        ("line", on("br-int\n"), "br-int"),
+        ("zero", on("br-int\0"), "br-int"),
+        ("long", on("br-int0123456789"), "br-int0123456789"),
+    ] {
+        node.define(name, &network(&[plugin]));
+        refused(&node.pod(name, name), says);
+    }
+    node.expect(&before, "names of others' links");
+}
+
+/// A device comes back under its name, if nobody has that.
+#[test]
+fn the_name_of_a_device_that_is_away() {
+    let node = Node::start("away", "");
+    for words in [
+        "link add below1 type veth peer name below2",
+        "link add spare0 link below1 type macvlan",
+        "link property add dev spare0 altname spare-slot",
+    ] {
+        node.host.sh("", &format!("ip {words}"));
+    }
+    node.define("device", &network(&[json!({"type": "host-device", "device": "spare0"})]));
+    let on = |bridge: &str| network(&[json!({"type": "bridge", "bridge": bridge, "ipam": fixed("10.71.0.2/24")})]);
+    node.define("taker", &on("spare0"));
+    node.define("by-altname", &on("spare-slot"));
+    let owner = node.pod("owner", "device");
+    owner.must("ADD");
+    owner.must("DEL");
+    let before = node.before();
+    owner.must("ADD");
+    assert!(node.host.link("", "spare0").is_none());
+    refused(&node.pod("taker", "taker"), "spare0 is the name of a device that a container has borrowed");
+    refused(&node.pod("by-altname", "by-altname"), "spare-slot is the name of a device");
+    owner.must("DEL");
+    assert!(node.host.link("", "spare0").is_some());
+    node.expect(&before, "a device that was away");
+}
+
+/// A pod kept any bridge of the node by writing its name into its own network.
+#[test]
+fn a_text_keeps_no_bridge() {
+    let node = Node::start("text", "");
+    node.define("made", &network(&[json!({"type": "bridge", "bridge": "made1", "isGateway": true, "ipam": fixed("10.72.0.2/24")})]));
+    let squat = json!({"type": "bridge", "bridge": "squat1", "note": "made1", "master": "made1",
+        "delegate": {"type": "bridge", "bridge": "made1"}, "plugins": [{"type": "bridge", "bridge": "made1"}], "ipam": fixed("10.73.0.2/24")});
+    node.define("squat", &network(&[squat]));
+    let (squatter, pod) = (node.pod("squatter", "squat"), node.pod("pod", "made"));
+    squatter.must("ADD");
+    pod.must("ADD");
+    assert!(node.host.link("", "made1").is_some());
+    pod.must("DEL");
+    node.until("the bridge is gone", || node.host.link("", "made1").is_none());
+    assert!(node.host.link("", "squat1").is_some());
+    squatter.must("DEL");
+    node.until("the other is gone", || node.host.link("", "squat1").is_none());
+}
+
+/// Two of many pods whose bridge comes and goes: who is attached, stays so.
+#[test]
+fn pods_on_a_bridge_that_others_leave() {
+    const ROUNDS: usize = 15;
+    let node = Node::start("leave", "");
+    node.define(
+        "made",
+        &network(&[json!({"type": "bridge", "bridge": "made2", "ipam": {"type": "host-local", "subnet": "10.74.0.0/24"}})]),
+    );
+    node.define("stands", &network(&[json!({"type": "macvlan", "master": "made2", "ipam": fixed("10.74.1.2/24")})]));
+    let first = node.pod("first", "made");
+    first.must("ADD");
+    first.must("DEL");
+    drop(first);
+    let before = node.before();
+    let (one, other, stands) = (node.pod("one", "made"), node.pod("other", "made"), node.pod("stands", "stands"));
+    let attached = std::thread::scope(|scope| {
+        let come_and_go = |pod: &Pod<'_>| {
+            for _ in 0..ROUNDS {
+                pod.must("ADD");
+                pod.must("CHECK");
+                pod.must("DEL");
+            }
+        };
+        scope.spawn(move || come_and_go(&one));
+        scope.spawn(move || come_and_go(&other));
+        let mut attached = 0;
+        for _ in 0..2 * ROUNDS {
+            if stands.add().code == 0 {
+                attached += 1;
+                stands.must("CHECK");
+            }
+            stands.must("DEL");
+        }
+        attached
+    });
+    println!("{attached} of {} found the bridge", 2 * ROUNDS);
+    drop(stands);
+    node.settled();
+    node.until("the bridge is gone", || node.host.link("", "made2").is_none());
+    node.expect(&before, "a bridge that came and went");
+}
+
+/// A network's collection finds links by a number of the network's name, and a name of the same number is soon found.
+#[test]
+fn a_collection_takes_no_links_of_another_network() {
+    const LIKE_PODS: &str = "alike-bkdvr45";
+    let node = Node::start("collected", "");
+    let config = json!({"cniVersion": "1.1.0", "name": LIKE_PODS, "plugins": [
+        {"type": "bridge", "bridge": "alike1", "ipam": {"type": "host-local", "subnet": "10.75.0.0/24"}}]});
+    node.define("alike", &config.to_string());
+    let (pod, attacker) = (node.pod("pod", ""), node.pod("attacker", "alike"));
+    pod.must("ADD");
+    attacker.must("ADD");
+    let ports = || node.host.json("", "bridge -j link").as_array().unwrap().len();
+    let there = ports();
+    let valid: Vec<Value> = [&pod, &attacker].iter().map(|pod| json!({"containerID": pod.sandbox(), "ifname": "eth0"})).collect();
+    let gc = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "cni.dev/valid-attachments": valid});
+    let done = node.host.cni(Path::new(&node.bin)).call("GC", "netloom", gc.to_string());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(ports(), there, "a pod of another network lost its pair");
+    pod.must("CHECK");
+    attacker.must("CHECK");
+    pod.must("DEL");
+    attacker.must("DEL");
+}
