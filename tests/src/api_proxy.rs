@@ -20,6 +20,7 @@ pub struct ApiProxy {
     netns: PathBuf,
     address: String,
     open: Mutex<Option<Opening>>,
+    is_slow: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -37,7 +38,8 @@ impl ApiProxy {
     /// # Panics
     /// If the address is taken there.
     pub fn new(netns: PathBuf, address: &str) -> ApiProxy {
-        let proxy = ApiProxy { netns, address: address.to_owned(), open: Mutex::default(), streams: Arc::default() };
+        let proxy =
+            ApiProxy { netns, address: address.to_owned(), open: Mutex::default(), is_slow: Arc::default(), streams: Arc::default() };
         proxy.open();
         proxy
     }
@@ -51,12 +53,13 @@ impl ApiProxy {
         listener.set_nonblocking(true).unwrap();
         let open = Arc::new(AtomicBool::new(true));
         let (streams, address, goes_on) = (Arc::clone(&self.streams), self.address.clone(), Arc::clone(&open));
+        let is_slow = Arc::clone(&self.is_slow);
         let listens = thread::spawn(move || {
             while goes_on.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    Ok((near, _)) => join(near, &address, &streams),
+                match Some(&listener).filter(|_| !is_slow.load(Ordering::SeqCst)).map(TcpListener::accept) {
+                    Some(Ok((near, _))) => join(near, &address, &streams),
                     // Sleeps: between two looks.
-                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                    _ => thread::sleep(Duration::from_millis(5)),
                 }
             }
         });
@@ -72,6 +75,11 @@ impl ApiProxy {
             TcpListener::bind(&address).expect("the API server's port is free in the node's namespace")
         };
         thread::spawn(inside).join().unwrap()
+    }
+
+    /// Whether new connections get no answer, as where the server is there and slow: until it is fast again.
+    pub fn slow(&self, is_slow: bool) {
+        self.is_slow.store(is_slow, Ordering::SeqCst);
     }
 
     /// Shuts it.

@@ -181,14 +181,16 @@ impl ClusterAddresses {
         self.came().map(of).unwrap_or_default()
     }
 
-    /// Waits until nothing is pending, and `more` says nothing either.
-    fn wait(&self, by: Instant, more: impl Fn() -> Option<String>) -> Result<(), CniError> {
-        // Later nobody waits: the threads that serve calls are needed for pods that select nothing.
-        let by = by.min(Instant::now() + if self.is_early() { OF_A_CALL } else { Duration::ZERO });
-        while let Some(why) = self.pending().or_else(&more) {
+    /// Until when a call waits. Later nobody waits: the threads that serve calls are needed for pods that select nothing.
+    fn patience(&self, by: Instant) -> Instant {
+        by.min(Instant::now() + if self.is_early() { OF_A_CALL } else { Duration::ZERO })
+    }
+
+    /// Waits until nothing is pending; what is, if it is not over by then.
+    fn wait(&self, by: Instant) -> Result<(), String> {
+        while let Some(why) = self.pending() {
             if Instant::now() >= by {
-                let msg = format!("{why}; until then no pod gets a network of a definition");
-                return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
+                return Err(why);
             }
             std::thread::sleep(LOOK);
         }
@@ -223,7 +225,12 @@ pub(crate) fn gaps(lists: &Lists, has_no_range: bool) -> Vec<String> {
 impl Agent {
     /// Waits until it is known what a pod's networks are held against.
     pub(crate) fn knows_cluster_addresses(&self, by: Instant) -> Result<(), CniError> {
-        self.cluster_addresses.wait(by, || self.provided.as_ref()?.missing())
+        let by = self.cluster_addresses.patience(by);
+        let planned = |()| self.provided.as_ref().map_or(Ok(()), |provided| provided.wait_for_plan(by));
+        self.cluster_addresses
+            .wait(by)
+            .and_then(planned)
+            .map_err(|why| CniError::new(Code::TRY_AGAIN_LATER, format!("{why}; until then no pod gets a network of a definition")))
     }
 
     /// Says once, when it is known or was waited for long enough, what is not protected.

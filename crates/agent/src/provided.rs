@@ -18,15 +18,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use attach::AddressRun;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use between::{Mode, Plan, PublicKey, Vxlan};
-use cluster::{Cluster, Nodes};
+use cluster::{Cluster, Listed, Nodes};
 use cni::{AddResult, CniError, Code, NetworkList};
 use ipnet::IpNet;
 use json::{Object, Value};
@@ -47,6 +46,7 @@ mod peers;
 mod ranges;
 mod told;
 mod underlay;
+mod wake;
 
 pub(crate) use follow::{once, start};
 use home::Home;
@@ -55,6 +55,7 @@ pub(crate) use list::NAME;
 pub use list::{Addresses, BRIDGE, list};
 use ranges::Ranges;
 pub use ranges::Source;
+use wake::Wake;
 
 /// The cluster's network, as a person chooses it: the same on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,18 +88,6 @@ const WIREGUARD_PORT: u16 = 51820;
 /// Longer than an agent takes to be replaced by another one.
 const OVERLAP: Duration = Duration::from_secs(600);
 
-/// What wakes the thread that does the work.
-pub(crate) enum Wake {
-    /// A Node has changed, or the range of one.
-    Nodes,
-    /// The kernel reports something.
-    Notice(linux::Notice),
-    /// Rules of ours were removed.
-    Rules,
-    /// A rotation is asked for.
-    Rotate,
-}
-
 /// The network, as far as others of the agent ask for it.
 pub(crate) struct Provided {
     settings: Provide,
@@ -106,8 +95,11 @@ pub(crate) struct Provided {
     /// Which of them has which ranges.
     pub(crate) ranges: Ranges,
     state: Mutex<State>,
+    /// There is a plan.
+    planned: Condvar,
+    since: Instant,
     home: Home,
-    wake: Mutex<Option<SyncSender<Wake>>>,
+    wake: Wake,
     /// Whether somebody has asked for a rotation of the keys.
     rotate: AtomicBool,
     /// Whether rules or ranges of ours may be gone.
@@ -194,8 +186,10 @@ impl Provided {
             nodes: cluster.follow_nodes(),
             ranges: Ranges::follow(settings.source, cluster),
             state: Mutex::new(state),
+            planned: Condvar::new(),
+            since: Instant::now(),
             home: Home::default(),
-            wake: Mutex::default(),
+            wake: Wake::default(),
             rotate: AtomicBool::new(false),
             rules_lost: AtomicBool::new(false),
         }
@@ -248,6 +242,37 @@ impl Provided {
     pub(crate) fn knows_keys(&self) -> bool {
         let has_key = |node: &Arc<cluster::Node>| matches!(&node.announced, Some(Ok(announced)) if !announced.keys.is_empty());
         self.nodes.listed().complete && self.nodes.all().iter().all(has_key)
+    }
+
+    /// Takes a plan: definitions are held against it from now on.
+    fn plan(&self, plan: Arc<Plan>, pools: Vec<IpNet>) {
+        let mut state = lock(&self.state);
+        (state.plan, state.pools) = (Some(plan), pools);
+        self.planned.notify_all();
+    }
+
+    /// Waits for the first plan, until this moment at most: before it, it is not known where pods have addresses.
+    ///
+    /// # Errors
+    /// Why there is none by then.
+    pub(crate) fn wait_for_plan(&self, until: Instant) -> Result<(), String> {
+        let left = until.saturating_duration_since(Instant::now());
+        let is_missing = |state: &mut State| state.plan.is_none();
+        let (state, _) = self.planned.wait_timeout_while(lock(&self.state), left, is_missing).unwrap_or_else(PoisonError::into_inner);
+        if state.plan.is_some() {
+            return Ok(());
+        }
+        let lacks = state.lacks.join("; ");
+        drop(state);
+        Err(self.missing().unwrap_or_else(|| format!("the cluster's network is not planned on this node yet: {lacks}")))
+    }
+
+    /// Whether the API server may answer at any moment with what the first plan is made from: it has refused nothing yet, and this process has
+    /// not waited for so long.
+    fn expects_answer(&self, patience: Duration) -> bool {
+        let listed: Vec<Listed> = [Some(self.nodes.listed()), self.ranges.listed()].into_iter().flatten().collect();
+        let is_missing = listed.iter().any(|listed| !listed.complete);
+        is_missing && listed.iter().all(|listed| listed.complete || listed.failing.is_none()) && self.since.elapsed() < patience
     }
 
     /// What the API server has not told yet of what a plan is made from, and why.
@@ -319,10 +344,7 @@ impl Provided {
             return refused("a rotation is under way; see `netloom status`");
         }
         self.rotate.store(true, Ordering::Release);
-        if let Some(wake) = &*lock(&self.wake) {
-            // Who has much to do plans anyway.
-            let _ = wake.try_send(Wake::Rotate);
-        }
+        self.wake.plan();
         Ok(keys.value().into())
     }
 
@@ -334,10 +356,7 @@ impl Provided {
     /// Says that rules or ranges of ours were removed, by whomever.
     pub(crate) fn rules_are_lost(&self) {
         self.rules_lost.store(true, Ordering::Release);
-        if let Some(wake) = &*lock(&self.wake) {
-            // Where there is no room a round is due anyway, and asks.
-            let _ = wake.try_send(Wake::Rules);
-        }
+        self.wake.keep();
     }
 
     /// Whether rules or ranges of ours were removed since the last call.

@@ -31,6 +31,7 @@
 //! is left out of that: its links, their subnets and their MTU.
 
 mod difference;
+mod former;
 mod members;
 mod paths;
 mod plan;

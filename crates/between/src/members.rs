@@ -306,7 +306,7 @@ impl<'a> Taken<'a> {
 }
 
 /// Halves a range until each part is taken as a whole, or not at all; collects the latter.
-fn split(range: IpNet, taken: &[IpNet], rest: &mut Vec<IpNet>) {
+pub(crate) fn split(range: IpNet, taken: &[IpNet], rest: &mut Vec<IpNet>) {
     if taken.is_empty() {
         return rest.push(range);
     }

@@ -82,3 +82,89 @@ fn pods_get_the_network_after_its_routes_and_masquerade() {
     a.launch();
     a.until("the agent is ready", || a.status()["ready"] == json!(true));
 }
+
+/// A pod whose connections begin without masquerade keeps its own address in them.
+#[test]
+fn pods_wait_until_masquerade_is_written_and_are_told_what_is_missing() {
+    let scene = Scene::new("between: direct\naddWait: 1s\nreconcileEvery: 1s", &[A, B]);
+    [A, B].iter().for_each(|place| scene.register(place, json!(place.ranges)));
+    let a = &scene.nodes[0];
+    // Somebody else's set of the same name, which holds no addresses.
+    let spoil = || {
+        a.host.run(
+            "",
+            &[
+                "nft",
+                "add table inet netloom; delete table inet netloom; add table inet netloom; \
+            add set inet netloom own4 { type inet_service; }",
+            ],
+        );
+    };
+    let says = || a.status()["why"].as_str().is_some_and(|why| why.contains("cannot masquerade what leaves the cluster"));
+    spoil();
+    a.launch();
+    a.until("it says what is missing", says);
+    a.until("the Node says so", || scene.condition(&A) == Some(("True".to_owned(), "NetloomIsDown".to_owned())));
+    let early = a.pod("early", "").call("ADD");
+    assert!(early.error()["code"] == 11 && early.message().contains("cannot masquerade what leaves the cluster"), "{early:?}");
+    a.host.run("", &["nft", "delete", "table", "inet", "netloom"]);
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    assert!(a.host.sh("", "nft list chain inet netloom egress").contains("masquerade"));
+    let pod = a.pod("late", "");
+    pod.must("ADD");
+    // The same later.
+    spoil();
+    a.until("it says what is missing", || says() && a.status()["ready"] == json!(false));
+    a.host.run("", &["nft", "delete", "table", "inet", "netloom"]);
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    pod.must("DEL");
+}
+
+/// As an agent that was down while its Node was created again.
+#[test]
+fn a_pod_that_comes_before_the_first_plan_gets_no_address_of_a_range_that_the_node_has_lost() {
+    let scene = Scene::start("between: direct\naddWait: 2m", &[A]);
+    let a = &scene.nodes[0];
+    a.kill9();
+    scene.api.must("DELETE", &super::scene::node_path(&A), &json!(null));
+    scene.register(&A, json!(["10.1.7.0/24"]));
+    let pod = a.pod("early", "");
+    a.api_proxy.slow(true);
+    a.launch();
+    a.until("the bridge is there, as before", || a.status()["network"]["ranges"] == json!(A.ranges));
+    a.until("it waits for the Nodes", || a.status()["network"]["lacks"].to_string().contains("the API server has not told of the Nodes"));
+    let added = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pod.call("ADD"));
+        a.until("the ADD waits", || a.status()["calls"].to_string() != "0");
+        a.api_proxy.slow(false);
+        waits.join().unwrap()
+    });
+    assert_eq!(added.code, 0, "{added:?}");
+    assert_eq!(added.result()["ips"][0]["address"], "10.1.7.2/24");
+    pod.must("DEL");
+}
+
+/// What another node has around a former range of this one stays closed but for that.
+#[test]
+fn a_former_range_opens_nothing_but_itself() {
+    let scene = Scene::new("between: wireguard\nreconcileEvery: 1s\naddWait: 1s", &[A, B]);
+    scene.register(&A, json!(["10.1.1.0/24"]));
+    let a = &scene.nodes[0];
+    a.launch();
+    a.until("the bridge is there", || a.host.link("", "netloom0").is_some());
+    let pod = a.pod("old", "");
+    a.until("pods get the network", || pod.call("ADD").code == 0);
+    scene.api.must("DELETE", &super::scene::node_path(&A), &json!(null));
+    scene.register(&A, json!(["10.1.9.0/24"]));
+    scene.register(&B, json!(["10.1.0.0/22"]));
+    let closed = || {
+        let routes = a.host.sh("", "ip -4 route show type unreachable");
+        routes.lines().map(|route| route.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    a.until("the rest is closed", || closed() == ["10.1.0.0/24", "10.1.2.0/23"]);
+    assert!(a.host.sh("", "ip route get 10.1.1.2").contains("dev netloom0"));
+    let guarded = || elements(&a.host, "tunnelled4");
+    a.until("and guarded", || guarded().contains("10.1.0.0/24") && guarded().contains("10.1.2.0/23") && !guarded().contains("10.1.1."));
+    pod.must("DEL");
+    a.until("with its last pod all of it is", || closed() == ["10.1.0.0/22"]);
+}

@@ -303,3 +303,116 @@ fn pods_of_a_pool_keep_their_network_when_the_node_has_ranges_of_its_own_from_th
     assert_eq!(a.host.told_over_tcp(&new.sandbox(), &own[0], PORT), "old 10.2.1.2");
     [old, new].iter().for_each(|pod| drop(pod.must("DEL")));
 }
+
+/// Who has a node's token may write its addresses, and who may create a Node all of it.
+#[test]
+fn a_node_that_claims_a_pools_gateway_takes_it_from_nobody() {
+    let (scene, _operator) = start("between: direct\nreconcileEvery: 10m", &dual(), &[A, B]);
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let (old, own) = pod(a, "old");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "false"}});
+    scene.api.must("POST", "/api/v1/nodes", &node);
+    let claims = json!({"status": {"addresses": [
+        {"type": "InternalIP", "address": "10.1.0.1"}, {"type": "InternalIP", "address": "fd00:1::1"}]}});
+    scene.api.must("PATCH", "/api/v1/nodes/false/status", &claims);
+    let says = |node: &netloom_tests::Node, gateway: &str| {
+        let told = format!("node false has the InternalIP {gateway}, which is the gateway of a pool: pods keep it as their gateway");
+        node.status()["network"]["problems"].to_string().contains(&told)
+    };
+    let is_whole = |node: &netloom_tests::Node| node.status()["ready"] == json!(true) && node.status()["network"]["lacks"] == json!([]);
+    for node in [a, b] {
+        node.until("it says who", || says(node, "10.1.0.1") && says(node, "fd00:1::1"));
+        assert!(is_whole(node), "{}", node.status());
+    }
+    // An agent that starts meanwhile has what was kept.
+    b.kill9();
+    b.restart();
+    b.until("it says who", || says(b, "10.1.0.1") && is_whole(b));
+    let (new, of_new) = pod(b, "new");
+    for (address, seen_as) in own.iter().zip(&of_new) {
+        assert_eq!(b.host.told_over_tcp(&new.sandbox(), address, PORT), format!("old {seen_as}"));
+    }
+    scene.api.must("DELETE", "/api/v1/nodes/false", &Value::Null);
+    a.until("it is over", || a.status()["network"]["problems"] == json!([]));
+    [old, new].iter().for_each(|pod| drop(pod.must("DEL")));
+}
+
+/// Its pods have addresses of the pool that the pool knows nothing of, whatever block this node has.
+#[test]
+fn no_pod_gets_an_address_of_a_pool_where_another_networks_bridge_is_in_it() {
+    let (scene, _operator) = prepare("between: direct\naddWait: 1s\nreconcileEvery: 1s", &[A]);
+    let a = &scene.nodes[0];
+    for line in ["ip link add cni0 type bridge", "ip link set cni0 up", "ip addr add 10.1.0.1/24 dev cni0"] {
+        a.host.sh("", line);
+    }
+    make(&scene, "default", &dual());
+    a.launch();
+    let says = |what: &str| a.status()["why"].as_str().is_some_and(|why| why.contains(what));
+    a.until("it says what it waits for", || says("link cni0 has the address 10.1.0.1/24"));
+    a.until("the Node says so", || scene.condition(&A).is_some_and(|(status, _)| status == "True"));
+    let early = a.pod("early", "").call("ADD");
+    assert!(early.error()["code"] == 11 && early.message().contains("drain the node"), "{early:?}");
+    // Nor does a round later, and there are not two ways to the gateway.
+    assert!(a.host.link("", "netloom0").is_none() && says("link cni0"), "{}", a.status());
+    a.host.sh("", "ip link del cni0");
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    pod(a, "late").0.must("DEL");
+}
+
+/// The pool knows nothing of the addresses that `host-local` has given.
+#[test]
+fn a_pool_with_the_addresses_of_the_nodes_former_range_waits_for_the_last_pod_of_that() {
+    let (scene, _operator) = prepare("between: direct\naddWait: 1s\nreconcileEvery: 1s", &[A]);
+    let a = &scene.nodes[0];
+    let settings = |ipam: &str| {
+        let text = std::fs::read_to_string(a.host.path(netloom_tests::SETTINGS)).unwrap();
+        let lines = text.lines().map(|line| if line.starts_with("ipam: ") { format!("ipam: {ipam}") } else { line.to_owned() });
+        a.host.write(netloom_tests::SETTINGS, &lines.collect::<Vec<_>>().join("\n"));
+    };
+    scene.register(&A, json!(["10.1.0.0/24"]));
+    settings("podCIDR");
+    a.restart();
+    let (old, own) = pod(a, "old");
+    a.kill9();
+    settings("pool");
+    make(&scene, "default", &small());
+    // A restart between the two changes nothing, nor does it that the agent has forgotten.
+    for is_forgotten in [false, true] {
+        if is_forgotten {
+            a.kill9();
+            std::fs::remove_file(a.host.path("/var/lib/netloom/cluster-network.json")).unwrap();
+        }
+        a.launch();
+        let says = |what: &str| a.status()["why"].as_str().is_some_and(|why| why.contains(what));
+        a.until("it says what it waits for", || says("bridge netloom0 has the address 10.1.0.1/24, and 10.1.0."));
+        let refused = a.pod(if is_forgotten { "later" } else { "early" }, "").call("ADD");
+        assert!(refused.error()["code"] == 11 && refused.message().contains("delete these pods"), "{refused:?}");
+        assert_eq!(a.host.addresses("", "netloom0"), ["10.1.0.1/24"]);
+    }
+    assert!(a.host.run_ok(&old.sandbox(), &["ping", "-c1", "-W5", "10.1.0.1"]), "{own:?}");
+    old.must("DEL");
+    // Nobody remembers who has set it, so that nobody but its owner removes it.
+    a.host.sh("", "ip addr del 10.1.0.1/24 dev netloom0");
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    assert_eq!(a.host.addresses("", "netloom0"), ["10.1.0.1/32"]);
+    pod(a, "new").0.must("DEL");
+}
+
+/// It would keep its block from the pool for good.
+#[test]
+fn a_node_that_has_ranges_of_its_own_from_then_on_gives_back_its_own_address_of_the_pool() {
+    let (scene, _operator) = start("between: vxlan\nreconcileEvery: 1s", &small(), &[A, FAR]);
+    let [a, far] = [&scene.nodes[0], &scene.nodes[1]];
+    let own = || a.host.sh("", "ip -br addr show nl4-1000-12b5");
+    a.until("the node has an address itself", || own().contains("10.1.0."));
+    for (node, place, range) in [(a, &A, "10.2.1.0/24"), (far, &FAR, "10.2.3.0/24")] {
+        node.kill9();
+        scene.register(place, json!([range]));
+        let text = std::fs::read_to_string(node.host.path(netloom_tests::SETTINGS)).unwrap();
+        node.host.write(netloom_tests::SETTINGS, &text.replace("ipam: pool", "ipam: podCIDR"));
+    }
+    [a, far].iter().for_each(|node| node.restart());
+    a.until("it has one of its range", || own().contains("10.2.1.0/32") && !own().contains("10.1.0."));
+    scene.api.must("DELETE", &format!("{IP_POOLS}/default"), &Value::Null);
+    a.until("the pool is gone", || scene.api.ask("GET", &format!("{IP_POOLS}/default"), &Value::Null).0 == 404);
+}

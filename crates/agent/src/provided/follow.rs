@@ -1,10 +1,10 @@
 //! The thread that keeps this node's part of the network as the plan says.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use between::{Mode, NodeSeen, OwnNode, Plan, Planner, Settings, Tunnel, Underlay};
@@ -15,11 +15,12 @@ use linux::{Monitor, Notice};
 use plugin::{Dirs, Host};
 
 use super::condition::Written;
-use super::gateway::Occupied;
+use super::gateway::{Occupant, Occupied};
 use super::kept::Kept;
-use super::ranges::Terms;
+use super::ranges::{Claimant, Terms};
 use super::told::Told;
-use super::{Provided, Wake, gateway, list, obstacles, underlay};
+use super::wake::{Pending, Wake};
+use super::{Provided, gateway, list, obstacles, underlay};
 use crate::log::Line;
 use crate::{Agent, lock};
 
@@ -39,38 +40,31 @@ const AGAIN: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(250);
 /// Between two looks whether the API server has told it, where nothing else is to be done.
 const GLANCE: Duration = Duration::from_micros(200);
-/// What may wait to be looked at. Who reports more waits, as the kernel then does.
-const ROOM: usize = 1 << 14;
 /// Keeps the network for as long as the process lives. Nothing, where the agent does not provide it.
 pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
     if agent.provided.is_none() {
         return Ok(());
     }
-    let (wake, wakes) = sync_channel(ROOM);
-    let (agent, told, listens) = (Arc::clone(agent), wake.clone(), wake);
-    if let Some(provided) = &agent.provided {
-        *lock(&provided.wake) = Some(told.clone());
+    let (agent, listens, follows) = (Arc::clone(agent), Arc::clone(agent), Arc::clone(agent));
+    drop(agent.runtime.spawn(async move {
+        let Some(provided) = &follows.provided else { return };
         let (mut nodes, mut ranges) = (provided.nodes.clone(), provided.ranges.clone());
-        drop(agent.runtime.spawn(async move {
-            loop {
-                tokio::select! {
-                    () = nodes.changed() => {}
-                    () = ranges.changed() => {}
-                }
-                // One that is there already says the same; where there is no room everything is looked at.
-                let _ = told.try_send(Wake::Nodes);
+        loop {
+            tokio::select! {
+                () = nodes.changed() => {}
+                () = ranges.changed() => {}
             }
-        }));
-    }
-    std::thread::Builder::new().name("links".to_owned()).spawn(move || listen(&listens))?;
+            provided.wake.plan();
+        }
+    }));
+    let listen = move || listens.provided.iter().for_each(|provided| listen(&provided.wake));
+    std::thread::Builder::new().name("links".to_owned()).spawn(listen)?;
     let work = move || {
         let Some(provided) = &agent.provided else { return };
         let mut network = Network::new(&agent, provided, dirs);
         loop {
-            let keep = || network.keep(&wakes);
-            if catch_unwind(AssertUnwindSafe(keep)).is_ok() {
-                return;
-            }
+            let keep = || network.keep();
+            let Err(_) = catch_unwind(AssertUnwindSafe(keep));
             Line::error("cluster network").with("error", "this is a bug in the agent; please report it with the log").end();
             network = Network::new(&agent, provided, network.host.dirs.clone());
             std::thread::sleep(AGAIN);
@@ -94,23 +88,20 @@ pub(crate) fn once(agent: &Agent, provided: &Provided, dirs: Dirs, within: Durat
 }
 
 /// Passes on what the kernel reports. A socket that is of no use any more is replaced, and anything may have been missed.
-fn listen(wake: &SyncSender<Wake>) {
+fn listen(wake: &Wake) {
     let host = Host::here(Dirs::default());
     loop {
-        let heard = || -> Result<(), String> {
+        let observe = || -> Result<Infallible, String> {
             let mut monitor = Monitor::open(host.inside()).map_err(|e| e.to_string())?;
-            let mut notice = Some(Notice::Lost);
+            wake.notice(Notice::Lost);
             loop {
-                if notice.take().is_some_and(|notice| wake.send(Wake::Notice(notice)).is_err()) {
-                    return Ok(());
+                if let Some(notice) = monitor.next(None).map_err(|e| e.to_string())? {
+                    wake.notice(notice);
                 }
-                notice = monitor.next(None).map_err(|e| e.to_string())?;
             }
         };
-        match heard() {
-            Ok(()) => return,
-            Err(e) => Line::error("cluster network").with("what", "changes of links and routes are noticed late").with("error", e).end(),
-        }
+        let Err(e) = observe();
+        Line::error("cluster network").with("what", "changes of links and routes are noticed late").with("error", e).end();
         std::thread::sleep(AGAIN);
     }
 }
@@ -174,7 +165,7 @@ struct Network<'a> {
     unused_since: Option<Instant>,
     /// The families of which the node was to have an address itself.
     families: Option<BTreeSet<pool::Family>>,
-    /// What the network needs was there once, so that pods may have it: the bridge, masquerade and routes, or what was kept of them.
+    /// What the network needs is there, so that pods may have it: the bridge, forwarding, rules and routes, or what was kept of them.
     is_open: bool,
     /// The plan that what is kept for the next start was made from.
     remembered: Option<Arc<Plan>>,
@@ -245,8 +236,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// One round after the other, for as long as anybody can wake it.
-    fn keep(&mut self, wakes: &Receiver<Wake>) {
+    /// One round after the other.
+    fn keep(&mut self) -> Infallible {
         let mut todo = Todo::ALL;
         let mut all_at = Instant::now();
         loop {
@@ -262,19 +253,18 @@ impl<'a> Network<'a> {
             let mut look = self.next_look();
             while todo.is_empty() {
                 let next = look.map_or(until, |look| look.min(until));
-                match wakes.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                    Ok(wake) => self.take(wake, &mut todo),
-                    Err(RecvTimeoutError::Timeout) if next < until => {
-                        todo.plan = (self.look_is_due().is_some() && self.look()) || self.former_is_over();
-                        look = self.next_look();
-                    }
-                    Err(RecvTimeoutError::Timeout) => todo = Todo::ALL,
-                    Err(RecvTimeoutError::Disconnected) => return,
+                let pending = self.provided.wake.wait(next);
+                if !pending.is_empty() {
+                    self.take(&pending, &mut todo);
+                } else if next < until {
+                    todo.plan = (self.look_is_due().is_some() && self.look()) || self.former_is_over();
+                    look = self.next_look();
+                } else {
+                    todo = Todo::ALL;
                 }
             }
-            while let Ok(wake) = wakes.try_recv() {
-                self.take(wake, &mut todo);
-            }
+            let more = self.provided.wake.wait(Instant::now());
+            self.take(&more, &mut todo);
         }
     }
 
@@ -283,15 +273,13 @@ impl<'a> Network<'a> {
         self.look_is_due().into_iter().chain(self.former_is_due()).min().map(|rest| Instant::now() + rest)
     }
 
-    /// What follows from something that has happened.
-    fn take(&mut self, wake: Wake, todo: &mut Todo) {
-        match wake {
-            Wake::Nodes | Wake::Rotate => todo.plan = true,
-            Wake::Rules => todo.keep = true,
-            Wake::Notice(notice) => {
-                todo.look |= underlay::may_differ(&notice, &self.links, &self.own);
-                todo.keep |= self.fabric.notice(&notice) || gateway::is_lost(&notice, self.bridge);
-            }
+    /// What follows from what has happened.
+    fn take(&mut self, pending: &Pending, todo: &mut Todo) {
+        todo.plan |= pending.plan;
+        todo.keep |= pending.keep;
+        for notice in &pending.notices {
+            todo.look |= underlay::may_differ(notice, &self.links, &self.own);
+            todo.keep |= self.fabric.notice(notice) || gateway::is_lost(notice, self.bridge);
         }
     }
 
@@ -351,22 +339,22 @@ impl<'a> Network<'a> {
         self.has_range = !self.provided.ranges.of(own).is_empty();
         self.reserved = self.reserved_now();
         let mut terms = self.provided.ranges.terms(own);
-        terms.leave_taken(|gateway| self.whose(gateway, &nodes));
+        let on_bridge = self.kept.on_bridge(&[]);
+        terms.leave_taken(|gateway| on_bridge.iter().any(|net| net.addr() == gateway), |gateway| self.claimant(gateway, &nodes));
         self.terms = terms;
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
         self.plan_with(&nodes);
     }
 
-    /// Whose an address is that pods cannot have as a gateway.
-    fn whose(&self, address: IpAddr, nodes: &[Arc<Node>]) -> Option<String> {
+    /// What has an address, so that pods cannot have it as a gateway. What anybody can claim comes last.
+    fn claimant(&self, address: IpAddr, nodes: &[Arc<Node>]) -> Option<Claimant> {
         let reserved = self.reserved.iter().find(|range| range.contains(&address));
         let of_node = || nodes.iter().find(|node| node.internal_ips.iter().any(|ip| ip.to_canonical() == address));
         let within = |link: &&Underlay| link.addresses.iter().any(|subnet| subnet.contains(&address));
         let of_link = || self.links.iter().find(within);
-        reserved
-            .map(|range| format!("in {range}, where Services or API servers are"))
-            .or_else(|| of_node().map(|node| format!("the address of node {}", node.name)))
-            .or_else(|| of_link().map(|link| format!("in a subnet of this node's link {}", link.name)))
+        let of_services = reserved.map(|range| format!("in {range}, where Services or API servers are"));
+        let other = of_services.or_else(|| of_link().map(|link| format!("in a subnet of this node's link {}", link.name)));
+        other.map(Claimant::Other).or_else(|| of_node().map(|node| Claimant::Node(node.name.clone())))
     }
 
     /// A plan from these Nodes, the own links and the own WireGuard keys.
@@ -405,11 +393,8 @@ impl<'a> Network<'a> {
             Ok(plan) => {
                 self.wireguard.planned(&plan.peers);
                 self.plans += 1;
-                // Definitions are held against it from now on, and not when it is carried out: pods that wait are let in before that.
-                {
-                    let mut state = lock(&self.provided.state);
-                    (state.plan, state.pools) = (Some(Arc::clone(&plan)), self.terms.networks.clone());
-                }
+                // Before it is carried out, which takes longer: pods that wait for it need only know it.
+                self.provided.plan(Arc::clone(&plan), self.terms.networks.clone());
                 self.plan = Some(plan);
             }
             Err(e) => self.plan_lacks.push(e.to_string()),
@@ -446,19 +431,22 @@ impl<'a> Network<'a> {
     fn carry_out(&mut self, lacks: &mut Lacks) -> Option<Duration> {
         self.look_for_others(lacks);
         if let Some(plan) = &self.plan {
-            let ranges: Vec<IpNet> = plan.ranges.iter().copied().collect();
+            let ranges: Vec<IpNet> = plan.ranges.iter().filter(|range| self.is_to_be_given(range)).copied().collect();
             let mtu = plan.mtu.or(self.kept.mtu);
+            let gateways = self.gateways();
             // Where the Node has no range any more, another one may have it: it is given to no new pod.
-            if ranges != self.kept.ranges || mtu != self.kept.mtu || self.terms.gateways != self.kept.gateways {
-                self.keep_in_mind(ranges, mtu, self.terms.gateways.clone());
+            if ranges != self.kept.ranges || mtu != self.kept.mtu || gateways != self.kept.gateways {
+                self.keep_in_mind(ranges, mtu, gateways);
             }
         }
         self.write_kept(lacks);
         let left = self.forget_former();
         let all: Vec<IpNet> = self.kept.ranges.iter().chain(&self.kept.former).copied().collect();
-        let occupied: Vec<IpNet> = self.occupied.iter().map(|occupied| occupied.range).collect();
+        // What is new and not kept says nothing of the gateways that pods have.
+        let is_kept = |range: &IpNet| self.kept.gateways.is_none() || self.kept.proof_of(range).is_some();
+        let occupied: Vec<IpNet> = self.occupied.iter().map(|occupied| occupied.range).filter(is_kept).collect();
         let (on_bridge, routed) = (self.kept.on_bridge(&occupied), self.kept.routed(&occupied));
-        self.forward(&all.iter().chain(&on_bridge).copied().collect::<Vec<_>>(), lacks);
+        let forwards = self.forward(&all.iter().chain(&on_bridge).copied().collect::<Vec<_>>(), lacks);
         let kept = gateway::keep(&mut self.host, &on_bridge);
         let has_bridge = kept.is_ok();
         match kept {
@@ -469,10 +457,16 @@ impl<'a> Network<'a> {
         self.bridge = self.host.netlink().ok().and_then(gateway::index);
         let is_whole = match self.plan.clone() {
             Some(plan) => self.lead(plan, &all, &routed, lacks),
-            None => self.lead_as_before(&all, &routed, lacks),
+            // The Node may have another range by now.
+            None => {
+                let patience = self.agent.settings.add_wait / 2;
+                self.lead_as_before(&all, &routed, lacks) && !self.provided.expects_answer(patience)
+            }
         };
-        if has_bridge && is_whole {
+        if forwards && has_bridge && is_whole {
             self.offer();
+        } else {
+            self.is_open = false;
         }
         left
     }
@@ -524,15 +518,40 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Looks whether another network has ranges of this node, before any pod gets an address of them.
+    /// Looks whether anything else has ranges of this node, before any pod gets an address of them.
     fn look_for_others(&mut self, lacks: &mut Lacks) {
-        let planned = self.plan.iter().flat_map(|plan| &plan.ranges);
-        let ranges: BTreeSet<IpNet> = planned.chain(&self.kept.ranges).chain(&self.kept.former).copied().collect();
+        let planned = || self.plan.iter().flat_map(|plan| &plan.ranges).copied();
+        // Before the first block there are the gateways: whoever waits for a block gets an address of it at once.
+        let gateways = || self.terms.gateways.iter().flatten().copied().map(IpNet::from);
+        let ranges: BTreeSet<IpNet> =
+            planned().chain(gateways()).chain(self.kept.ranges.iter().chain(&self.kept.former).copied()).collect();
         let ranges: Vec<IpNet> = ranges.into_iter().collect();
-        match self.host.netlink().and_then(|netlink| gateway::occupied(netlink, &ranges, |range| self.kept.gateway_of(range))) {
+        let looked = self.host.netlink().and_then(|netlink| {
+            let there = gateway::on_bridge(netlink)?;
+            let mut occupied = gateway::occupied(netlink, &there, &ranges, &self.terms.networks, |range| self.kept.proof_of(range))?;
+            let in_the_way = |range: IpNet| self.kept.in_the_way(&range, &there).map(|by| Occupied { range, by });
+            occupied.extend(planned().chain(gateways()).filter_map(in_the_way));
+            Ok(occupied)
+        });
+        match looked {
             Ok(occupied) => self.occupied = occupied,
             Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
         }
         lacks.own.extend(self.occupied.iter().map(ToString::to_string));
+    }
+
+    /// Whether pods get addresses of a range of the plan, now or as soon as a link that is no bridge of theirs has none of it. What may be
+    /// given twice is not kept: it would be in use then, and looked at no more.
+    fn is_to_be_given(&self, range: &IpNet) -> bool {
+        let of_pools = self.terms.gateways.is_some();
+        let is_held = |by: &Occupant| of_pools || !matches!(by, Occupant::Link { .. });
+        self.kept.ranges.contains(range) || !self.occupied.iter().any(|occupied| occupied.range == *range && is_held(&occupied.by))
+    }
+
+    /// The gateways of pools that the bridge is to have: while something else has addresses of theirs, those that it has.
+    fn gateways(&self) -> Option<Vec<IpAddr>> {
+        let had = self.kept.gateways.as_deref().unwrap_or_default();
+        let is_taken = |gateway: &&IpAddr| self.occupied.is_empty() || had.contains(gateway);
+        self.terms.gateways.as_ref().map(|all| all.iter().filter(is_taken).copied().collect())
     }
 }

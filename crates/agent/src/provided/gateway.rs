@@ -22,52 +22,68 @@ const OF_ADDRESS: [u8; 2] = [0x0a, 0x58];
 const FILTERED: link::Bridge =
     link::Bridge { vlan_filtering: None, vlan_default_pvid: None, stp: None, no_linklocal_learn: None, netfilter: Some(true) };
 
-/// A pod range of the node that another link has an address of.
+/// A pod range of the node that something else has addresses of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupied {
     pub(crate) range: IpNet,
-    /// The other link, and its address.
-    pub(crate) link: String,
-    pub(crate) address: IpNet,
-    /// The other link is a bridge, as other networks' pods are on.
-    pub(crate) is_bridge: bool,
+    pub(crate) by: Occupant,
 }
 
-/// The ranges that another network's bridge has, as after a move from flannel (`cni0`) or kubenet (`cbr0`): its pods have addresses of them,
-/// and the node's route to the range leads there. A range whose gateway (`gateway_of`) the bridge has is in use by its own pods, and not
-/// looked at.
+/// What has addresses of a pod range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Occupant {
+    /// A link other than the pods' bridge has this address; if it is a bridge, other networks' pods may be on it.
+    Link { name: String, address: IpNet, is_bridge: bool },
+    /// The pods' bridge itself has this address, whose subnet holds addresses of the block: no pool has given them to pods.
+    Subnet(IpNet),
+    /// Pods may have addresses of this block, which the node had of a pool before.
+    Block(IpNet),
+}
+
+/// The ranges that another network's link has, as after a move from flannel (`cni0`) or kubenet (`cbr0`): its pods have addresses of them,
+/// and the node's route to the range leads there. A range is in use by the bridge's own pods, and not looked at, if the bridge has the address
+/// that proves it (`proof_of`). `there`: what it has. `networks`: what the pools of these ranges are cut from.
 pub(crate) fn occupied(
     netlink: &mut Netlink,
+    there: &[IpNet],
     ranges: &[IpNet],
-    gateway_of: impl Fn(&IpNet) -> Option<IpNet>,
+    networks: &[IpNet],
+    proof_of: impl Fn(&IpNet) -> Option<IpNet>,
 ) -> Result<Vec<Occupied>, CniError> {
-    let there = match find(netlink)? {
-        Some(bridge) => netlink.addresses(Some(bridge.index)).map_err(internal)?,
-        None => Vec::new(),
-    };
-    let has = |gateway: &IpNet| there.iter().any(|address| address.net == *gateway);
-    let missing: Vec<IpNet> = ranges.iter().filter(|range| gateway_of(range).is_some_and(|gateway| !has(&gateway))).copied().collect();
-    if missing.is_empty() { Ok(Vec::new()) } else { others(netlink, &missing) }
+    let looked_at = |range: &&IpNet| proof_of(range).is_none_or(|proof| !there.contains(&proof));
+    let ranges: Vec<IpNet> = ranges.iter().filter(looked_at).copied().collect();
+    if ranges.is_empty() { Ok(Vec::new()) } else { others(netlink, &ranges, networks) }
 }
 
-/// Links other than the bridge that have an address of one of these ranges.
-pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet]) -> Result<Vec<Occupied>, CniError> {
+/// Links other than the bridge that have an address of one of these ranges; or one of these networks, with a subnet around a range.
+pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet], networks: &[IpNet]) -> Result<Vec<Occupied>, CniError> {
     let bridge = find(netlink)?.map(|bridge| bridge.index);
-    // An address alone, as flannel.1 and kube-ipvs0 have, leads no packet for another one to its link.
-    let is_subnet = |net: IpNet| net.prefix_len() < net.max_prefix_len();
     let mut found = Vec::new();
     for address in netlink.addresses(None).map_err(internal)? {
-        if Some(address.index) == bridge || !is_subnet(address.net) {
+        let net = address.net;
+        if Some(address.index) == bridge || !is_subnet(&net) {
             continue;
         }
-        for range in ranges.iter().filter(|range| range.contains(&address.net.addr())) {
+        let is_of_network = networks.iter().any(|network| network.contains(&net.addr()));
+        for range in ranges.iter().filter(|range| range.contains(&net.addr()) || (is_of_network && net.trunc().contains(*range))) {
             let link = netlink.link_by_index(address.index).map_err(internal)?;
             let is_bridge = link.as_ref().is_some_and(|link| link.kind.as_deref() == Some("bridge"));
-            let link = link.map_or_else(|| format!("if{}", address.index), |link| link.name);
-            found.push(Occupied { range: *range, link, address: address.net, is_bridge });
+            let name = link.map_or_else(|| format!("if{}", address.index), |link| link.name);
+            found.push(Occupied { range: *range, by: Occupant::Link { name, address: net, is_bridge } });
         }
     }
     Ok(found)
+}
+
+/// The addresses of the bridge.
+pub(crate) fn on_bridge(netlink: &mut Netlink) -> Result<Vec<IpNet>, CniError> {
+    let Some(bridge) = find(netlink)? else { return Ok(Vec::new()) };
+    Ok(netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|address| address.net).collect())
+}
+
+/// Whether an address comes with a subnet. One alone, as flannel.1 and kube-ipvs0 have, leads no packet for another one to its link.
+pub(crate) fn is_subnet(net: &IpNet) -> bool {
+    net.prefix_len() < net.max_prefix_len()
 }
 
 /// Makes the bridge what it is to be: it is there, it is up, and it has these addresses. What it has of others stays. How many things were
@@ -172,12 +188,31 @@ pub(crate) fn of(range: &IpNet) -> Option<IpNet> {
 
 impl std::fmt::Display for Occupied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Occupied { range, link, address, is_bridge } = self;
-        write!(f, "link {link} has the address {address} of this node's pod range {range}, ")?;
-        if *is_bridge {
-            write!(f, "so pods of another network may have addresses of it: drain the node, then delete the link with `ip link del {link}`")
-        } else {
-            write!(f, "so packets for pods may be sent there: change the link's address, or the cluster's range for pods")
+        let Occupied { range, by } = self;
+        match by {
+            Occupant::Link { name, address, is_bridge } => {
+                let of = if range.contains(&address.addr()) { "of" } else { "around" };
+                write!(f, "link {name} has the address {address} {of} this node's pod range {range}, ")?;
+                if *is_bridge {
+                    write!(
+                        f,
+                        "so pods of another network may have addresses of it: drain the node, then delete the link with `ip link del {name}`"
+                    )
+                } else {
+                    write!(f, "so packets for pods may be sent there: change the link's address, or the cluster's range for pods")
+                }
+            }
+            Occupant::Subnet(address) => write!(
+                f,
+                "bridge {BRIDGE} has the address {address}, and {range}, which this node has of a pool, overlaps with its subnet: pods may have \
+                 addresses of it that no pool has given them; delete these pods, and if the address stays, remove it with `ip addr del {address} \
+                 dev {BRIDGE}`"
+            ),
+            Occupant::Block(block) => write!(
+                f,
+                "running pods of this node may have addresses of {block}, which it had of a pool, and this node's pod range {range} overlaps with \
+                 it: delete these pods"
+            ),
         }
     }
 }

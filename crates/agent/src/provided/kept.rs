@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use linux::file::{self, Durability, Links, ReadError};
 use serde::{Deserialize, Serialize};
 
+use super::gateway::Occupant;
 use super::{Addresses, Source, gateway, list};
 
 /// More than the file ever has: the ranges of the largest clusters, none of which join.
@@ -47,7 +48,7 @@ impl Kept {
     pub(crate) fn read(state_dir: &Path, source: Source) -> (Self, Option<String>) {
         let path = path(state_dir);
         let read = match file::read(&path, MAX_FILE, Links::Refused) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display())),
+            Ok(bytes) => Kept::parse(&bytes).map_err(|e| format!("{}: {e}", path.display())),
             Err(ReadError::NotFound { .. }) => Ok(Kept::default()),
             Err(e) => Err(e.to_string()),
         };
@@ -55,6 +56,17 @@ impl Kept {
         let gateways = (source == Source::Pools).then(Vec::new);
         let is_same = kept.gateways.is_some() == gateways.is_some();
         (if is_same { kept } else { kept.with(Vec::new(), kept.mtu, gateways, |_| true) }, why)
+    }
+
+    /// A file's content. Before agents wrote `formerGateways`, each range was a Node's own: the bridge has the first address of the former ones.
+    fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let content: serde_json::Value = serde_json::from_slice(bytes)?;
+        let lacks_gateways = content.get("formerGateways").is_none();
+        let mut kept: Kept = serde_json::from_value(content)?;
+        if lacks_gateways && kept.gateways.is_none() {
+            kept.former_gateways = kept.former.iter().filter_map(gateway::of).collect();
+        }
+        Ok(kept)
     }
 
     /// Writes it, on the disk when this returns.
@@ -108,6 +120,32 @@ impl Kept {
             None => gateway::of(range),
             Some(gateways) => gateways.iter().copied().find(|gateway| gateway.is_ipv4() == range.addr().is_ipv4()).map(IpNet::from),
         })
+    }
+
+    /// The address by which the bridge shows that pods of its own use a range, or a gateway; `None` of what is new, whatever the bridge has.
+    pub(crate) fn proof_of(&self, range: &IpNet) -> Option<IpNet> {
+        match &self.gateways {
+            Some(gateways) if !self.ranges.contains(range) && !self.former.contains(range) => {
+                gateways.iter().copied().map(IpNet::from).find(|gateway| gateway == range)
+            }
+            _ => self.gateway_of(range),
+        }
+    }
+
+    /// What keeps a range, or a pool's gateway, that is new from being given to pods: pods may have addresses of it from another source, of which this one knows
+    /// nothing. `there`: the addresses of the bridge.
+    pub(crate) fn in_the_way(&self, range: &IpNet, there: &[IpNet]) -> Option<Occupant> {
+        let overlaps = |other: &IpNet| other.contains(range) || range.contains(other);
+        let mut subnets = self.former_gateways.iter().chain(there).filter(|net| gateway::is_subnet(net));
+        let is_gateway = self.gateways.iter().flatten().any(|gateway| IpNet::from(*gateway) == *range);
+        if is_gateway || self.ranges.contains(range) {
+            return None;
+        }
+        if self.gateways.is_some() {
+            return subnets.find(|net| overlaps(&net.trunc())).copied().map(Occupant::Subnet);
+        }
+        let of_node = |former: &IpNet| self.former_gateways.iter().any(|gateway| gateway.trunc().contains(former));
+        self.former.iter().find(|former| overlaps(former) && !of_node(former)).copied().map(Occupant::Block)
     }
 
     /// All addresses that the pods' bridge has, but of ranges that another network has (`occupied`). The gateways of pools are those of all
@@ -208,6 +246,58 @@ mod tests {
         assert_eq!(back.on_bridge(&[]), [net("10.20.0.1/32"), net("10.1.1.1/24")]);
         assert_eq!(back.routed(&[]), [net("10.20.0.128/26"), net("10.20.0.64/26")]);
         assert_eq!(back.gateway_of(&net("10.1.1.0/24")), Some(net("10.1.1.1/24")));
+    }
+
+    /// Each source of addresses has a memory of its own.
+    #[test]
+    fn no_pod_gets_an_address_that_one_may_have_from_another_source() {
+        let gateway: IpAddr = "10.1.0.1".parse().unwrap();
+        let range = net("10.1.1.0/24");
+        let of_node = Kept::default().with(vec![range], None, None, |_| true);
+        let of_pools = of_node.with(vec![], None, Some(vec![gateway]), |_| true);
+        let subnet = Some(Occupant::Subnet(net("10.1.1.1/24")));
+        for block in ["10.1.1.64/26", "10.1.1.0/24", "10.1.0.0/22"].map(net) {
+            assert_eq!(of_pools.in_the_way(&block, &[]), subnet, "{block}");
+        }
+        let elsewhere = net("10.1.7.0/26");
+        assert_eq!(of_pools.in_the_way(&elsewhere, &[net("10.1.0.1/32"), net("fe80::1/64")]), None);
+        let foreign = net("10.1.7.1/24");
+        assert_eq!(of_pools.in_the_way(&elsewhere, &[foreign]), Some(Occupant::Subnet(foreign)), "the file of an earlier agent is lost");
+        let in_use = of_pools.with(vec![elsewhere], None, Some(vec![gateway]), |_| true);
+        assert_eq!(in_use.in_the_way(&elsewhere, &[foreign]), None, "it has come later");
+        let [other, own] = ["10.1.1.9/32", "10.1.0.1/32"].map(net);
+        assert_eq!(of_pools.in_the_way(&other, &[]), subnet, "a gateway among them, before there is a block");
+        assert_eq!(of_pools.in_the_way(&own, &[net("10.1.0.9/24")]), None, "the gateway that pods have");
+        // And back, to a range around the block.
+        let back = in_use.with(vec![], None, None, |_| true);
+        assert_eq!(back.in_the_way(&net("10.1.0.0/16"), &[]), Some(Occupant::Block(elsewhere)));
+        assert_eq!((back.in_the_way(&range, &[]), back.in_the_way(&net("10.1.1.0/25"), &[])), (None, None), "host-local has its leases");
+    }
+
+    #[test]
+    fn a_new_block_is_looked_at_although_the_bridge_has_its_gateway() {
+        let gateway: IpAddr = "10.1.0.1".parse().unwrap();
+        let (had, former, new) = (net("10.1.1.0/26"), net("10.1.1.64/26"), net("10.1.1.128/26"));
+        let kept = Kept { ranges: vec![had], former: vec![former], gateways: Some(vec![gateway]), ..Kept::default() };
+        let of_gateway = Some(net("10.1.0.1/32"));
+        assert_eq!([had, former, new].map(|range| kept.proof_of(&range)), [of_gateway, of_gateway, None]);
+        assert_eq!((kept.proof_of(&net("10.1.0.1/32")), kept.proof_of(&net("10.1.0.2/32"))), (of_gateway, None));
+        let of_nodes = Kept::default();
+        assert_eq!(of_nodes.proof_of(&had), Some(net("10.1.1.1/26")));
+    }
+
+    /// Its running pods have them.
+    #[test]
+    fn a_file_without_former_gateways_has_those_of_its_former_ranges() {
+        let older = br#"{"ranges":["10.1.2.0/24"],"former":["10.1.1.0/24","fd00:1::/64","10.9.9.9/32"],"mtu":1500}"#;
+        let kept = Kept::parse(older).unwrap();
+        assert_eq!(kept.former_gateways, [net("10.1.1.1/24"), net("fd00:1::1/64")]);
+        assert_eq!(kept.on_bridge(&[]), [net("10.1.2.1/24"), net("10.1.1.1/24"), net("fd00:1::1/64")]);
+        assert!(!kept.is_block(&net("10.1.1.0/24")));
+        let newer = br#"{"former":["10.1.1.0/24"],"formerGateways":[],"ranges":[]}"#;
+        assert_eq!(Kept::parse(newer).unwrap().former_gateways, [], "a block of a pool");
+        let of_pools = br#"{"former":["10.1.1.0/24"],"gateways":["10.1.0.1"],"ranges":[]}"#;
+        assert_eq!(Kept::parse(of_pools).unwrap().former_gateways, [], "as well");
     }
 
     #[test]

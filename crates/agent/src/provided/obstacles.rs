@@ -38,7 +38,7 @@ pub(crate) fn find(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAd
 /// Links beside the pods' bridge that have addresses of their ranges.
 fn bridges(host: &mut Host, plan: &Plan) -> Vec<String> {
     let ranges: Vec<_> = plan.ranges.iter().copied().collect();
-    let found = host.netlink().and_then(|netlink| gateway::others(netlink, &ranges));
+    let found = host.netlink().and_then(|netlink| gateway::others(netlink, &ranges, &[]));
     match found {
         Ok(others) => others.iter().map(ToString::to_string).collect(),
         Err(e) => vec![format!("cannot read the node's addresses: {e}")],

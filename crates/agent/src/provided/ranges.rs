@@ -44,23 +44,40 @@ pub(crate) struct Terms {
     pub(crate) problems: Vec<String>,
 }
 
+/// What else has an address that a pool names as its gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claimant {
+    /// A Node says so, of itself: this one.
+    Node(String),
+    /// The cluster or this machine; where, in words.
+    Other(String),
+}
+
 // === impl Terms ===
 
 impl Terms {
-    /// Leaves out gateways that are somebody else's: each node's bridge would take that one's packets, the API server's too. `whose` says
-    /// whose an address is.
-    pub(crate) fn leave_taken(&mut self, whose: impl Fn(IpAddr) -> Option<String>) {
+    /// Leaves out gateways that something else has: each node's bridge would take its packets, the API server's too. A gateway that the pods'
+    /// bridge has already (`has`) stays where only a Node claims it: whoever may write one Node would take all pods' gateway away otherwise.
+    pub(crate) fn leave_taken(&mut self, has: impl Fn(IpAddr) -> bool, claimant: impl Fn(IpAddr) -> Option<Claimant>) {
         let Some(gateways) = &mut self.gateways else { return };
+        let next = "set another one with `kubectl edit ippools.netloom.io`";
         let is_there = !gateways.is_empty();
         let mut taken = Vec::new();
-        gateways.retain(|gateway| match whose(*gateway) {
-            Some(whose) => {
-                taken.push(format!(
-                    "no pod gets the gateway {gateway} of a pool, which is {whose}: set another one with `kubectl edit ippools.netloom.io`"
-                ));
-                false
-            }
-            None => true,
+        gateways.retain(|gateway| {
+            let what = match claimant(*gateway) {
+                None => return true,
+                Some(Claimant::Node(node)) if has(*gateway) => {
+                    self.problems.push(format!(
+                        "node {node} has the InternalIP {gateway}, which is the gateway of a pool: pods keep it as their gateway, and nothing \
+                         reaches the node by this address; correct the Node's address, or if it is right, {next}"
+                    ));
+                    return true;
+                }
+                Some(Claimant::Node(node)) => format!("the address of node {node}"),
+                Some(Claimant::Other(what)) => what,
+            };
+            taken.push(format!("no pod gets the gateway {gateway} of a pool, which is {what}: {next}"));
+            false
         });
         if is_there && gateways.is_empty() { self.lacks.append(&mut taken) } else { self.problems.append(&mut taken) }
     }
@@ -151,15 +168,31 @@ mod tests {
     #[test]
     fn a_gateway_that_is_somebody_elses_is_not_taken() {
         let gateways: Vec<IpAddr> = ["10.20.0.1", "192.0.2.1"].map(|text| text.parse().unwrap()).to_vec();
-        let whose = |address: IpAddr| (address == gateways[1]).then(|| "the address of node a".to_owned());
+        let claimant = |address: IpAddr| (address == gateways[1]).then(|| Claimant::Node("a".to_owned()));
         let mut terms = Terms { gateways: Some(gateways.clone()), ..Terms::default() };
-        terms.leave_taken(whose);
+        terms.leave_taken(|_| false, claimant);
         assert_eq!((terms.gateways.as_deref(), terms.lacks.len(), terms.problems.len()), (Some(&gateways[..1]), 0, 1));
         let mut alone = Terms { gateways: Some(gateways[1..].to_vec()), ..Terms::default() };
-        alone.leave_taken(whose);
+        alone.leave_taken(|_| false, claimant);
         assert_eq!((alone.gateways.as_deref(), alone.lacks.len()), (Some(&[][..]), 1), "pods wait");
         let mut none = Terms::default();
-        none.leave_taken(whose);
+        none.leave_taken(|_| false, claimant);
         assert_eq!(none, Terms::default());
+    }
+
+    /// A Node's addresses are what its own kubelet says, or whoever has its token.
+    #[test]
+    fn a_gateway_in_use_is_not_lost_to_a_node_that_claims_it() {
+        let gateway: IpAddr = "10.20.0.1".parse().unwrap();
+        let of = |claimant: Claimant| {
+            let mut terms = Terms { gateways: Some(vec![gateway]), ..Terms::default() };
+            terms.leave_taken(|address| address == gateway, |_| Some(claimant.clone()));
+            terms
+        };
+        let claimed = of(Claimant::Node("evil".to_owned()));
+        assert_eq!((claimed.gateways.as_deref(), claimed.lacks.len(), claimed.problems.len()), (Some(&[gateway][..]), 0, 1));
+        assert!(claimed.problems[0].contains("node evil has the InternalIP 10.20.0.1"), "{:?}", claimed.problems);
+        let of_services = of(Claimant::Other("in 10.20.0.0/30, where Services or API servers are".to_owned()));
+        assert_eq!((of_services.gateways.as_deref(), of_services.lacks.len()), (Some(&[][..]), 1));
     }
 }

@@ -54,3 +54,18 @@ fn of_a_range_that_a_node_loses_the_rest_is_closed() {
     // The own node's range is 10.1.1.0/24, b is reached directly, and 192.0.2.0/24 is a subnet of the own node.
     assert_eq!(closed(&plan), ["10.1.0.0/24", "192.0.3.0/24"]);
 }
+
+/// A node that has pods with addresses of a former range, in the midst of what another node has now.
+#[test]
+fn of_a_range_around_a_former_one_the_rest_stays_closed_and_routed() {
+    let of_b = ["10.2.0.0/22", "10.3.0.0/24", "fd00:1:2::/64"];
+    let mut plan = of_a(Mode::WireGuard, &[a(), NodeSeen { ranges: of_b.map(net).to_vec(), ..b() }]);
+    let former = ["10.2.1.0/24", "10.3.0.0/16", "10.9.0.0/24"].map(net);
+    assert_eq!(plan.shared_with(&former), ["10.2.0.0/22", "10.3.0.0/24"].map(net).into());
+    plan.leave(&former);
+    assert_eq!(closed(&plan), ["10.2.0.0/24", "10.2.2.0/23", "fd00:1:2::/64"]);
+    assert_eq!(plan.routes.keys().copied().collect::<Vec<_>>(), ["10.2.0.0/22", "fd00:1:2::/64"].map(net));
+    let before = plan.clone();
+    plan.leave(&[net("10.9.0.0/24")]);
+    assert_eq!(plan, before);
+}

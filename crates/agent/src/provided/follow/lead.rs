@@ -11,7 +11,7 @@ use crate::provided::{gateway, kept, list};
 // === impl Network ===
 
 impl Network<'_> {
-    /// Leads packets as the plan says. Whether that could be tried.
+    /// Leads packets as the plan says. Whether pods may send any: rules and the plan are written, but for what single peers lack.
     pub(super) fn lead(&mut self, plan: Arc<Plan>, own: &[IpNet], routed: &[IpNet], lacks: &mut Lacks) -> bool {
         let plan = self.without_former(plan, lacks);
         if self.remember(&plan) {
@@ -19,26 +19,27 @@ impl Network<'_> {
             self.write_kept(lacks);
         }
         let plan = self.with_own_ranges(plan, routed);
-        self.guard_tunnels(own, plan.closed.iter().copied().collect(), lacks);
+        let is_guarded = self.guard_tunnels(own, plan.closed.iter().copied().collect(), lacks);
         // A connection keeps the address that it began with, so no pod begins one before.
-        self.masquerade(own, lacks);
+        let is_masqueraded = self.masquerade(own, lacks);
         let is_applied = self.apply(&plan, lacks);
         if is_applied {
             self.provided.home.set(routed);
         }
         self.write_kept(lacks);
-        is_applied
+        is_guarded && is_masqueraded && is_applied
     }
 
-    /// Leads packets as far as it is known from before: nothing is taken away. Whether no packet leaves plain that may not.
+    /// Leads packets as far as it is known from before: nothing is taken away. Whether pods may send any.
     pub(super) fn lead_as_before(&mut self, own: &[IpNet], routed: &[IpNet], lacks: &mut Lacks) -> bool {
         let is_closed = self.close_as_before(own, lacks);
-        self.masquerade(own, lacks);
-        match self.host.netlink().and_then(|netlink| gateway::lead_home(netlink, routed)) {
+        let is_masqueraded = self.masquerade(own, lacks);
+        let led = self.host.netlink().and_then(|netlink| gateway::lead_home(netlink, routed));
+        match &led {
             Ok(()) => self.provided.home.set(routed),
             Err(e) => lacks.own.push(format!("routes to bridge {}: {e}", list::BRIDGE)),
         }
-        is_closed
+        is_closed && is_masqueraded && led.is_ok()
     }
 
     /// Notes what the next agent needs before the API server has told of the Nodes. Whether other ranges are closed than before.

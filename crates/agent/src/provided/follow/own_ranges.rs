@@ -81,19 +81,28 @@ impl Network<'_> {
 
     /// Where what this node itself sends through a tunnel comes from; `None`: its ranges have an address to spare for that.
     pub(super) fn own_addresses(&mut self) -> Option<BTreeSet<IpAddr>> {
-        self.terms.gateways.as_ref()?;
-        let Some(addresses) = &self.agent.addresses else { return Some(BTreeSet::new()) };
+        let of_pools = self.terms.gateways.is_some();
+        let Some(addresses) = &self.agent.addresses else { return of_pools.then(BTreeSet::new) };
         let none = Some(BTreeSet::new());
-        let families = if self.provided.settings.mode.tunnel().is_some() { &self.terms.families } else { &none };
+        // What the node had of pools before its ranges were its own is given back, so that their blocks can be.
+        let is_needed = of_pools && self.provided.settings.mode.tunnel().is_some();
+        let families = if is_needed { &self.terms.families } else { &none };
         // What is granted is told here and to the store at the same time. Later a pool that has none left is no reason to keep all else waiting.
         let is_new = self.families != *families;
         let patience = if is_new { own_address::PATIENCE } else { Duration::ZERO };
         self.families.clone_from(families);
         let (has, failed) = own_address::keep(&addresses.store, families.as_ref(), Instant::now() + patience);
         self.lacks_address = failed.is_some();
-        let lack = failed.map(|e| format!("this node has no address itself to reach pods of nodes behind a tunnel: {e}"));
+        let lack = failed.map(|e| {
+            let what = if is_needed {
+                "has no address itself to reach pods of nodes behind a tunnel"
+            } else {
+                "cannot give back its own address of a pool"
+            };
+            format!("this node {what}: {e}")
+        });
         self.terms.problems.extend(lack);
-        Some(has)
+        of_pools.then_some(has)
     }
 
     /// The plan with routes to the bridge for what no subnet of it leads to.
@@ -104,17 +113,15 @@ impl Network<'_> {
         Arc::new(more)
     }
 
-    /// The plan without routes to ranges that running pods of this node have addresses of: another Node has such a range by now.
+    /// The plan without what keeps packets from running pods of this node that have addresses of another node's ranges.
     pub(super) fn without_former(&self, plan: Arc<Plan>, lacks: &mut Lacks) -> Arc<Plan> {
-        let own = |range: &IpNet| self.kept.former.iter().any(|former| former.contains(range) || range.contains(former));
-        let held: BTreeSet<IpNet> = plan.routes.keys().chain(&plan.closed).filter(|range| own(range)).copied().collect();
-        if held.is_empty() {
+        let shared = plan.shared_with(&self.kept.former);
+        if shared.is_empty() {
             return plan;
         }
         let mut less = plan.as_ref().clone();
-        for range in held {
-            less.routes.remove(&range);
-            less.closed.remove(&range);
+        less.leave(&self.kept.former);
+        for range in shared {
             lacks.failed.insert(range);
             lacks.problems.insert(format!(
                 "{range} is another node's now, and running pods of this node still have addresses of it: delete these pods"
@@ -123,7 +130,7 @@ impl Network<'_> {
         Arc::new(less)
     }
 
-    /// The default network of pods; `None` until it was [whole](Network::is_open) once, and while another network has a range of theirs.
+    /// The default network of pods; `None` unless it is [whole](Network::is_open), and while another network has a range of theirs.
     pub(super) fn list(&self) -> Result<Option<Arc<NetworkList>>, CniError> {
         if !self.is_open || !self.occupied.is_empty() {
             return Ok(None);

@@ -8,8 +8,9 @@ use super::{Lacks, Network};
 use crate::log::Line;
 
 impl Network<'_> {
-    /// Lets the node forward packets of its pods' families.
-    pub(super) fn forward(&mut self, ranges: &[IpNet], lacks: &mut Lacks) {
+    /// Lets the node forward packets of its pods' families. Whether it does.
+    pub(super) fn forward(&mut self, ranges: &[IpNet], lacks: &mut Lacks) -> bool {
+        let mut forwards_all = true;
         for family in [linux::Family::V4, linux::Family::V6] {
             if !ranges.iter().any(|range| linux::Family::of(range.addr()) == family) {
                 continue;
@@ -27,12 +28,16 @@ impl Network<'_> {
                         .with("now", written.now)
                         .end();
                 }),
-                Err(e) => lacks.own.push(e),
+                Err(e) => {
+                    lacks.own.push(e);
+                    forwards_all = false;
+                }
             }
         }
+        forwards_all
     }
 
-    /// Lets nothing but tunnels bring packets from pods of nodes that are reached by one.
+    /// Lets nothing but tunnels bring packets from pods of nodes that are reached by one. Whether it is so.
     pub(super) fn guard_tunnels(&mut self, own: &[IpNet], peers: Vec<IpNet>, lacks: &mut Lacks) -> bool {
         let tunnelled = Tunnelled { own: own.to_vec(), peers };
         let kept = match self.host.nft() {
@@ -62,13 +67,14 @@ impl Network<'_> {
         is_closed.map_err(|e| lacks.own.push(format!("cannot keep unencrypted packets from leaving: {e}"))).is_ok() && guards
     }
 
-    /// Masquerades what leaves the cluster.
-    pub(super) fn masquerade(&mut self, own: &[IpNet], lacks: &mut Lacks) {
+    /// Masquerades what leaves the cluster. Whether it is so.
+    pub(super) fn masquerade(&mut self, own: &[IpNet], lacks: &mut Lacks) -> bool {
         let configured = self.provided.settings.non_masquerade.as_ref();
         let inside: Vec<IpNet> = match (configured, &self.plan, &self.kept.inside) {
             (Some(ranges), ..) | (None, None, Some(ranges)) => ranges.clone(),
             (None, Some(plan), _) => plan.inside.iter().copied().collect(),
-            (None, None, None) => return,
+            // Why there is no plan is reported already.
+            (None, None, None) => return false,
         };
         let egress = Egress { own: own.to_vec(), inside: inside.into_iter().chain(own.iter().copied()).collect() };
         let known = self.masqueraded.take();
@@ -82,5 +88,6 @@ impl Network<'_> {
             Ok(_) => self.masqueraded = Some(egress),
             Err(e) => lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}")),
         }
+        self.masqueraded.is_some()
     }
 }
