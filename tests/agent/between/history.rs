@@ -1,5 +1,6 @@
-//! Any history of a cluster, by chance: Nodes come, go, change and are replaced, agents are killed at any crash point, the API server is away,
-//! other programs spoil tables. After each step every machine's kernel becomes what the oracle says.
+//! Any history of a cluster, by chance: Nodes come, go, change, are replaced and swap their ranges, pods start and end, the mode changes, agents
+//! end to provide the network and begin again, are killed at any crash point, the API server is away, other programs spoil tables. After each
+//! step every machine's kernel becomes what the oracle says, and running pods reach their gateways.
 //!
 //! ```text
 //!   Nodes a, b, far: machines with agents      Nodes p0..p5: objects alone, near and far      one API server
@@ -11,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Node, seen_within};
+use netloom_tests::{Node, Pod, SETTINGS, seen_within};
 use serde_json::{Value, json};
 
 use super::oracle;
@@ -28,30 +29,54 @@ const PLACES: [Place; 3] = [A, B, FAR];
 const TRACE: &str = "/run/trace";
 /// Nodes that are objects alone.
 const OBJECTS: u64 = 6;
+/// The modes that the oracle knows.
+const MODES: [&str; 3] = ["direct", "vxlan", "auto"];
 
-struct History {
-    scene: Scene,
+struct History<'s> {
+    scene: &'s Scene,
     mode: &'static str,
     chance: Chance,
     /// By machine: the Nodes as its agent has seen them last, while the API server is away for it.
     away: [Option<Vec<Value>>; 3],
     /// By machine: its agent was started meanwhile, so that it knows of no Node and repairs nothing between nodes.
     blind: [bool; 3],
-    /// Which of its two pairs of ranges each machine has.
+    /// By machine: at which place its ranges are.
+    home: [usize; 3],
+    /// Which of the two pairs of ranges of that place it has.
     second: [bool; 3],
+    /// Whether its Node has its second addresses.
+    moved: [bool; 3],
+    /// Its running pod, and the ranges that this has addresses of.
+    pods: [Option<(Pod<'s>, Vec<String>)>; 3],
     /// The crash points that an agent comes by, and how often.
     points: Vec<(String, u64)>,
     done: Vec<String>,
     deaths: usize,
 }
 
+/// Machines whose Nodes are there, and no agent.
+fn machines(mode: &str) -> Scene {
+    let scene = Scene::new(&format!("between: {mode}\nreconcileEvery: 1s\naddWait: 1s"), &PLACES);
+    PLACES.iter().for_each(|place| scene.register(place, json!(place.ranges)));
+    for (node, place) in scene.nodes.iter().zip(&PLACES) {
+        let [v4, v6] = second(place);
+        node.host.sh("", &format!("ip addr add {v4}/24 dev eth0"));
+        node.host.sh("", &format!("ip -6 addr add {v6}/64 dev eth0 nodad"));
+    }
+    scene
+}
+
+/// The other addresses of a machine.
+fn second(place: &Place) -> [String; 2] {
+    let [v4, v6] = place.addresses;
+    let (net, host) = v4.rsplit_once('.').unwrap();
+    [format!("{net}.1{host}"), format!("{v6}:1")]
+}
+
 // === impl History ===
 
-impl History {
-    fn begin(mode: &'static str) -> History {
-        let settings = format!("between: {mode}\nreconcileEvery: 1s\naddWait: 1s");
-        let scene = Scene::new(&settings, &PLACES);
-        PLACES.iter().for_each(|place| scene.register(place, json!(place.ranges)));
+impl<'s> History<'s> {
+    fn begin(scene: &'s Scene, mode: &'static str) -> Self {
         scene.nodes[0].set("NETLOOM_CRASH_TRACE", TRACE);
         scene.nodes.iter().for_each(Node::launch);
         let chance = Chance::new(&format!("between::history, {mode}"));
@@ -61,7 +86,10 @@ impl History {
             chance,
             away: Default::default(),
             blind: [false; 3],
+            home: [0, 1, 2],
             second: [false; 3],
+            moved: [false; 3],
+            pods: Default::default(),
             points: Vec::new(),
             done: Vec::new(),
             deaths: 0,
@@ -87,13 +115,23 @@ impl History {
 
     fn settle_as(&self, nodes: &[Value]) {
         for (at, place) in PLACES.iter().enumerate() {
-            let wanted = oracle::wanted(self.mode, place, self.away[at].as_deref().unwrap_or(nodes));
+            let wanted = oracle::wanted(self.mode, place, self.away[at].as_deref().unwrap_or(nodes), self.held(at));
             let seen = seen_within(PATIENCE, || oracle::found(&self.scene.nodes[at].host), |found| *found == wanted);
             if let Err(found) = seen {
                 let difference = oracle::difference(&found, &wanted);
                 panic!("on {}, not within {PATIENCE:?} after {:#?}:\n{difference}\n{}", place.name, self.done, self.scene.nodes[at].tail());
             }
+            if let Some((pod, ranges)) = &self.pods[at] {
+                let gateway = ranges[0].replace(".0/24", ".1");
+                let host = &self.scene.nodes[at].host;
+                assert!(host.pings(&pod.sandbox(), &gateway), "on {}, after {:#?}: {} to {gateway}", place.name, self.done, pod.name);
+            }
         }
+    }
+
+    /// The ranges that a machine's running pod has addresses of.
+    fn held(&self, at: usize) -> &[String] {
+        self.pods[at].as_ref().map_or(&[], |(_, ranges)| ranges)
     }
 
     /// One of them.
@@ -110,7 +148,7 @@ impl History {
 
     /// Something happens; what, in words.
     fn step(&mut self) {
-        let said = match self.chance.below(26) {
+        let said = match self.chance.below(36) {
             0..=6 => self.join(),
             7 | 8 => self.leave(),
             9 => self.readdress(),
@@ -119,7 +157,11 @@ impl History {
             13..=18 => self.spoil(),
             19 | 20 => self.turn_away(),
             21..=24 => self.kill(),
-            _ => self.outage(),
+            25 => self.outage(),
+            26..=29 => self.pod(),
+            30 | 31 => self.swap(),
+            32 | 33 => self.stop_providing(),
+            _ => self.change_mode(),
         };
         self.done.push(said);
         self.settle();
@@ -185,22 +227,114 @@ impl History {
         format!("{name} has {addresses:?}")
     }
 
-    /// A machine's Node is made again: with another UID, and perhaps with other ranges.
+    /// A machine's Node is made again: with another UID, and perhaps with other ranges and addresses.
     fn replace(&mut self) -> String {
         let at = self.machine();
         self.second[at] ^= self.chance.below(2) == 0;
-        let place = &PLACES[at];
+        self.moved[at] ^= self.chance.below(2) == 0;
+        let (addresses, ranges) = (self.addresses_of(at), self.ranges_of(at));
+        self.put(PLACES[at].name, &addresses, &ranges);
+        format!("{} is made again with {addresses:?} and {ranges:?}", PLACES[at].name)
+    }
+
+    fn addresses_of(&self, at: usize) -> [String; 2] {
+        if self.moved[at] { second(&PLACES[at]) } else { PLACES[at].addresses.map(str::to_owned) }
+    }
+
+    fn ranges_of(&self, at: usize) -> [String; 2] {
         let other = |range: &str| range.replace("10.1.", "10.1.5").replace("fd00:1:", "fd00:1:5");
-        let ranges = place.ranges.map(|range| if self.second[at] { other(range) } else { range.to_owned() });
-        self.put(place.name, &place.addresses.map(str::to_owned), &ranges);
-        format!("{} is made again with {ranges:?}", place.name)
+        PLACES[self.home[at]].ranges.map(|range| if self.second[at] { other(range) } else { range.to_owned() })
+    }
+
+    /// Two machines' Nodes are made again, each with the ranges of the other one. A pod that runs on keeps its address.
+    fn swap(&mut self) -> String {
+        let one = self.machine();
+        let two = (one + 1) % PLACES.len();
+        self.home.swap(one, two);
+        self.second.swap(one, two);
+        for at in [one, two] {
+            self.scene.api.must("DELETE", &format!("/api/v1/nodes/{}", PLACES[at].name), &Value::Null);
+        }
+        [one, two].iter().for_each(|at| self.put(PLACES[*at].name, &self.addresses_of(*at), &self.ranges_of(*at)));
+        format!("{} and {} swap their ranges", PLACES[one].name, PLACES[two].name)
+    }
+
+    /// A pod starts, or the one that runs ends.
+    fn pod(&mut self) -> String {
+        let at = self.machine();
+        let (node, name) = (&self.scene.nodes[at], PLACES[at].name);
+        if let Some((pod, _)) = self.pods[at].take() {
+            pod.must("DEL");
+            return format!("the pod on {name} ends");
+        }
+        if self.away[at].is_some() {
+            return "no pod starts".to_owned();
+        }
+        let pod = node.pod(&format!("pod{}", self.done.len()), "");
+        let added = pod.must("ADD").result();
+        let ranges = self.ranges_of(at).to_vec();
+        let address = added["ips"][0]["address"].as_str().unwrap().to_owned();
+        assert!(address.starts_with(ranges[0].trim_end_matches("0/24")), "{address} is not of {ranges:?}, after {:#?}", self.done);
+        self.pods[at] = Some((pod, ranges));
+        format!("a pod on {name} has {address}")
+    }
+
+    /// Changes lines of a machine's settings: those that begin with these words become these.
+    fn configure(&self, at: usize, lines: &[(&str, String)]) {
+        let host = &self.scene.nodes[at].host;
+        let text = std::fs::read_to_string(host.path(SETTINGS)).unwrap();
+        let of = |line: &str| lines.iter().find(|(word, _)| line.starts_with(word)).map_or(line.to_owned(), |(_, other)| other.clone());
+        host.write(SETTINGS, &text.lines().map(of).collect::<Vec<_>>().join("\n"));
+    }
+
+    /// An agent is started without the network, and with it again. What it has left keeps working.
+    fn stop_providing(&mut self) -> String {
+        let at = self.machine();
+        if self.away[at].is_some() {
+            return "all provide the network".to_owned();
+        }
+        let (node, mode) = (&self.scene.nodes[at], self.mode);
+        let before = oracle::found(&node.host);
+        let other = json!({"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp", "ipam": {"type": "host-local",
+            "ranges": [[{"subnet": "172.30.0.0/24"}]]}}]});
+        self.configure(at, &[("provide: ", format!("delegates: [{other}]")), ("between: ", String::new())]);
+        node.restart();
+        let meanwhile = self.join();
+        let left = oracle::found(&node.host);
+        assert_eq!(left, before, "on {}, after {:#?}:\n{}", PLACES[at].name, self.done, oracle::difference(&left, &before));
+        self.configure(at, &[("delegates: ", format!("provide: netloom\nbetween: {mode}"))]);
+        node.launch();
+        format!("{} provides nothing, then the network again; {meanwhile}", PLACES[at].name)
+    }
+
+    /// All agents get another mode, perhaps by way of WireGuard, for which this machine's kernel may have no devices.
+    fn change_mode(&mut self) -> String {
+        for at in 0..PLACES.len() {
+            if self.away[at].take().is_some() {
+                self.scene.nodes[at].api_proxy.open();
+                self.blind[at] = false;
+            }
+        }
+        let next = self.any(&MODES).expect("there are modes");
+        let steps = if self.chance.below(2) == 0 { vec!["wireguard", next] } else { vec![next] };
+        for mode in &steps {
+            (0..PLACES.len()).for_each(|at| self.configure(at, &[("between: ", format!("between: {mode}"))]));
+            self.scene.nodes.iter().for_each(Node::launch);
+            // There is always a peer, whose ranges are closed.
+            let closed = |node: &Node| node.host.sh("", "ip -6 route show type unreachable proto 110").contains("unreachable");
+            if *mode == "wireguard" {
+                self.scene.nodes.iter().for_each(|node| node.until("nothing leaves plain", || closed(node)));
+            }
+        }
+        self.mode = next;
+        format!("the mode is {}", steps.join(", then "))
     }
 
     /// A machine's Node has addresses of one family or of both.
     fn families(&mut self) -> String {
         let (at, families) = (self.machine(), 1 + self.chance.below(3));
-        let addresses = PLACES[at].addresses.into_iter().enumerate().filter(|(family, _)| families & (1 << family) != 0);
-        let addresses: Vec<String> = addresses.map(|(_, address)| address.to_owned()).collect();
+        let addresses = self.addresses_of(at).into_iter().enumerate().filter(|(family, _)| families & (1 << family) != 0);
+        let addresses: Vec<String> = addresses.map(|(_, address)| address).collect();
         self.address(PLACES[at].name, &addresses);
         format!("{} has {addresses:?}", PLACES[at].name)
     }
@@ -269,7 +403,7 @@ impl History {
         let (point, times) = self.any(&self.points.clone()).expect("an agent comes by crash points");
         let point = format!("{point}:{}", 1 + self.chance.below(times));
         let meanwhile = self.join();
-        let wanted = oracle::wanted(self.mode, &PLACES[at], &self.away[at].clone().unwrap_or_else(|| self.nodes()));
+        let wanted = oracle::wanted(self.mode, &PLACES[at], &self.away[at].clone().unwrap_or_else(|| self.nodes()), self.held(at));
         let node = &self.scene.nodes[at];
         node.set("NETLOOM_CRASH_AT", &point);
         node.launch();
@@ -300,7 +434,8 @@ impl History {
 }
 
 fn lives(mode: &'static str) {
-    let mut history = History::begin(mode);
+    let scene = machines(mode);
+    let mut history = History::begin(&scene, mode);
     let (begun, length) = (Instant::now(), LENGTH * u32::try_from(soak().max(1)).unwrap());
     while begun.elapsed() < length || history.done.len() < STEPS {
         history.step();

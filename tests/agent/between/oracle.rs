@@ -29,15 +29,19 @@ struct Machine {
     ranges: [Option<String>; 2],
 }
 
-/// What the machine at a place has to hold, in this mode, once it has seen these Nodes.
-pub(super) fn wanted(mode: &str, place: &Place, nodes: &[Value]) -> BTreeSet<String> {
+/// What the machine at a place has to hold, in this mode, once it has seen these Nodes. `held`: ranges that its running pods have addresses of.
+pub(super) fn wanted(mode: &str, place: &Place, nodes: &[Value], held: &[String]) -> BTreeSet<String> {
     let machines = machines(nodes);
     let own = machines.iter().find(|machine| machine.name == place.name).expect("the own Node is there");
     let mut lines = BTreeSet::from(["up netloom0".to_owned()]);
     let mut inside: Vec<Span> = machines.iter().flat_map(|machine| machine.ranges.iter().flatten()).map(|range| span(range)).collect();
-    for range in own.ranges.iter().flatten() {
+    let with_held = || own.ranges.iter().flatten().chain(held);
+    for range in with_held() {
         lines.insert(format!("address netloom0 {}/{}", after(span(range).0), length(range)));
     }
+    inside.extend(held.iter().map(|range| span(range)));
+    // Its bridge leads there.
+    let is_led = |range: &&str| !held.iter().any(|held| held == range);
     for peer in machines.iter().filter(|peer| peer.name != own.name) {
         for family in 0..2 {
             let range = peer.ranges[family].as_deref();
@@ -47,14 +51,14 @@ pub(super) fn wanted(mode: &str, place: &Place, nodes: &[Value]) -> BTreeSet<Str
             match way(mode, own, peer, family) {
                 Some(Way::Direct(via)) => {
                     inside.push((via, via));
-                    lines.extend(range.map(|range| format!("route {range} via {via} dev eth0")));
+                    lines.extend(range.filter(is_led).map(|range| format!("route {range} via {via} dev eth0")));
                 }
-                Some(Way::Vxlan(over)) => tunnel(own, peer, over, range, &mut lines),
+                Some(Way::Vxlan(over)) => tunnel(own, peer, over, range, is_led, &mut lines),
                 None => {}
             }
         }
     }
-    let of_own = own.ranges.iter().flatten().map(|range| span(range)).collect();
+    let of_own = with_held().map(|range| span(range)).collect();
     lines.extend(sets("own", of_own));
     lines.extend(sets("inside", inside));
     lines
@@ -79,7 +83,7 @@ fn way(mode: &str, own: &Machine, peer: &Machine, family: usize) -> Option<Way> 
 }
 
 /// What a tunnel to a peer needs: the device, and for a range of the peer its three entries.
-fn tunnel(own: &Machine, peer: &Machine, over: usize, range: Option<&str>, lines: &mut BTreeSet<String>) {
+fn tunnel(own: &Machine, peer: &Machine, over: usize, range: Option<&str>, is_led: impl Fn(&&str) -> bool, lines: &mut BTreeSet<String>) {
     let (device, header) = [("nl4-1000-12b5", 50), ("nl6-1000-12b5", 70)][over];
     let local = own.endpoints[over].unwrap();
     lines.insert(format!("device {device} mac {} local {local} mtu {}", own.mac, MTU - header));
@@ -90,7 +94,9 @@ fn tunnel(own: &Machine, peer: &Machine, over: usize, range: Option<&str>, lines
     let Some(range) = range else { return };
     let first = span(range).0;
     let (via, onlink) = if first.is_ipv4() { (first, " onlink") } else { (link_local(&peer.mac), "") };
-    lines.insert(format!("route {range} via {via} dev {device}{onlink}"));
+    if is_led(&range) {
+        lines.insert(format!("route {range} via {via} dev {device}{onlink}"));
+    }
     lines.insert(format!("neighbour {device} {via} {}", peer.mac));
     lines.insert(format!("forwarding {device} {} dst {}", peer.mac, peer.endpoints[over].unwrap()));
 }
