@@ -20,7 +20,7 @@ use linux::nft::{Element, Family, Mode, ReadError, SetElement, Socket, Step, Tab
 use crate::hostports::leads_to;
 use crate::look::{elements_of, what};
 use crate::part::{Part, parts, targets};
-use crate::{EGRESS, OwnerKey, TABLE, TUNNELLED};
+use crate::{EGRESS, OwnerKey, TABLE, TUNNELLED, VXLAN};
 
 /// The table's comment. The number is that of the layout: it changes when a set or a rule
 /// that is there already means something else from then on, not when one is added.
@@ -114,10 +114,10 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
         there.extend(elements_of(socket, part)?);
     }
     let mut parts = parts(&there);
-    // Ranges are nobody's elements: that of their subject which a flush leaves is the chain.
-    for of_ranges in [&EGRESS, &TUNNELLED] {
-        if has_fixed(socket, of_ranges)? {
-            parts.push(of_ranges);
+    // What belongs to the node is nobody's element: that of its subject which a flush leaves is the chain.
+    for of_node in [&EGRESS, &TUNNELLED, &VXLAN] {
+        if has_fixed(socket, of_node)? {
+            parts.push(of_node);
         }
     }
     let mut steps = whole(Mode::Add, &parts, &targets(&there));

@@ -18,6 +18,7 @@
 //!
 //! the node: Egress, ranges of no attachment -> keep
 //!           Tunnelled, the same             -> guard_tunnels
+//!           Enclosed, the nodes' addresses  -> guard_vxlan
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
@@ -46,6 +47,7 @@ mod restore;
 mod source;
 mod spoof;
 mod tunnelled;
+mod vxlan;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use egress::{EGRESS, Egress, change, egress_is_whole, keep};
@@ -65,6 +67,7 @@ pub use restore::{Restored, missing_of, restore};
 pub use source::{strict, strict_address, strict_port, strict_source};
 pub use spoof::{guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 pub use tunnelled::{TUNNEL_PREFIX, TUNNELLED, Tunnelled, guard_tunnels};
+pub use vxlan::{Enclosed, VXLAN, guard_vxlan};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";

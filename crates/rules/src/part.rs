@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TOLD, TUNNELLED};
+use crate::{CONDITIONS, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TOLD, TUNNELLED, VXLAN};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub(crate) enum To {
     Count,
     /// To nothing, and they are ranges of addresses: no elements of attachments, and not read where those are.
     Ranges,
+    /// To nothing, and they are the node's own: no elements of attachments either.
+    OfNode,
     /// To nothing, and they come with chains ([`Part::beside`]): no elements of attachments either.
     Beside,
 }
@@ -70,7 +72,8 @@ pub(crate) struct Beside {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 9] = [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &GUARDS];
+pub(crate) const PARTS: [&Part; 10] =
+    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &VXLAN, &GUARDS];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {
@@ -159,7 +162,7 @@ impl Map {
         let maps_to = match self.to {
             To::Chain => Some(MapTo::Verdict),
             To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
-            To::Nothing | To::Count | To::Ranges | To::Beside => None,
+            To::Nothing | To::Count | To::Ranges | To::OfNode | To::Beside => None,
         };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
         Set { family, table, name, key, interval: matches!(self.to, To::Ranges), maps_to, counted: matches!(self.to, To::Count) }
@@ -167,7 +170,7 @@ impl Map {
 
     /// Whether it has elements of attachments.
     pub(crate) fn is_of_attachments(&self) -> bool {
-        !matches!(self.to, To::Ranges | To::Beside)
+        !matches!(self.to, To::Ranges | To::OfNode | To::Beside)
     }
 
     /// The fields that its elements lead to.

@@ -18,6 +18,7 @@ mod ingress;
 mod ports;
 mod source;
 mod tunnelled;
+mod vxlan;
 
 /// What the rules are, in the words of `nft`.
 const RULES: &str = r#"table inet netloom {

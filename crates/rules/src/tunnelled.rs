@@ -7,8 +7,12 @@
 //! set tunnelled4 { type ipv4_addr; flags interval;                       the ranges of nodes whose packets come through the tunnel
 //!     elements = { 10.244.0.0/23, 10.244.2.0/24 } }
 //! chain tunnelled { type filter hook prerouting priority -99; policy accept;
-//!     ip daddr @local4 ip saddr @tunnelled4 iifname != "nlw-*" counter drop }                     and the same for IPv6
+//!     iifname "nlw-*" meta iifkind "wireguard" return
+//!     ip daddr @local4 ip saddr @tunnelled4 counter drop }                                        and the same for IPv6
 //! ```
+//!
+//! **A device of ours** has such a name and is a WireGuard device. The name alone is no proof: whoever may name links of the node can give it to
+//! one on which anybody's packets come in.
 //!
 //! WireGuard itself lets through what comes by a device of ours only if the peer may send with that source (`allowed-ips`). The reverse-path
 //! filter would drop the plain packets too, but there is none for IPv6, and a strict one drops what comes by a tunnel that routes have left
@@ -17,7 +21,7 @@
 //! **Behind `dstnat`**, so that also a packet to a port of the host that leads to a pod has the pod's address here. A connection's later
 //! packets are looked at as the first one is.
 //!
-//! A packet that is for no pod costs one look-up. The ranges belong to no attachment, as those of `egress.rs`: [`guard_tunnels`] alone
+//! A packet that is for no pod costs a comparison and a look-up, and one from a tunnel two comparisons. The ranges belong to no attachment, as those of `egress.rs`: [`guard_tunnels`] alone
 //! changes them. Where no tunnel proves anything, nothing is installed.
 
 use ipnet::IpNet;
@@ -27,9 +31,12 @@ use crate::install::AddError;
 use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{is_ipv4, is_ipv6};
 use crate::ranges::{self, Kept, Wanted};
+use crate::spoof::NAME;
 
 /// How the names of all WireGuard devices of ours begin (`fabric::device_name`).
 pub const TUNNEL_PREFIX: &str = "nlw-";
+/// What `ip -d link` calls them.
+const KIND: &str = "wireguard";
 
 const LOCAL4: &str = "local4";
 const LOCAL6: &str = "local6";
@@ -78,6 +85,7 @@ pub fn guard_tunnels(socket: &mut Socket, tunnelled: &Tunnelled) -> Result<Kept,
 
 fn guarded() -> Rules {
     vec![
+        from_tunnel(),
         rule(is_ipv4(), (Expr::ip_daddr(Reg::FIRST), LOCAL4), (Expr::ip_saddr(Reg::FIRST), TUNNELLED4)),
         rule(is_ipv6(), (Expr::ip6_daddr(Reg::FIRST), LOCAL6), (Expr::ip6_saddr(Reg::FIRST), TUNNELLED6)),
     ]
@@ -87,9 +95,21 @@ fn rule(is_family: [Expr; 2], (to, local): (Expr, &str), (from, peers): (Expr, &
     let reg = Reg::FIRST;
     let look_up = |set: &str| Expr::Lookup { reg, set: set.to_owned(), negate: false };
     let mut exprs = is_family.to_vec();
-    exprs.extend([to, look_up(local), from, look_up(peers)]);
-    exprs.push(Expr::Meta { key: Meta::IifName, into: reg });
-    exprs.push(Expr::Cmp { reg, how: Cmp::NotEqual, value: TUNNEL_PREFIX.as_bytes().to_vec() });
-    exprs.extend([Expr::Counter, Expr::Verdict(Verdict::Drop)]);
+    exprs.extend([to, look_up(local), from, look_up(peers), Expr::Counter, Expr::Verdict(Verdict::Drop)]);
     exprs
+}
+
+/// What comes by a device of ours.
+fn from_tunnel() -> Vec<Expr> {
+    let reg = Reg::FIRST;
+    let is = |value: Vec<u8>| Expr::Cmp { reg, how: Cmp::Equal, value };
+    let mut kind = KIND.as_bytes().to_vec();
+    kind.resize(NAME, 0);
+    vec![
+        Expr::Meta { key: Meta::IifName, into: reg },
+        is(TUNNEL_PREFIX.as_bytes().to_vec()),
+        Expr::Meta { key: Meta::IifKind, into: reg },
+        is(kind),
+        Expr::Verdict(Verdict::Return),
+    ]
 }

@@ -47,6 +47,9 @@ pub enum Meta {
     Iif,
     /// `meta iifname`: 16 bytes, its name, filled up with zeros.
     IifName,
+    /// `meta iifkind`: 16 bytes, the kind that it was made with, as `veth` or `wireguard`, filled up with zeros. It has none, and the rule ends,
+    /// where it was not made by a user (Linux 5.1).
+    IifKind,
     /// `meta mark`: four bytes in the machine's order.
     Mark,
 }
@@ -319,6 +322,7 @@ impl Expr {
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
                         Meta::IifName => 6,
+                        Meta::IifKind => 26,
                         Meta::Mark => MARK,
                     },
                 );

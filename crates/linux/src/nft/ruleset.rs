@@ -144,13 +144,21 @@ impl Base {
 // === impl Field ===
 
 impl Field {
-    /// Bytes in a key: in a concatenation each field is padded to four, and no other set of ours needs padding.
+    /// Bytes in a key of several fields: each is padded to four.
     #[must_use]
     pub const fn size(self) -> u32 {
         match self {
             Self::Ipv4Addr | Self::InetProto | Self::InetService | Self::IfIndex => 4,
             Self::EtherAddr => 8,
             Self::Ipv6Addr | Self::IfName => 16,
+        }
+    }
+
+    /// Bytes of a key with these fields. One that stands alone is not padded.
+    fn length(fields: &[Self]) -> u32 {
+        match fields {
+            [Self::InetService] => 2,
+            fields => fields.iter().map(|field| field.size()).sum(),
         }
     }
 
@@ -236,7 +244,7 @@ impl Set {
         w.name(2, &self.name);
         w.number(3, flags);
         w.number(4, Field::numbers(&self.key));
-        w.number(5, self.key.iter().map(|f| f.size()).sum());
+        w.number(5, Field::length(&self.key));
         match &self.maps_to {
             None => {}
             Some(MapTo::Verdict) => {

@@ -310,6 +310,12 @@ impl<'a> Machine<'a> {
             bytes.resize(16, Some(0));
             bytes
         };
+        // Of hardware the kernel has none, and no comparison holds: nothing that a rule names is as short.
+        let kind = |link: Option<&Link>| -> Bytes {
+            let mut bytes: Bytes = link.map_or("", |link| &link.kind).bytes().map(Some).collect();
+            bytes.resize(16, Some(0));
+            bytes
+        };
         let index = |link: Option<&Link>| link.map_or(0, |link| link.index).to_ne_bytes().map(Some).to_vec();
         let is_ipv4 = self.packet.destination.is_ipv4();
         match key {
@@ -320,6 +326,8 @@ impl<'a> Machine<'a> {
             5 => index(self.at.oif),
             6 => name(self.at.iif),
             7 => name(self.at.oif),
+            26 => kind(self.at.iif),
+            27 => kind(self.at.oif),
             15 => vec![Some(if is_ipv4 { 2 } else { 10 })],
             16 => vec![Some(self.packet.protocol.number())],
             _ => vec![None; 16],

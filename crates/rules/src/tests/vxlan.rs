@@ -1,0 +1,165 @@
+//! A vxlan tunnel takes packets from the cluster's nodes alone.
+
+use crate::{Enclosed, guard_vxlan, repair};
+
+use super::*;
+
+const PORT: u16 = 4789;
+const RULES: &str = r#"table inet netloom {
+    comment "netloom, layout 1"
+    set vxlanports { type inet_service; elements = { 4789 }; }
+    set nodes4 { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
+    set nodes6 { type ipv6_addr; elements = { 2001:db8::1, 2001:db8::2 }; }
+    chain vxlan-senders {
+        ip saddr @nodes4 return
+        ip6 saddr @nodes6 return
+        counter packets 0 bytes 0 drop
+    }
+    chain vxlan-nodes {
+        ip daddr @nodes4 jump vxlan-senders
+        ip6 daddr @nodes6 jump vxlan-senders
+    }
+    chain vxlan-input {
+        type filter hook input priority filter; policy accept;
+        udp dport @vxlanports jump vxlan-senders
+    }
+    chain vxlan-forward {
+        type filter hook forward priority filter; policy accept;
+        udp dport @vxlanports jump vxlan-nodes
+    }
+}"#;
+
+fn enclosed(nodes: &[&str]) -> Enclosed {
+    Enclosed { port: Some(PORT), nodes: nodes.iter().map(|text| text.parse().unwrap()).collect() }
+}
+
+/// `outside` of [`Wires`] is another node, and `router` the own one.
+fn sample() -> Enclosed {
+    enclosed(&["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"])
+}
+
+/// Whether a datagram arrives, with the source of the sender's address.
+fn arrives(from: (&Namespace, &str), to: (&Namespace, &str), port: u16) -> bool {
+    let socket = |(ns, address): (&Namespace, &str), port: u16| {
+        let address = SocketAddr::new(address.parse().unwrap(), port);
+        ns.netns.enter(|_| UdpSocket::bind(address).unwrap()).unwrap()
+    };
+    let (sender, receiver) = (socket(from, 0), socket(to, port));
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    // A neighbour look-up may cost the first packets.
+    (0..3).any(|_| {
+        sender.send_to(b"frame", receiver.local_addr().unwrap()).unwrap();
+        receiver.recv_from(&mut [0; 8]).is_ok()
+    })
+}
+
+fn dropped(ns: &Namespace) -> u64 {
+    let chain = ns.run("nft list chain inet netloom vxlan-senders");
+    chain.split_whitespace().skip_while(|word| *word != "packets").nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn it_is_installed_as_nft_would_and_only_where_there_is_a_tunnel() {
+    let (ours, theirs) = (Namespace::new(), Namespace::new());
+    let none = Enclosed { port: None, ..sample() };
+    ours.nft(|s| {
+        assert_eq!(guard_vxlan(s, None, &none), Ok(0));
+        assert!(!s.has_table(Family::Inet, "netloom").unwrap(), "other modes pay nothing");
+        assert_eq!(guard_vxlan(s, None, &sample()), Ok(5));
+        assert_eq!(guard_vxlan(s, None, &sample()), Ok(0));
+    });
+    theirs.nft_file(RULES);
+    assert_eq!(ours.run("nft list ruleset"), theirs.run("nft list ruleset"));
+    // Without a tunnel the port is anybody's again.
+    ours.nft(|s| assert_eq!(guard_vxlan(s, Some(&sample()), &none), Ok(5)));
+    assert!(!ours.run("nft list ruleset").contains("elements"));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_is_one_element_and_what_others_flush_is_put_back() {
+    let ns = Namespace::new();
+    let more = enclosed(&["192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db8::2"]);
+    ns.nft(|s| {
+        guard_vxlan(s, None, &sample()).unwrap();
+        let whole = ns.run("nft list ruleset");
+        assert_eq!(guard_vxlan(s, Some(&sample()), &more), Ok(1));
+        assert_eq!(guard_vxlan(s, Some(&more), &sample()), Ok(1));
+        for change in
+            ["flush chain inet netloom vxlan-senders", "flush set inet netloom nodes6", "flush table inet netloom", "flush ruleset"]
+        {
+            ns.nft_file(change);
+            guard_vxlan(s, None, &sample()).unwrap();
+            assert_eq!(ns.run("nft list ruleset"), whole, "{change}");
+        }
+        // What is not as the last call has left it is seen where a change meets it.
+        for change in ["delete element inet netloom nodes4 { 192.0.2.2 }", "delete table inet netloom"] {
+            ns.nft_file(change);
+            guard_vxlan(s, Some(&sample()), &enclosed(&["192.0.2.1", "2001:db8::1", "2001:db8::2"])).unwrap();
+            guard_vxlan(s, None, &sample()).unwrap();
+            assert_eq!(ns.run("nft list ruleset"), whole, "{change}");
+        }
+        // An attachment's repair knows of it.
+        ns.nft_file("flush chain inet netloom vxlan-input");
+        repair(s).unwrap();
+        assert_eq!(ns.run("nft list ruleset"), whole);
+    });
+}
+
+#[test]
+fn a_packet_from_outside_reaches_no_tunnel() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    let pairs = [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")];
+    for (from, to) in pairs {
+        assert!(arrives((outside, from), (router, to), PORT), "{from}");
+    }
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    for (from, to) in pairs {
+        assert!(arrives((outside, from), (router, to), PORT), "{from} is a node");
+    }
+    // The same sender, which is no node any more.
+    router.nft(|s| guard_vxlan(s, Some(&sample()), &enclosed(&["192.0.2.1", "2001:db8::1"])).unwrap());
+    for (from, to) in pairs {
+        let before = dropped(router);
+        assert!(!arrives((outside, from), (router, to), PORT), "{from} is no node");
+        assert!(dropped(router) > before);
+        assert!(arrives((outside, from), (router, to), PORT + 1), "another port is anybody's");
+    }
+}
+
+/// It would have the node's address behind masquerade, which the other node lets through.
+#[test]
+fn a_packet_from_a_pod_reaches_no_tunnel_of_this_node_or_another() {
+    let wires = Wires::new();
+    let (pod, router, outside, neighbour) = (&wires.pod, &wires.router, &wires.outside, &wires.neighbour);
+    router.nft_file("table inet cluster { chain out { type nat hook postrouting priority srcnat; oifname outside masquerade; }; }");
+    let attacks = [
+        (("10.1.0.5", "192.0.2.1"), router),
+        (("fd01::5", "2001:db8::1"), router),
+        (("10.1.0.5", "192.0.2.2"), outside),
+        (("fd01::5", "2001:db8::2"), outside),
+    ];
+    for ((from, to), at) in attacks {
+        assert!(arrives((pod, from), (at, to), PORT), "{from} to {to}");
+    }
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    for ((from, to), at) in attacks {
+        let before = dropped(router);
+        assert!(!arrives((pod, from), (at, to), PORT), "{from} to {to}");
+        assert!(dropped(router) > before);
+    }
+    // A Service may lead there.
+    router.nft_file(
+        "table inet services { chain in { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 udp dport 53 dnat ip to 192.0.2.2:4789; }; }",
+    );
+    let receiver = outside.netns.enter(|_| UdpSocket::bind(("192.0.2.2", PORT)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let sender = pod.netns.enter(|_| UdpSocket::bind("10.1.0.5:0").unwrap()).unwrap();
+    let before = dropped(router);
+    sender.send_to(b"frame", "10.96.0.1:53").unwrap();
+    assert!(receiver.recv_from(&mut [0; 8]).is_err());
+    assert!(dropped(router) > before);
+    drop(receiver);
+    // What pods send each other is theirs.
+    assert!(arrives((pod, "10.1.0.5"), (neighbour, "10.1.0.6"), PORT) && arrives((pod, "fd01::5"), (neighbour, "fd01::6"), PORT));
+}
