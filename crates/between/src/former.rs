@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 
 use crate::Plan;
-use crate::members::{overlap, split};
+use crate::members::{overlap, parts};
 
 // === impl Plan ===
 
@@ -26,9 +26,7 @@ impl Plan {
             }
             if self.closed.remove(&range) {
                 let left: Vec<IpNet> = former.iter().filter(|former| overlap(former, &range)).copied().collect();
-                let mut rest = Vec::new();
-                split(range, &left, &mut rest);
-                self.closed.extend(rest);
+                self.closed.extend(parts(range, left, usize::MAX).0);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{Family, Mac, NodeSeen, OwnNode, Problem, PublicKey, Settings, Tunnel, vtep_mac};
+use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, PublicKey, Settings, Tunnel, vtep_mac};
 
 /// Addresses that no pod can have: this host (RFC 1122), loopback, link-local, multicast and what is above it. So a default route is no range.
 const NEVER: [IpNet; 7] = [
@@ -200,6 +200,12 @@ impl Member<'_> {
         }
     }
 
+    /// Where its vxlan packets come from; nowhere, where the mode uses no vxlan.
+    pub(crate) fn vxlan_endpoints(&self, mode: Mode) -> impl Iterator<Item = IpAddr> {
+        let is_used = mode.tunnel() == Some(Tunnel::Vxlan);
+        [self.v4, self.v6].into_iter().flatten().filter(move |_| is_used)
+    }
+
     /// Whether it has an endpoint of any family.
     pub(crate) fn is_reachable(&self) -> bool {
         self.v4.or(self.v6).is_some()
@@ -293,30 +299,40 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// The parts of a node's range that no other node has anything of, and that lie in none of these subnets: as few as there can be.
-    pub(crate) fn rest_of(&self, node: &str, range: IpNet, subnets: &[IpNet]) -> Vec<IpNet> {
-        let of_others = self.ranges.values().filter(|(_, owner)| *owner != node).map(|(kept, _)| *kept);
-        let endpoints = self.endpoints.keys().map(|endpoint| IpNet::from(*endpoint));
-        let all = of_others.chain(endpoints).chain(subnets.iter().copied());
-        let taken: Vec<IpNet> = all.filter(|taken| overlap(taken, &range)).collect();
-        let mut rest = Vec::new();
-        split(range, &taken, &mut rest);
-        rest
+    /// The parts of a node's range that no other node has anything of, and that lie in none of these subnets: as few as there can be, the largest
+    /// first, and at most so many. Whether there are more.
+    pub(crate) fn rest_of(&self, node: &str, range: IpNet, subnets: &[IpNet], most: usize) -> (Vec<IpNet>, bool) {
+        // Those that are kept are disjoint: one may lie around the range, and all others begin in it.
+        let begin = || range.network()..=range.broadcast();
+        let around = self.range_of(range.network()).into_iter();
+        let of_others = self.ranges.range(begin()).map(|(_, kept)| *kept).chain(around).filter(|(_, owner)| *owner != node);
+        let endpoints = self.endpoints.range(begin()).map(|(endpoint, _)| IpNet::from(*endpoint));
+        let of_subnets = subnets.iter().filter(|subnet| overlap(subnet, &range)).copied();
+        parts(range, of_others.map(|(kept, _)| kept).chain(endpoints).chain(of_subnets).collect(), most)
     }
 }
 
-/// Halves a range until each part is taken as a whole, or not at all; collects the latter.
-pub(crate) fn split(range: IpNet, taken: &[IpNet], rest: &mut Vec<IpNet>) {
-    if taken.is_empty() {
-        return rest.push(range);
+/// Halves a range until each part is taken as a whole, or not at all; the latter, the largest first, and at most so many. Whether there are more.
+pub(crate) fn parts(range: IpNet, taken: Vec<IpNet>, most: usize) -> (Vec<IpNet>, bool) {
+    let mut parts = Vec::new();
+    let mut level = vec![(range, taken)];
+    // There are no more of one length than are taken, twice.
+    while !level.is_empty() {
+        let mut halves = Vec::new();
+        for (range, taken) in level {
+            if taken.is_empty() {
+                if parts.len() == most {
+                    return (parts, true);
+                }
+                parts.push(range);
+            } else if !taken.iter().any(|taken| taken.contains(&range)) {
+                let of_half = |half: IpNet| (half, taken.iter().filter(|taken| overlap(taken, &half)).copied().collect());
+                halves.extend(range.subnets(range.prefix_len() + 1).into_iter().flatten().map(of_half));
+            }
+        }
+        level = halves;
     }
-    if taken.iter().any(|taken| taken.contains(&range)) {
-        return;
-    }
-    for half in range.subnets(range.prefix_len() + 1).into_iter().flatten() {
-        let taken: Vec<IpNet> = taken.iter().filter(|taken| overlap(taken, &half)).copied().collect();
-        split(half, &taken, rest);
-    }
+    (parts, false)
 }
 
 /// Takes something that only one node may have; or the node that has it.

@@ -17,6 +17,10 @@ pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 /// What WireGuard's documentation recommends: most firewalls remember a connection longer (seconds).
 const KEEPALIVE: u16 = 25;
 
+/// At most this many parts of refused ranges are closed, of the older Nodes' first: each is a route of the node's, and one range may lie around
+/// thousands of other nodes' ranges and addresses.
+const MOST_PARTS: usize = 4096;
+
 /// A device that packets leave by.
 ///
 /// What the kernel cannot change of a device is part of its name here, so that a change of it is a second device beside the first one until
@@ -111,6 +115,8 @@ pub struct Plan {
     /// Where a pod's own address may be seen: every node's ranges, and the endpoints that packets go to without a tunnel. The network
     /// below a tunnel need not know pods' addresses, and clouds drop what comes from such.
     pub inside: BTreeSet<IpNet>,
+    /// Where vxlan packets come from: each node's endpoints, the own ones among them. Empty where the mode uses no vxlan.
+    pub endpoints: BTreeSet<IpAddr>,
     /// For links of pods, in bytes: the smallest MTU of the node's links less the largest header in use. The modes `vxlan` and `wireguard`
     /// count a header before there is a peer, so that the first node's pods have the MTU of all others. `None` without a link.
     pub mtu: Option<u32>,
@@ -172,18 +178,25 @@ pub(crate) fn whole<'a>(
     }
     let origin = Origin { settings, own, member };
     let subnets: Vec<IpNet> = subnets(own).map(|(_, subnet)| subnet).collect();
-    let mut legs = Vec::new();
+    let (mut legs, mut room) = (Vec::new(), MOST_PARTS);
     for peer in members.iter().filter(|peer| peer.seen.name != own.name) {
         for family in [Family::V4, Family::V6] {
             if origin.is_encrypted(peer, family) {
                 plan.closed.extend(peer.ranges_of(family));
                 // A node that loses a range has pods in it all the same.
-                let refused = peer.refused.iter().filter(|range| Family::of(range.addr()) == family);
-                plan.closed.extend(refused.flat_map(|range| taken.rest_of(&peer.seen.name, *range, &subnets)));
+                for range in peer.refused.iter().filter(|range| Family::of(range.addr()) == family) {
+                    let (parts, is_cut) = taken.rest_of(&peer.seen.name, *range, &subnets, room);
+                    room -= parts.len();
+                    if is_cut {
+                        plan.problems.insert(Problem::RestInParts { node: peer.name(), range: *range, closed: parts.len() });
+                    }
+                    plan.closed.extend(parts);
+                }
             }
         }
         plan.look(origin, peer, &mut legs);
     }
+    plan.endpoints = members.iter().flat_map(|member| member.vxlan_endpoints(settings.mode)).collect();
     let uplink = own.links.iter().map(|link| link.mtu).min();
     plan.mtu = uplink.map(|uplink| uplink.saturating_sub(largest_header(origin, &legs)));
     let has_v6 = member.ranges_of(Family::V6).chain(legs.iter().flat_map(|(peer, ..)| peer.ranges_of(Family::V6))).next().is_some();

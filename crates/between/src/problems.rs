@@ -76,6 +76,15 @@ pub enum Problem {
         /// The link's subnet.
         subnet: IpNet,
     },
+    /// A range is refused, and what nobody else has of it is more parts than are closed: packets to the rest are not kept from leaving plain.
+    RestInParts {
+        /// Whose range.
+        node: String,
+        /// The range.
+        range: IpNet,
+        /// How many parts are closed, the largest ones.
+        closed: usize,
+    },
     /// A node with ranges has no InternalIP that packets can be sent to.
     NoEndpoint {
         /// The node.
@@ -177,6 +186,7 @@ impl Problem {
             | Problem::RangeHoldsEndpoint { node, .. }
             | Problem::EndpointInRange { node, .. }
             | Problem::RangeInUnderlay { node, .. }
+            | Problem::RestInParts { node, .. }
             | Problem::NoEndpoint { node }
             | Problem::SameEndpoint { node, .. }
             | Problem::EndpointIsOwn { node, .. }
@@ -200,9 +210,10 @@ impl Problem {
             | Problem::SameEndpoint { node, other, .. }
             | Problem::SameKey { node, other }
             | Problem::SameMac { node, other, .. } => [Some(node), Some(other)],
-            Problem::RangeReserved { node, .. } | Problem::RangeOutside { node, .. } | Problem::RangeInUnderlay { node, .. } => {
-                [Some(node), None]
-            }
+            Problem::RangeReserved { node, .. }
+            | Problem::RangeOutside { node, .. }
+            | Problem::RangeInUnderlay { node, .. }
+            | Problem::RestInParts { node, .. } => [Some(node), None],
             Problem::NoEndpoint { .. }
             | Problem::EndpointIsOwn { .. }
             | Problem::NoCommonFamily { .. }
@@ -237,6 +248,11 @@ impl fmt::Display for Problem {
             Problem::RangeInUnderlay { node, range, own, link, subnet } => {
                 write!(f, "{range} of node {node} overlaps with {subnet}, the subnet of {link} on node {own}")
             }
+            Problem::RestInParts { node, range, closed } => write!(
+                f,
+                "{range} of node {node}, which overlaps with what others have, leaves too many parts that nobody has: the {closed} largest are \
+                 closed to unencrypted packets, and the others are not; correct the ranges of Node {node}"
+            ),
             Problem::NoEndpoint { node } => write!(f, "node {node} has no usable InternalIP"),
             Problem::SameEndpoint { node, other, endpoint } => {
                 write!(f, "nodes {node} and {other} have the same InternalIP {endpoint}: node {other} is older and keeps it")

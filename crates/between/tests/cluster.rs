@@ -16,6 +16,7 @@ mod world;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use netloom_between::{Family, Plan, Planner};
@@ -63,6 +64,7 @@ fn a_packet_reaches_the_node_that_owns_its_address_and_no_other_one() {
             }
             assert_eq!(plan.routes.len(), routes, "{name}: {:#?}", plan.routes);
             assert_eq!(plan.mtu, oracle.mtu(name), "{name}");
+            assert_eq!(plan.endpoints, oracle.endpoints(name), "{name}");
             let others = oracle.owned().iter().filter(|(owner, range)| owner != name && !oracle.is_local(name, range));
             for (_, range) in others.filter(|(owner, range)| oracle.is_encrypted(name, owner, range)) {
                 assert!(plan.closed.contains(range), "{name}: {range}");
@@ -171,6 +173,8 @@ fn what_is_planned_change_by_change_is_the_whole_plan() {
     let done = runner().run(&history(), |(mode, steps)| {
         let mut world = World::new(mode);
         let mut planners: BTreeMap<String, Planner> = BTreeMap::new();
+        // What is given away, for longer or shorter, and what it was.
+        let mut in_use: BTreeMap<String, Vec<(Arc<Plan>, Plan)>> = BTreeMap::new();
         let mut before: BTreeSet<String> = BTreeSet::new();
         for (at, step) in steps.iter().enumerate() {
             world.step(step);
@@ -194,6 +198,12 @@ fn what_is_planned_change_by_change_is_the_whole_plan() {
                 let whole = netloom_between::plan(&settings, own, &world.seen()).unwrap();
                 assert_eq!(*planned, whole, "{name} after {step:?}\n{world:#?}");
                 tally.add(usize::from(planner.changes() > had));
+                let in_use = in_use.entry(name.clone()).or_default();
+                in_use.push((planned, whole));
+                for (given, was) in in_use.iter() {
+                    assert_eq!(**given, *was, "{name} after {step:?}: it was given away");
+                }
+                in_use.drain(..in_use.len() - 1 - at % 3 % in_use.len());
             }
             before = now;
         }

@@ -69,6 +69,8 @@ fn a_change_among_thousands_is_planned_for_alone() {
         let settings =
             Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new(), within: Vec::new() };
         let mut planner = Planner::new();
+        // As an agent has them: the last one is in use while the next one is made.
+        let mut in_use = Vec::new();
         let mut nodes: BTreeMap<String, NodeSeen> = (0..600).map(|n| (node(n).name, node(n))).collect();
         nodes.values().for_each(|seen| planner.set(seen.clone()));
         planner.plan(&settings, &own).unwrap();
@@ -100,9 +102,45 @@ fn a_change_among_thousands_is_planned_for_alone() {
                 let all: Vec<NodeSeen> = nodes.values().cloned().collect();
                 let planned = planner.plan(&settings, &own).unwrap();
                 assert_eq!(*planned, plan(&settings, &own, &all).unwrap(), "{mode}, step {step}: node {which}");
+                in_use = vec![planned];
             }
         }
         // Only those of the own node are planned for as a whole.
-        assert!(planner.changes() > 200, "{mode}: {}", planner.changes());
+        assert!(planner.changes() > 200 && planner.copies() < 20, "{mode}: {} {}", planner.changes(), planner.copies());
+        drop(in_use);
+    }
+}
+
+/// The plan that is in use stays as it is, and the next one is no copy of it.
+#[test]
+fn a_change_copies_no_table_however_many_nodes_there_are() {
+    let own = Underlay { index: 2, name: "eth0".into(), mtu: 1500, addresses: vec!["172.16.0.1/24".parse().unwrap()] };
+    let own = OwnNode { name: "node-00000".into(), links: vec![own], ..OwnNode::default() };
+    let vxlan = Vxlan { vni: 1, port: 8472 };
+    let settings = Settings { mode: Mode::Vxlan, vxlan, wireguard_port: 51820, reserved: Vec::new(), within: Vec::new() };
+    for nodes in [100, NODES] {
+        let mut planner = Planner::new();
+        (0..nodes).for_each(|n| planner.set(node(n)));
+        let mut in_use = planner.plan(&settings, &own).unwrap();
+        for step in 1..=200 {
+            planner.set(NodeSeen { uid: format!("{step}"), ..node(step % (nodes - 1) + 1) });
+            let before = (step % 20 == 0).then(|| in_use.as_ref().clone());
+            let now = planner.plan(&settings, &own).unwrap();
+            if let Some(before) = before {
+                // The Node's MAC: its forwarding entry, its neighbours, its route of IPv6.
+                assert!((4..=10).contains(&in_use.difference(&now).len()), "{nodes} nodes, step {step}");
+                assert_eq!(*in_use, before, "{nodes} nodes, step {step}: it is in use");
+            }
+            in_use = now;
+        }
+        // One after the whole plan.
+        assert_eq!((planner.changes(), planner.copies()), (200, 1), "{nodes} nodes");
+        // Who keeps a plan for long pays for it once.
+        let kept = std::sync::Arc::clone(&in_use);
+        for step in 201..=210 {
+            planner.set(NodeSeen { uid: format!("{step}"), ..node(7) });
+            in_use = planner.plan(&settings, &own).unwrap();
+        }
+        assert!(planner.copies() <= 2 && *kept != *in_use, "{nodes} nodes: {}", planner.copies());
     }
 }

@@ -46,6 +46,30 @@ fn a_range_is_closed_before_its_route_comes_and_after_it_is_gone() {
     assert!(with.difference(&without).iter().rev().take(2).all(is_closed));
 }
 
+/// One Node's mistake fills no table: each part is a route of the kernel's.
+#[test]
+fn of_a_range_in_too_many_parts_the_largest_are_closed() {
+    let elsewhere = |n: u32| {
+        let [a, b, c] = [n % 251, n * 37 % 256, n * 91 % 256];
+        node(&format!("n{n:03}"), &[], &[&format!("11.{a}.{b}.{c}")])
+    };
+    let claims = node("z", &["11.0.0.0/8"], &["198.51.100.3"]);
+    let nodes: Vec<NodeSeen> = [a(), b(), claims].into_iter().chain((1..500).map(elsewhere)).collect();
+    let plan = of_a(Mode::WireGuard, &nodes);
+    let parts: Vec<IpNet> = plan.closed.iter().filter(|range| net("11.0.0.0/8").contains(*range)).copied().collect();
+    assert_eq!(parts.len(), 4096);
+    let addresses: u64 = parts.iter().map(|part| 1_u64 << (32 - part.prefix_len())).sum();
+    assert!(addresses > (1 << 24) * 99 / 100, "{addresses}");
+    let told: Vec<String> = problems(&plan).into_iter().filter(|problem| problem.contains("too many parts")).collect();
+    assert_eq!(
+        told,
+        [
+            "11.0.0.0/8 of node z, which overlaps with what others have, leaves too many parts that nobody has: the 4096 largest are closed to \
+          unencrypted packets, and the others are not; correct the ranges of Node z"
+        ]
+    );
+}
+
 /// Its pods are there all the same.
 #[test]
 fn of_a_range_that_a_node_loses_the_rest_is_closed() {

@@ -1,6 +1,6 @@
 //! What must come of a cluster, by nested loops over everything: it shares no code with the planner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -68,6 +68,13 @@ impl<'a> Oracle<'a> {
         let ranges = self.owned.iter().filter(|(owner, _)| older(self.world.get(owner), member));
         let within = ranges.into_iter().any(|(_, range)| range.contains(&endpoint));
         (!taken && !within).then_some(endpoint)
+    }
+
+    /// Where vxlan packets come from, to a node that takes some.
+    pub(crate) fn endpoints(&self, at: &str) -> BTreeSet<IpAddr> {
+        let is_used = matches!(self.world.get(at).mode, Mode::Vxlan | Mode::Auto(Tunnel::Vxlan));
+        let of = |member| [true, false].map(|v4| self.endpoint(member, v4));
+        self.world.members.iter().filter(|_| is_used).flat_map(of).flatten().collect()
     }
 
     /// Whether a packet to an address may leave a node encrypted alone: it is in a range of a node that is reached so, also if that lost it,
