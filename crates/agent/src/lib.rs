@@ -59,7 +59,9 @@ pub use embedded::Embedded;
 pub use observe::{Beside, observe};
 pub use observe_node::observe_node;
 pub use preflight::{Finding, preflight};
-pub use provided::{Addresses as ProvidedAddresses, BRIDGE as PROVIDED_BRIDGE, Provide, Source, list as provided_list};
+pub use provided::{
+    Addresses as ProvidedAddresses, BRIDGE as PROVIDED_BRIDGE, PodPorts as ProvidedPorts, Provide, Source, list as provided_list,
+};
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.

@@ -15,7 +15,7 @@ use crate::cluster_addresses::{ClusterOwn, connected};
 use crate::default_network::DefaultNetwork;
 use crate::node_own::ThisNode;
 use crate::pods::view;
-use crate::provided::{self, Addresses};
+use crate::provided::{self, Addresses, PodPorts};
 use crate::settings::NetworkSource;
 
 /// Something that would be refused, or warned of.
@@ -147,7 +147,7 @@ fn default_network(settings: &Settings, all: &All) -> Option<Given> {
         // Nobody but the node's agent knows its ranges; its name and its bridge are known.
         NetworkSource::Provided => {
             let source = settings.provide.as_ref().map(|provide| provide.source).unwrap_or_default();
-            on_node(provided::list(Addresses::of(source, &[]), None, true).ok()?)
+            on_node(provided::list(Addresses::of(source, &[]), None, PodPorts::default()).ok()?)
         }
         NetworkSource::Nowhere => None,
         NetworkSource::Inline(list) => on_node(list.as_ref().clone()),

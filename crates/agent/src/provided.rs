@@ -52,7 +52,7 @@ pub(crate) use follow::{once, start};
 use home::Home;
 use kept::Kept;
 pub(crate) use list::NAME;
-pub use list::{Addresses, BRIDGE, list};
+pub use list::{Addresses, BRIDGE, PodPorts, list};
 use ranges::Ranges;
 pub use ranges::Source;
 use wake::Wake;
@@ -75,8 +75,8 @@ pub struct Provide {
     /// Where pods are seen by their own addresses; all others see the node's. `None`: the ranges of all Nodes, and the addresses of those
     /// that are reached without a tunnel.
     pub non_masquerade: Option<Vec<IpNet>>,
-    /// Whether a packet that leaves a pod with another address than its own is dropped.
-    pub strict_source: bool,
+    /// How pods' ports of the bridge are.
+    pub ports: PodPorts,
 }
 
 /// The number of our vxlan network: above those that flannel, Calico and Cilium use.
@@ -166,7 +166,7 @@ impl Provide {
             wireguard_overlap: OVERLAP,
             cluster_ranges: Vec::new(),
             non_masquerade: None,
-            strict_source: true,
+            ports: PodPorts::default(),
         }
     }
 }
@@ -290,7 +290,7 @@ impl Provided {
             let state = lock(&self.state);
             (state.ranges.clone(), state.mtu)
         };
-        list(Addresses::of(self.settings.source, &ranges), mtu, false)
+        list(Addresses::of(self.settings.source, &ranges), mtu, PodPorts { strict: false, ..self.settings.ports })
     }
 
     /// What a person is told of it.

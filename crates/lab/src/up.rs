@@ -298,9 +298,11 @@ fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definitio
 fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkList>, CniError> {
     Ok(match (&setup.default_network, node) {
         (DefaultNetwork::None, _) | (_, None) => None,
-        (DefaultNetwork::Cluster(_), Some(node)) => {
-            Some(agent::provided_list(agent::ProvidedAddresses::Ranges(&node.pod_cidrs), None, false)?)
-        }
+        (DefaultNetwork::Cluster(_), Some(node)) => Some(agent::provided_list(
+            agent::ProvidedAddresses::Ranges(&node.pod_cidrs),
+            None,
+            agent::ProvidedPorts { strict: false, hairpin: true },
+        )?),
         (DefaultNetwork::Given(list), _) => Some((**list).clone()),
     })
 }

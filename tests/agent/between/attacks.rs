@@ -1,6 +1,9 @@
 //! Attacks by those who may write definitions and annotations on the network that agents provide: its pods' addresses, its bridge, its nodes'
 //! ports. Each of them was possible once, with the one or the other source of addresses.
 
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
@@ -165,6 +168,86 @@ fn addresses_of_other_nodes() {
     let free = a.pod("free", "free");
     free.must("ADD");
     free.must("DEL");
+}
+
+/// A packet of the tunnel's, as a node sends it, with a datagram from one pod to another one inside.
+fn enclosed(to: [u8; 6], source: Ipv4Addr, destination: Ipv4Addr, text: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x08, 0, 0, 0, 0x00, 0x10, 0x00, 0];
+    packet.extend(to);
+    packet.extend([0x02, 0, 0, 0, 0, 0x99, 0x08, 0x00]);
+    let udp = 8 + u16::try_from(text.len()).unwrap();
+    let mut ip = vec![0x45, 0];
+    ip.extend((20 + udp).to_be_bytes());
+    ip.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    ip.extend(source.octets());
+    ip.extend(destination.octets());
+    let mut sum: u32 = ip.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    ip[10..12].copy_from_slice(&(!u16::try_from(sum).unwrap()).to_be_bytes());
+    packet.extend(ip);
+    // Without a checksum, as IPv4 allows it.
+    packet.extend([7001_u16, 7001, udp, 0].map(u16::to_be_bytes).as_flattened());
+    packet.extend(text);
+    packet
+}
+
+/// Who reaches the tunnel's port sends as any pod of any node: from a machine beside the nodes, from a pod to its own node, and from a pod to another
+/// node, which sees the first node's address.
+#[test]
+fn vxlan_packets_that_come_from_no_node() {
+    let scene = Scene::start("between: vxlan", &[A, FAR]);
+    let [a, far] = [&scene.nodes[0], &scene.nodes[1]];
+    let ((victim, of_victim), (evil, _)) = (pod(a, "victim"), pod(far, "evil"));
+    let (here, _) = pod(a, "here");
+    let device = a.host.json("", "ip -j link show type vxlan")[0]["address"].as_str().unwrap().to_owned();
+    let mac: Vec<u8> = device.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let victim_at: Ipv4Addr = of_victim[0].parse().unwrap();
+    let receiver = a.host.within(&victim.sandbox(), || {
+        let socket = UdpSocket::bind((victim_at, 7001)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    });
+    // As a pod that the other node may have.
+    let forged = enclosed(mac.try_into().unwrap(), "10.1.3.77".parse().unwrap(), victim_at, b"forged");
+    let arrives = |from: &UdpSocket| {
+        let mut bytes = [0; 16];
+        (0..3).any(|_| {
+            from.send_to(&forged, (A.addresses[0], 4789)).unwrap();
+            receiver.recv_from(&mut bytes).is_ok_and(|(_, source)| source.ip().to_string() == "10.1.3.77")
+        })
+    };
+    let any = || UdpSocket::bind("0.0.0.0:0").unwrap();
+    let (outside, of_node) = (scene.router.within("", any), far.host.within("", any));
+    let (of_pod, of_far_pod) = (a.host.within(&here.sandbox(), any), far.host.within(&evil.sandbox(), any));
+    // What the far node sends is what it may send: the packet is right.
+    assert!(arrives(&of_node), "{}", a.host.sh("", "nft list ruleset"));
+    let attackers = [("a machine that is no node", &outside), ("a pod of the same node", &of_pod), ("a pod of another node", &of_far_pod)];
+    let dropped = |node: &Node| {
+        let chain = node.host.sh("", "nft list chain inet netloom vxlan-senders");
+        chain.split_whitespace().skip_while(|word| *word != "packets").nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    for ((who, socket), at) in attackers.iter().zip([a, a, far]) {
+        let before = dropped(at);
+        assert!(!arrives(socket), "{who}: {}", a.host.sh("", "nft list ruleset"));
+        assert!(dropped(at) > before, "{who} is counted");
+    }
+    // Without the guard each of them arrives, so each was stopped by it. Agents that end leave it, and put it back when they start.
+    for node in [a, far] {
+        node.terminate();
+        node.ended();
+        for chain in ["vxlan-input", "vxlan-forward"] {
+            node.host.sh("", &format!("nft flush chain inet netloom {chain}"));
+        }
+    }
+    for (who, socket) in attackers {
+        assert!(arrives(socket), "{who} does not even arrive without the guard");
+    }
+    [a, far].iter().for_each(|node| node.launch());
+    let is_whole = |node: &Node| node.host.sh("", "nft list table inet netloom").matches("jump vxlan-").count() == 4;
+    a.until("the guard is back", || is_whole(a) && is_whole(far));
+    assert!(attackers.iter().all(|(_, socket)| !arrives(socket)));
 }
 
 /// Without any other attack before it.

@@ -47,6 +47,19 @@ fn a_pod_reaches_itself_through_a_service() {
     assert_eq!(a.host.told_over_tcp(&only.sandbox(), "10.96.0.10", PORT), "only 10.1.1.1");
 }
 
+/// As `--hairpin-mode=none` of the kubelet: whoever relies on it sees no packet of a pod's own.
+#[test]
+fn without_hairpin_a_pod_does_not_reach_itself_through_a_service() {
+    let scene = Scene::start("between: direct\nhairpinMode: none", &[A]);
+    let a = &scene.nodes[0];
+    let (_only, addresses) = pod(a, "only");
+    let ports = a.host.json("", "bridge -d -j link show");
+    let port = ports.as_array().unwrap().iter().find(|port| port["master"] == json!("netloom0")).unwrap();
+    assert_eq!(port["hairpin"], json!(false), "{port}");
+    // All else is as with it.
+    a.host.told_over_tcp("", &addresses[0], PORT);
+}
+
 /// A Service's address, as kube-proxy translates it, for a pod on the same bridge as the one that asks. The answer is bridged, and nobody
 /// would put the Service's address back into it.
 #[test]

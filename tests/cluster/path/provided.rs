@@ -58,9 +58,13 @@ fn condition(scene: &Scene, node: &str) -> String {
 
 fn works(name: &str, families: Families, settings: &'static str, modes: [&str; 2]) {
     let provided = |options: Options| options.nodes(2).network(DefaultNetwork::Provided(settings)).families(families);
-    let mut scene = Scene::of(name, provided);
+    holds(&mut Scene::of(name, provided), families, modes);
+}
+
+/// Pods, Services and ports of a cluster, while everything but the kernel is killed.
+fn holds(scene: &mut Scene, families: Families, modes: [&str; 2]) {
     for node in ["node-1", "node-2"] {
-        until("the Node says that it has a network", || condition(&scene, node), |status| status == "False");
+        until("the Node says that it has a network", || condition(scene, node), |status| status == "False");
     }
     scene.apply(&servers("web"));
     scene.apply(&service("web"));
@@ -72,7 +76,7 @@ fn works(name: &str, families: Families, settings: &'static str, modes: [&str; 2
     for mode in modes {
         scene.start_proxies(mode);
         scene.said(mode);
-        all_answer(&scene, &cluster_ips);
+        all_answer(scene, &cluster_ips);
         scene.said("answers");
     }
     let nodes = scene.cluster.nodes()[0].netloom(&["nodes"]).unwrap();
@@ -117,6 +121,33 @@ fn both_families_and_services() {
 #[test]
 fn ipv6_alone_and_services() {
     works("six", Families::V6, "between: vxlan", ["nftables", "iptables"]);
+}
+
+/// As the manual says: no Node has a range, and the operator is a pod of the host's network, which needs no address to grant the first ones.
+#[test]
+fn blocks_of_pools_and_services() {
+    let settings = "between: vxlan\nipam: pool";
+    let mut scene = Scene::of("pools", |options| options.nodes(2).network(DefaultNetwork::Provided(settings)).late_ranges());
+    for node in ["node-1", "node-2"] {
+        until("the Node says that it has no network", || condition(&scene, node), |status| status == "True");
+    }
+    scene.cluster.import_netloom().unwrap();
+    // The operator reaches the API server by its Service.
+    scene.start_proxies("nftables");
+    for file in ["ippools.yaml", "operator.yaml"] {
+        scene.kubectl(&["apply", "-f", &format!("{}/../deploy/{file}", env!("CARGO_MANIFEST_DIR"))]);
+    }
+    scene.cluster.control().served("ippools.netloom.io").unwrap();
+    let spec = json!({"ipv4": {"entries": [{"cidr": "10.245.0.0/16"}], "gateway": "10.245.0.1"}});
+    scene.apply(&json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": "default"}, "spec": spec}));
+    scene.cluster.until_ready().unwrap();
+    holds(&mut scene, Families::V4, ["nftables", "iptables"]);
+    // What a Node is given later is nobody's.
+    scene.cluster.give_ranges().unwrap();
+    scene.apply(&servers("late"));
+    scene.rolled("late");
+    let addresses: Vec<String> = scene.pods("late").iter().map(|pod| pod.ip.clone()).collect();
+    assert!(addresses.iter().all(|address| address.starts_with("10.245.")), "{addresses:?}");
 }
 
 #[test]

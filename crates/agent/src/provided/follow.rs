@@ -149,6 +149,8 @@ struct Network<'a> {
     survey_is_due: bool,
     /// What masquerade was left with, unless somebody may have changed it since.
     masqueraded: Option<rules::Egress>,
+    /// What the guard of vxlan was left with, likewise.
+    enclosed: Option<rules::Enclosed>,
     /// Where the plan takes no pod to have an address.
     reserved: Vec<IpNet>,
     /// Whether the own Node has a range, whatever becomes of it.
@@ -221,6 +223,7 @@ impl<'a> Network<'a> {
             obstacles: BTreeSet::new(),
             survey_is_due: false,
             masqueraded: None,
+            enclosed: None,
             reserved: Vec::new(),
             has_range: false,
             terms: Terms::default(),
@@ -287,7 +290,7 @@ impl<'a> Network<'a> {
     fn round(&mut self, todo: Todo) -> Option<Duration> {
         let mut lacks = Lacks::default();
         if self.provided.takes_lost_rules() || todo.keep {
-            self.masqueraded = None;
+            (self.masqueraded, self.enclosed) = (None, None);
         }
         let missing = self.provided.missing();
         if let Some(missing) = &missing {
@@ -473,7 +476,7 @@ impl<'a> Network<'a> {
 
     /// Gives pods that wait for the network the network.
     fn offer(&mut self) {
-        let has_list = self.kept.list(self.provided.settings.strict_source).is_ok_and(|list| list.is_some());
+        let has_list = self.kept.list(self.provided.settings.ports).is_ok_and(|list| list.is_some());
         if !self.is_open && has_list {
             linux::crash_point!("network-offered");
             self.is_open = true;

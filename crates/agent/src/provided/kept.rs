@@ -11,10 +11,12 @@ use linux::file::{self, Durability, Links, ReadError};
 use serde::{Deserialize, Serialize};
 
 use super::gateway::Occupant;
-use super::{Addresses, Source, gateway, list};
+use super::{Addresses, PodPorts, Source, gateway, list};
+use crate::log::Line;
 
-/// More than the file ever has: the ranges of the largest clusters, none of which join.
-const MAX_FILE: usize = 4 << 20;
+/// More than the largest clusters need: the ranges of 5,000 nodes with ten blocks each of each family, none of which join, twice. Of more, the
+/// ranges of other nodes are left out.
+const MAX_FILE: usize = 16 << 20;
 /// The name of the file in `stateDir`.
 const FILE: &str = "cluster-network.json";
 
@@ -71,20 +73,47 @@ impl Kept {
 
     /// Writes it, on the disk when this returns.
     pub(crate) fn write(&self, state_dir: &Path) -> Result<(), String> {
+        let path = path(state_dir);
+        let (bytes, cut) = self.encoded(MAX_FILE).map_err(|e| format!("{}: {e}", path.display()))?;
+        if let Some(cut) = cut {
+            Line::warn("cluster network").with("file", path.display()).with("left_out", cut).end();
+        }
+        file::write_atomic(&path, &bytes, 0o600, Durability::Durable).map_err(|e| e.to_string())
+    }
+
+    /// The file's content, with no more bytes than are read again; and what is left out for that. The own node's ranges never are.
+    fn encoded(&self, most: usize) -> Result<(Vec<u8>, Option<String>), String> {
         let bytes = serde_json::to_vec(self).map_err(|e| e.to_string())?;
-        file::write_atomic(&path(state_dir), &bytes, 0o600, Durability::Durable).map_err(|e| e.to_string())
+        if bytes.len() <= most {
+            return Ok((bytes, None));
+        }
+        let cut = Kept { inside: None, closed: None, ..self.clone() };
+        let less = serde_json::to_vec(&cut).map_err(|e| e.to_string())?;
+        if less.len() > most {
+            return Err(format!("the ranges and gateways of this node alone would be {} bytes, and {most} are the most", less.len()));
+        }
+        let [inside, closed] = [&self.inside, &self.closed].map(|ranges| ranges.as_ref().map_or(0, Vec::len));
+        Ok((
+            less,
+            Some(format!(
+                "the {inside} ranges that are not masqueraded and the {closed} that are encrypted or closed, because the file would be {} bytes, \
+                 and {most} are the most: an agent that starts while the API server is away waits for it before pods get the network, or before it \
+                 masquerades; use larger blocks (blockPrefix), so that there are fewer",
+                bytes.len()
+            )),
+        ))
     }
 
     /// The default network of pods; `None` without a gateway, or where they have addresses of ranges and there is none. A node gets blocks of
-    /// pools when a pod needs one. `strict`: they send with their own addresses only.
-    pub(crate) fn list(&self, strict: bool) -> Result<Option<Arc<NetworkList>>, CniError> {
+    /// pools when a pod needs one.
+    pub(crate) fn list(&self, ports: PodPorts) -> Result<Option<Arc<NetworkList>>, CniError> {
         let addresses = match &self.gateways {
             None if self.ranges.is_empty() => return Ok(None),
             None => Addresses::Ranges(&self.ranges),
             Some(gateways) if gateways.is_empty() => return Ok(None),
             Some(_) => Addresses::Pools,
         };
-        list(addresses, self.mtu, strict).map(|list| Some(Arc::new(list)))
+        list(addresses, self.mtu, ports).map(|list| Some(Arc::new(list)))
     }
 
     /// What is to be kept when pods get addresses of these ranges from now on. `may_be_used`: whether a pod may have an address of one that
@@ -211,16 +240,16 @@ mod tests {
     fn pools_have_their_gateways_alone_and_need_one() {
         let ranges = [net("10.20.0.64/26"), net("fd00:20::100/120")];
         let mut kept = Kept { ranges: ranges.to_vec(), gateways: Some(vec![]), ..Kept::default() };
-        assert!(kept.list(true).unwrap().is_none() && kept.on_bridge(&[]).is_empty());
+        assert!(kept.list(PodPorts::default()).unwrap().is_none() && kept.on_bridge(&[]).is_empty());
         kept.gateways = Some(["10.20.0.1", "fd00:20::1"].map(|text| text.parse().unwrap()).to_vec());
-        assert!(kept.list(true).unwrap().is_some());
+        assert!(kept.list(PodPorts::default()).unwrap().is_some());
         assert_eq!(kept.on_bridge(&[]), [net("10.20.0.1/32"), net("fd00:20::1/128")]);
         assert_eq!(kept.on_bridge(&ranges[..1]), [], "another network has a block");
         assert_eq!((kept.gateway_of(&ranges[1]), kept.routed(&[])), (Some(net("fd00:20::1/128")), ranges.to_vec()));
         let of_nodes = Kept { gateways: None, ..kept.clone() };
         assert_eq!((of_nodes.gateway_of(&ranges[0]), of_nodes.routed(&[])), (Some(net("10.20.0.65/26")), vec![]));
         kept.ranges.clear();
-        assert!(kept.list(true).unwrap().is_some(), "the first pod brings the first block");
+        assert!(kept.list(PodPorts::default()).unwrap().is_some(), "the first pod brings the first block");
     }
 
     /// Its pods have it as their gateway.
@@ -298,6 +327,20 @@ mod tests {
         assert_eq!(Kept::parse(newer).unwrap().former_gateways, [], "a block of a pool");
         let of_pools = br#"{"former":["10.1.1.0/24"],"gateways":["10.1.0.1"],"ranges":[]}"#;
         assert_eq!(Kept::parse(of_pools).unwrap().former_gateways, [], "as well");
+    }
+
+    /// A file that is too large to be read again would cost the node its own ranges as well.
+    #[test]
+    fn what_would_be_too_much_is_left_out_and_told() {
+        let kept =
+            Kept { ranges: vec![net("10.1.1.0/24")], inside: Some(vec![net("10.0.0.0/8"); 100]), closed: Some(vec![]), ..Kept::default() };
+        let (whole, cut) = kept.encoded(MAX_FILE).unwrap();
+        assert!(cut.is_none() && serde_json::from_slice::<Kept>(&whole).unwrap() == kept);
+        let (less, cut) = kept.encoded(whole.len() - 1).unwrap();
+        assert_eq!(serde_json::from_slice::<Kept>(&less).unwrap(), Kept { inside: None, closed: None, ..kept.clone() });
+        assert!(cut.as_ref().is_some_and(|cut| cut.starts_with("the 100 ranges that are not masqueraded and the 0")), "{cut:?}");
+        let told = kept.encoded(20).unwrap_err();
+        assert!(told.starts_with("the ranges and gateways of this node alone would be"), "{told}");
     }
 
     #[test]

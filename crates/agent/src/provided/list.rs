@@ -22,15 +22,23 @@ pub enum Addresses<'a> {
     Pools,
 }
 
+/// How the pods' ports of the bridge are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodPorts {
+    /// A pod sends with its own IP and hardware addresses only.
+    pub strict: bool,
+    /// A pod's own packets find the way back to it, as a Service of which it is the only endpoint needs it.
+    pub hairpin: bool,
+}
+
 /// The default network for pods with these addresses, whose links have this MTU. Pure.
 ///
-/// A pod's default route leads to the bridge, and its own packets find the way back to it (hairpin), as a Service of which it is the only
-/// endpoint needs it. Nothing is masqueraded per pod: what leaves the cluster is, by one rule of the node (`rules::EGRESS`).
-/// `strict`: a pod sends with its own IP and hardware addresses only.
+/// A pod's default route leads to the bridge. Nothing is masqueraded per pod: what leaves the cluster is, by one rule of the node
+/// (`rules::EGRESS`).
 ///
 /// # Errors
 /// None for ranges that a Node can have.
-pub fn list(addresses: Addresses<'_>, mtu: Option<u32>, strict: bool) -> Result<NetworkList, CniError> {
+pub fn list(addresses: Addresses<'_>, mtu: Option<u32>, ports: PodPorts) -> Result<NetworkList, CniError> {
     let ipam = match addresses {
         Addresses::Ranges(ranges) => {
             let of_each: Vec<Value> = ranges.iter().map(|range| json!([{ "subnet": range }])).collect();
@@ -42,9 +50,9 @@ pub fn list(addresses: Addresses<'_>, mtu: Option<u32>, strict: bool) -> Result<
         "type": "bridge",
         "bridge": BRIDGE,
         "isDefaultGateway": true,
-        "hairpinMode": true,
-        "strictSource": strict,
-        "macspoofchk": strict,
+        "hairpinMode": ports.hairpin,
+        "strictSource": ports.strict,
+        "macspoofchk": ports.strict,
         "ipam": ipam,
     });
     if let (Some(mtu), Value::Object(keys)) = (mtu, &mut bridge) {
@@ -60,6 +68,14 @@ pub fn list(addresses: Addresses<'_>, mtu: Option<u32>, strict: bool) -> Result<
         ],
     });
     NetworkList::parse(whole.to_string().as_bytes(), None).map_err(|e| CniError::new(Code::INTERNAL, e.to_string()))
+}
+
+// === impl PodPorts ===
+
+impl Default for PodPorts {
+    fn default() -> Self {
+        PodPorts { strict: true, hairpin: true }
+    }
 }
 
 // === impl Addresses ===
@@ -81,7 +97,7 @@ mod tests {
     #[test]
     fn a_range_of_each_family_is_a_set_of_its_own() {
         let ranges = ["10.1.2.0/24", "fd00:1:2::/64"].map(|range| range.parse().unwrap());
-        let list = list(Addresses::Ranges(&ranges), Some(1450), true).unwrap();
+        let list = list(Addresses::Ranges(&ranges), Some(1450), PodPorts::default()).unwrap();
         let [bridge, portmap, bandwidth] = &list.plugins[..] else { panic!("{list:?}") };
         assert_eq!((list.name.as_str(), bridge.kind.as_str()), ("netloom", "bridge"));
         let ipam = bridge.raw().object("ipam").unwrap();
@@ -93,18 +109,19 @@ mod tests {
 
     #[test]
     fn pods_of_pools_are_alone_on_their_link() {
-        let list = list(Addresses::Pools, None, true).unwrap();
+        let list = list(Addresses::Pools, None, PodPorts::default()).unwrap();
         let ipam = list.plugins[0].raw().object("ipam").unwrap();
         assert_eq!(json::compact(ipam), r#"{"hostPrefix":true,"network":"default","type":"pool"}"#);
     }
 
     #[test]
     fn strict_pods_send_with_their_own_ip_and_hardware_addresses() {
-        let guards = |strict| {
-            let list = list(Addresses::Ranges(&["10.1.2.0/24".parse().unwrap()]), None, strict).unwrap();
-            ["strictSource", "macspoofchk"].map(|key| list.plugins[0].raw().get(key).map(json::compact))
+        let keys = |strict, hairpin| {
+            let list = list(Addresses::Ranges(&["10.1.2.0/24".parse().unwrap()]), None, PodPorts { strict, hairpin }).unwrap();
+            ["strictSource", "macspoofchk", "hairpinMode"].map(|key| list.plugins[0].raw().get(key).map(json::compact))
         };
-        let both = |value: &str| [Some(value.to_owned()), Some(value.to_owned())];
-        assert_eq!((guards(true), guards(false)), (both("true"), both("false")));
+        let all = |values: [&str; 3]| values.map(|value| Some(value.to_owned()));
+        assert_eq!((keys(true, true), keys(false, true)), (all(["true"; 3]), all(["false", "false", "true"])));
+        assert_eq!(keys(true, false), all(["true", "true", "false"]));
     }
 }

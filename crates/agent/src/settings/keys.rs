@@ -77,6 +77,12 @@ pub const KEYS: &[Key] = &[
         "with provide, packets that leave a pod with another address than its own are dropped; a policy rule with protect: off for its namespace exempts a pod",
     ),
     key(
+        "hairpinMode",
+        Origin::Own,
+        "hairpin-veth",
+        "with provide, whether a pod reaches itself through a Service. hairpin-veth: it does; none: it does not",
+    ),
+    key(
         "defaultNetworks",
         Origin::Call,
         "none",

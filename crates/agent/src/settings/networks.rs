@@ -10,13 +10,22 @@ use between::{Mode, Tunnel, Vxlan};
 
 use super::values::{count, duration, on_host, path, ranges, source as source_of_addresses, text, word, wrong};
 use super::{NetworkSource, SettingsError};
-use crate::provided::Provide;
+use crate::provided::{PodPorts, Provide};
 
 /// Keys that name another default network.
 const OTHERS: [&str; 5] = ["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
 /// Keys of the network that is provided.
-const OF_PROVIDED: [&str; 8] =
-    ["between", "clusterCIDRs", "nonMasqueradeCIDRs", "strictSource", "vxlanVNI", "vxlanPort", "wireguardPort", "wireguardOverlap"];
+const OF_PROVIDED: [&str; 9] = [
+    "between",
+    "clusterCIDRs",
+    "hairpinMode",
+    "nonMasqueradeCIDRs",
+    "strictSource",
+    "vxlanVNI",
+    "vxlanPort",
+    "wireguardPort",
+    "wireguardOverlap",
+];
 
 /// The cluster's network, where the agent provides it.
 pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
@@ -49,10 +58,13 @@ pub(super) fn provide(keys: &Object) -> Result<Option<Provide>, SettingsError> {
         vxlan: Vxlan { vni, port: u16::try_from(port).unwrap_or(u16::MAX) },
         wireguard_port: u16::try_from(wireguard_port).unwrap_or(u16::MAX - 1),
         wireguard_overlap: duration(keys, "wireguardOverlap", default.wireguard_overlap)?,
-        strict_source: match keys.get("strictSource") {
-            None => default.strict_source,
-            Some(Value::Bool(strict)) => *strict,
-            Some(other) => return Err(wrong("strictSource", "true or false", other)),
+        ports: PodPorts {
+            strict: match keys.get("strictSource") {
+                None => default.ports.strict,
+                Some(Value::Bool(strict)) => *strict,
+                Some(other) => return Err(wrong("strictSource", "true or false", other)),
+            },
+            hairpin: word(keys, "hairpinMode", &[("hairpin-veth", true), ("none", false)])?,
         },
         cluster_ranges: ranges(keys, "clusterCIDRs")?,
         non_masquerade: keys.get("nonMasqueradeCIDRs").is_some().then(|| ranges(keys, "nonMasqueradeCIDRs")).transpose()?,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::provided::Source;
+use crate::provided::{PodPorts, Source};
 use attach::InvalidAnnotation;
 
 fn parse(text: &str) -> Settings {
@@ -240,6 +240,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("clusterCIDRs", "[10.244.0.0/16]"),
     ("nonMasqueradeCIDRs", "[10.0.0.0/8]"),
     ("strictSource", "false"),
+    ("hairpinMode", "none"),
     ("defaultNetworks", "[x]"),
     ("delegates", "[{name: x, type: bridge}]"),
     ("multusAutoconfigDir", "/x"),
@@ -302,7 +303,7 @@ fn the_network_that_the_agent_provides() {
     assert_eq!(settings.provide.as_ref().unwrap().source, Source::PodCidrs);
     let provide = settings.provide.unwrap();
     assert_eq!((settings.default_network, provide.mode.to_string()), (NetworkSource::Provided, "auto".to_owned()));
-    assert!(provide.strict_source && provide.non_masquerade.is_none());
+    assert!(provide.ports == PodPorts::default() && provide.non_masquerade.is_none());
     for (text, says) in [
         ("provide: calico", "provide: expected netloom"),
         ("provide: netloom\nclusterNetwork: x", "provide and clusterNetwork contradict each other"),
@@ -315,6 +316,7 @@ fn the_network_that_the_agent_provides() {
         ("provide: netloom\nipam: cluster", "ipam: expected podCIDR or pool"),
         ("provide: netloom\nipam: crd", "ipam: expected podCIDR or pool"),
         ("provide: netloom\nstrictSource: 1", "strictSource: expected true or false"),
+        ("provide: netloom\nhairpinMode: promiscuous-bridge", "hairpinMode: expected hairpin-veth or none"),
         ("between: direct", "between has no effect without provide: netloom: add that, or remove between"),
         ("ipam: podCIDR", "ipam: expected pool or crd"),
     ] {
@@ -332,7 +334,7 @@ fn every_key_of_the_table_is_read() {
         let (beside, value) = match key.name {
             "globalNamespaces" => ("namespaceIsolation: true\n", "a, b"),
             "between" | "vxlanVNI" | "vxlanPort" | "wireguardPort" | "wireguardOverlap" | "clusterCIDRs" | "nonMasqueradeCIDRs"
-            | "strictSource" => ("provide: netloom\n", sample(key.name)),
+            | "strictSource" | "hairpinMode" => ("provide: netloom\n", sample(key.name)),
             "auxiliaryCNIChainName" => ("clusterNetwork: /etc/x.conf\n", "x"),
             name if name.starts_with("openstack") && name != "openstackVIFs" => ("openstackVIFs: kuryrports\n", sample(name)),
             name => ("", sample(name)),

@@ -20,6 +20,7 @@ impl Network<'_> {
         }
         let plan = self.with_own_ranges(plan, routed);
         let is_guarded = self.guard_tunnels(own, plan.closed.iter().copied().collect(), lacks);
+        let is_guarded = self.guard_vxlan(&plan, lacks) && is_guarded;
         // A connection keeps the address that it began with, so no pod begins one before.
         let is_masqueraded = self.masquerade(own, lacks);
         let is_applied = self.apply(&plan, lacks);

@@ -135,7 +135,7 @@ impl Network<'_> {
         if !self.is_open || !self.occupied.is_empty() {
             return Ok(None);
         }
-        self.kept.list(self.provided.settings.strict_source)
+        self.kept.list(self.provided.settings.ports)
     }
 
     /// The former ranges and gateways that no pod uses, and whether that is sure: an ADD that has begun before the change has no record yet,

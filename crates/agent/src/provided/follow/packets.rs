@@ -1,8 +1,9 @@
 //! What the node does with packets besides sending them on their way: it forwards them, refuses some, and gives some its own address.
 
+use between::{Device, Plan};
 use ipnet::IpNet;
 use linux::Inside;
-use rules::{Egress, Tunnelled};
+use rules::{Egress, Enclosed, Tunnelled};
 
 use super::{Lacks, Network};
 use crate::log::Line;
@@ -46,6 +47,26 @@ impl Network<'_> {
         };
         kept.map_err(|e| lacks.own.push(format!("cannot refuse unencrypted packets that claim to come from other nodes' pods: {e}")))
             .is_ok()
+    }
+
+    /// Lets nobody but nodes send to the vxlan tunnel, as the plan has them, before the tunnel's device is made. Whether it is so.
+    pub(super) fn guard_vxlan(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
+        // Without a device nothing listens here, and what pods send to nodes that are reached directly keeps their addresses, which those nodes
+        // know for no node's: unless somebody has chosen where it does.
+        let has_device = plan.devices.keys().any(|device| matches!(device, Device::Vxlan { .. }));
+        let is_used = !plan.endpoints.is_empty() && (has_device || self.provided.settings.non_masquerade.is_some());
+        let port = is_used.then_some(self.provided.settings.vxlan.port);
+        let enclosed = Enclosed { port, nodes: plan.endpoints.clone() };
+        let known = self.enclosed.take();
+        let kept = match self.host.nft() {
+            Ok(socket) => rules::guard_vxlan(socket, known.as_ref(), &enclosed).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        match kept {
+            Ok(_) => self.enclosed = Some(enclosed),
+            Err(e) => lacks.own.push(format!("cannot refuse vxlan packets that come from no node: {e}")),
+        }
+        self.enclosed.is_some()
     }
 
     /// Closes what was closed when the node knew the Nodes last: until it knows them again, nothing leads there but what a former agent has
