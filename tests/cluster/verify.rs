@@ -2,6 +2,9 @@
 //!
 //! The host outside, which is the internet, the metadata service and the client, is a namespace on the nodes' network.
 
+mod faults;
+mod networks;
+
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -94,6 +94,9 @@ fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<
 }
 
 fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
+    if args.watch {
+        return watch::run_cluster(args, wanted);
+    }
     let began = Instant::now();
     let verified = cluster::verify(&args.cluster, wanted, how(args), &mut |result| shown_and_paused(args, result))?;
     ended(args, &Run { kind: Kind::Cluster, name: &verified.server, results: &verified.results, took: began.elapsed() })

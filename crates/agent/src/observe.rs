@@ -29,6 +29,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Be
         forwards_ipv6: false,
         tables: Vec::new(),
         unread: Vec::new(),
+        agent: None,
     };
     if let Some(mut netlink) = unread.keep("netlink", Netlink::open(inside)) {
         let numbers = beside.iter().filter_map(|(place, netns)| Some((netlink.number_of(netns).ok()??, place))).collect();

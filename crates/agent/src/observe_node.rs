@@ -1,5 +1,7 @@
 //! What a whole node has, as `verify` reads it: its own namespace, and those of the pods that its agent has attached.
 
+use std::os::unix::net::UnixStream;
+
 use attach::{Record, Records};
 use linux::{Inside, Netns};
 use verify::{Namespace, Place, Snapshot, Unobserved};
@@ -13,7 +15,7 @@ struct Pod {
     netns: Netns,
 }
 
-/// Observes the node where the caller is. Read only, and nothing is asked of the agent: it may be gone.
+/// Observes the node where the caller is. Read only, and nothing is asked of the agent, but whether it listens: it may be gone.
 pub fn observe_node(settings: &Settings) -> Snapshot {
     let node = settings.node_name.as_str();
     let own = Place::Node(node.to_owned());
@@ -40,7 +42,8 @@ pub fn observe_node(settings: &Settings) -> Snapshot {
     }
     let here = inside.netns();
     let beside: Vec<Beside<'_>> = pods.iter().map(|pod| (pod.place.clone(), &pod.netns)).collect();
-    snapshot.namespaces.push(observe(&inside, own.clone(), None, &beside));
+    let agent = Some(UnixStream::connect(settings.socket()).is_ok());
+    snapshot.namespaces.push(Namespace { agent, ..observe(&inside, own.clone(), None, &beside) });
     for pod in &pods {
         // A pod's links end on its node.
         let beside: Vec<Beside<'_>> = here.iter().map(|netns| (own.clone(), netns)).collect();

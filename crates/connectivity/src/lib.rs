@@ -11,6 +11,7 @@
 //! Nothing listens for it on a node but the probes, which answer with their name and the address that they see. What was created goes when the
 //! verification ends, is interrupted or fails; what a killed one left, the next one removes: it is all in one namespace with a label.
 
+mod definitions;
 mod error;
 mod objects;
 mod observe;
@@ -19,14 +20,14 @@ mod stage;
 mod worker;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::{Connection, Container};
 use futures::future::{join_all, try_join_all};
-use probe::{Asking, CaseResult, Outcome, Run, Runner, Transport, Wish};
+use probe::{Asking, CaseResult, Change, Outcome, Run, Runner, Transport, Wish};
 use tokio::runtime::Handle;
 use verify::case::Target;
 use verify::{Case, Check, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
@@ -76,6 +77,8 @@ pub struct Options {
     pub node_command: Option<String>,
     /// Whether everything is left as it is at the end.
     pub keep: bool,
+    /// Where what the nodes had at the end is written.
+    pub record: Option<PathBuf>,
 }
 
 /// What leads to Services from outside.
@@ -102,6 +105,18 @@ pub struct Reports<'a> {
     pub interrupted: Arc<AtomicBool>,
 }
 
+/// What comes of paths that are watched.
+pub struct Watching<'a> {
+    /// Called with what is being done, a line at a time.
+    pub progress: &'a (dyn Fn(&str) + Sync),
+    /// Called with the number of paths, when they are.
+    pub begins: &'a dyn Fn(usize),
+    /// Called with each change.
+    pub change: &'a mut dyn FnMut(&Change<'_>),
+    /// Set when somebody has pressed Ctrl-C.
+    pub interrupted: Arc<AtomicBool>,
+}
+
 /// What came of a verification.
 #[derive(Debug)]
 pub struct Verified {
@@ -122,25 +137,80 @@ pub fn verify(
     how: Run,
     reports: &mut Reports<'_>,
 ) -> Result<Verified, ConnectivityError> {
+    let interrupted = Arc::clone(&reports.interrupted);
+    let (progress, case) = (reports.progress, &mut *reports.case);
+    let (server, results) = on_stage(options, progress, &interrupted, |asked, mut planned| {
+        planned.retain(|planned| wanted(planned.case()));
+        let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
+        progress(&format!("asking {probes} questions"));
+        let mut report = |result: &CaseResult| {
+            if !interrupted.load(Ordering::Relaxed) {
+                case(result);
+            }
+        };
+        let results = probe::run(asked, planned, how, &mut report);
+        if let Some(file) = &options.record {
+            record(&asked.observe(), file)?;
+        }
+        Ok(results)
+    })?;
+    if interrupted.load(Ordering::Relaxed) { Err(ConnectivityError::Interrupted) } else { Ok(Verified { server, results }) }
+}
+
+/// Writes what was observed to a file.
+fn record(snapshot: &Snapshot, file: &Path) -> Result<(), ConnectivityError> {
+    let failed = |why: String| ConnectivityError::Record { file: file.to_owned(), why };
+    let text = serde_json::to_vec(snapshot).map_err(|e| failed(e.to_string()))?;
+    std::fs::write(file, text).map_err(|e| failed(e.to_string()))
+}
+
+/// Watches the paths of a cluster until somebody presses Ctrl-C, and removes what it has created. `timeout`: how long an answer is waited for
+/// while a path is whole.
+///
+/// # Errors
+/// [`ConnectivityError`]
+pub fn watch(
+    options: &Options,
+    wanted: &dyn Fn(&Case) -> bool,
+    timeout: Duration,
+    watching: &mut Watching<'_>,
+) -> Result<(), ConnectivityError> {
+    let interrupted = Arc::clone(&watching.interrupted);
+    let (progress, begins, change) = (watching.progress, watching.begins, &mut *watching.change);
+    let watched = on_stage(options, progress, &interrupted, |asked, planned| {
+        let checks = probe::watched(planned, wanted).map_err(ConnectivityError::Paths)?;
+        begins(checks.len());
+        probe::watch(asked, &checks, timeout, &|| interrupted.load(Ordering::Relaxed), change);
+        Ok(())
+    });
+    watched.map(drop)
+}
+
+/// Does something with the probes of a cluster: they are created before, and removed after it. Returns the API server's address as well.
+fn on_stage<T>(
+    options: &Options,
+    progress: &(dyn Fn(&str) + Sync),
+    interrupted: &Arc<AtomicBool>,
+    work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
+) -> Result<(String, T), ConnectivityError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| ConnectivityError::Api { what: "start threads".to_owned(), why: e.to_string(), status: 0 })?;
-    runtime.spawn(interrupts(Arc::clone(&reports.interrupted)));
+    runtime.spawn(interrupts(Arc::clone(interrupted)));
     let connection = runtime.block_on(cluster::client(options.kubeconfig.as_deref()))?;
     let nodes = runtime.block_on(stage::nodes(&connection.client(), options))?;
     let image = runtime.block_on(stage::image(&connection.client(), options))?;
-    let stage = Stage::new(connection.client(), options, reports.progress, nodes, image);
-    let results = staged(&runtime, &connection, &stage, options, wanted, how, reports);
-    let is_interrupted = reports.interrupted.load(Ordering::Relaxed);
+    let stage = Stage::new(connection.client(), options, progress, nodes, image);
+    let done = staged(&runtime, &connection, &stage, options, (progress, interrupted), work);
+    let is_interrupted = interrupted.load(Ordering::Relaxed);
     if stage.is_created() && (is_interrupted || !options.keep) {
-        (reports.progress)(&format!("removing namespace {}", options.namespace));
+        progress(&format!("removing namespace {}", options.namespace));
         if let Err(e) = runtime.block_on(stage.remove()) {
-            (reports.progress)(&format!("{e}; the next run removes it, or: kubectl delete namespace {}", options.namespace));
+            progress(&format!("{e}; the next run removes it, or: kubectl delete namespace {}", options.namespace));
         }
     }
-    let results = if is_interrupted { Err(ConnectivityError::Interrupted) } else { results };
     // Nobody waits for an exec that hangs.
     runtime.shutdown_background();
-    Ok(Verified { server: connection.server().to_owned(), results: results? })
+    Ok((connection.server().to_owned(), done?))
 }
 
 /// Waits for Ctrl-C and SIGTERM; the second one ends the process.
@@ -159,36 +229,26 @@ async fn interrupts(interrupted: Arc<AtomicBool>) {
     }
 }
 
-/// Everything from the first object to the last case.
-fn staged(
+/// Everything from the first object to the last question.
+fn staged<T>(
     runtime: &tokio::runtime::Runtime,
     connection: &Connection,
     stage: &Stage<'_>,
     options: &Options,
-    wanted: &dyn Fn(&Case) -> bool,
-    how: Run,
-    reports: &mut Reports<'_>,
-) -> Result<Vec<CaseResult>, ConnectivityError> {
-    let interrupted = Arc::clone(&reports.interrupted);
+    (progress, interrupted): (&(dyn Fn(&str) + Sync), &Arc<AtomicBool>),
+    work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
+) -> Result<T, ConnectivityError> {
     let prepared = runtime.block_on(async {
         tokio::select! {
-            prepared = prepare(connection, stage, options, reports.progress) => prepared,
-            () = until(&interrupted) => Err(ConnectivityError::Interrupted),
+            prepared = prepare(connection, stage, options, progress) => prepared,
+            () = until(interrupted) => Err(ConnectivityError::Interrupted),
         }
     });
     let (workers, site) = prepared?;
-    let mut planned = verify::plan(&site);
-    planned.retain(|planned| wanted(planned.case()));
-    let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
-    (reports.progress)(&format!("asking {probes} questions"));
+    let planned = verify::plan(&site);
     let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect());
-    let asking = Asked { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(&interrupted) };
-    let mut report = |result: &CaseResult| {
-        if !interrupted.load(Ordering::Relaxed) {
-            (reports.case)(result);
-        }
-    };
-    Ok(probe::run(&asking, planned, how, &mut report))
+    let asked = Asked { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(interrupted) };
+    work(&asked, planned)
 }
 
 /// Until somebody has pressed Ctrl-C.
@@ -215,8 +275,9 @@ async fn prepare(
     });
     let mut workers: Workers = try_join_all(started).await?.into_iter().collect();
     workers.extend(public.map(|worker| (site::public(), worker)));
-    let site = site::of(stage, &workers, options, &pods, &services).await?;
+    let mut site = site::of(stage, &workers, options, &pods, &services).await?;
     settle(stage, &workers, &site, say).await?;
+    seen_from(stage, &workers, &mut site).await;
     Ok((workers, site))
 }
 
@@ -246,6 +307,27 @@ async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn
         say(&format!("{unanswered} Services do not answer their nodes after {} s", SETTLED.as_secs()));
     }
     Ok(())
+}
+
+/// As whom the client outside is seen by the probes in the nodes' own networks: a router on its way may rewrite its address. Where none of
+/// them is reached from outside, it is expected to be seen as itself.
+async fn seen_from(stage: &Stage<'_>, workers: &Workers, site: &mut Site) {
+    let place = site::public();
+    let (Some(worker), Some(public)) = (workers.get(&place), site.outside.iter_mut().find(|outside| outside.place == place)) else {
+        return;
+    };
+    let patience = u64::try_from(TRY.as_millis()).unwrap_or(u64::MAX);
+    let asked = stage.nodes.iter().flat_map(|node| &node.addresses).map(|address| {
+        let asking = Asking { to: (*address, PORT).into(), transport: Transport::Tcp, size: None, patience, wanted: None };
+        worker.order(Wish::Ask(asking), TRY)
+    });
+    for outcome in join_all(asked).await {
+        if let Outcome::Answered { seen, .. } = outcome
+            && !public.seen_as.contains(&seen)
+        {
+            public.seen_as.push(seen);
+        }
+    }
 }
 
 /// Whether somebody answers in time.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use verify::case::Need;
 use verify::{Attachment, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
 
+use crate::definitions::{self, Promises};
 use crate::objects::{Probe, REMAPPED, Role};
 use crate::stage::{Stage, balancer_ips};
 use crate::worker::Worker;
@@ -28,14 +29,14 @@ pub(crate) type Workers = HashMap<Place, Worker>;
 
 /// One entry of the annotation `k8s.v1.cni.cncf.io/network-status`, as far as it is needed.
 #[derive(Debug, Clone, Deserialize)]
-struct Status {
-    name: String,
+pub(crate) struct Status {
+    pub(crate) name: String,
     #[serde(default)]
     interface: String,
     #[serde(default)]
     ips: Vec<String>,
     #[serde(default)]
-    default: bool,
+    pub(crate) default: bool,
     /// What the interface was made with.
     #[serde(default)]
     mtu: Option<u32>,
@@ -58,8 +59,9 @@ pub(crate) async fn of(
     });
     let looks: Vec<(&Probe, Here)> = try_join_all(looked).await?;
     let nodes = looks.iter().filter(|(probe, _)| probe.role == Role::Host).filter_map(|(probe, here)| node(stage, pods, probe, here));
+    let promises = definitions::of(stage, pods).await;
     let members = looks.iter().filter(|(probe, _)| probe.role != Role::Host);
-    let site_pods = members.filter_map(|(probe, here)| pod(stage, pods.get(&probe.name)?, probe, here));
+    let site_pods = members.filter_map(|(probe, here)| pod(stage, pods.get(&probe.name)?, (probe, here), &promises));
     let proxies = stage.probes.iter().filter(|probe| probe.role == Role::Host);
     let proxied = join_all(proxies.map(|probe| mode(workers.get(&stage.place(probe))))).await;
     let (outside, lacks) = outside(options, workers).await?;
@@ -111,9 +113,8 @@ fn node(stage: &Stage<'_>, pods: &BTreeMap<String, Pod>, probe: &Probe, here: &H
     })
 }
 
-fn pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe, here: &Here) -> Option<SitePod> {
-    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get("k8s.v1.cni.cncf.io/network-status"));
-    let statuses: Vec<Status> = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+fn pod(stage: &Stage<'_>, pod: &Pod, (probe, here): (&Probe, &Here), promises: &Promises) -> Option<SitePod> {
+    let statuses = statuses(pod);
     let link_of = |name: &str, ips: &[IpAddr]| -> Option<&HereLink> {
         here.links
             .iter()
@@ -121,9 +122,11 @@ fn pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe, here: &Here) -> Option<SiteP
             .or_else(|| here.links.iter().find(|link| ips.iter().any(|ip| link.addresses.contains(ip))))
     };
     let attachment = |network: &str, interface: &str, mtu: Option<u32>, is_default: bool, addresses: Vec<IpAddr>| -> Option<Attachment> {
-        link_of(interface, &addresses)?;
-        // What a network promises is in its definition, which is not read.
-        let reach = if is_default { Reach::Everywhere } else { Reach::Unknown };
+        let link = link_of(interface, &addresses)?;
+        let promised = promises.get(network).filter(|_| !is_default);
+        let reach = if is_default { Reach::Everywhere } else { promised.map_or(Reach::Unknown, |promise| promise.reach) };
+        // Where neither the configuration nor the attachment's result says it, the link does.
+        let mtu = promised.and_then(|promise| promise.mtu).or(mtu).or(promised.map(|_| link.mtu).filter(|mtu| *mtu > 0));
         Some(Attachment { network: network.to_owned(), is_default, addresses, mtu, reach })
     };
     let own = addresses(pod);
@@ -139,6 +142,12 @@ fn pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe, here: &Here) -> Option<SiteP
     let Place::Pod(name) = stage.place(probe) else { return None };
     let node = stage.nodes.get(probe.node)?.name.clone();
     Some(SitePod { name, node, attachments, ports: vec![port(Protocol::Tcp), port(Protocol::Udp)] })
+}
+
+/// What a pod is attached to, as its annotation says.
+pub(crate) fn statuses(pod: &Pod) -> Vec<Status> {
+    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get("k8s.v1.cni.cncf.io/network-status"));
+    annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 fn service(stage: &Stage<'_>, wanted: &crate::objects::Wanted, service: &Service) -> SiteService {
@@ -171,7 +180,7 @@ async fn outside(options: &Options, workers: &Workers) -> Result<(Vec<Outside>, 
         if addresses.is_empty() {
             lacks.push((role, format!("it needs {role}: name it with {option}")));
         } else {
-            outside.push(Outside { role, place: Place::Outside(name.to_owned()), addresses });
+            outside.push(Outside { role, place: Place::Outside(name.to_owned()), addresses, seen_as: Vec::new() });
         }
     };
     named(Need::Internet, "internet", options.internet.clone(), "--internet");

@@ -30,9 +30,9 @@ const STUCK: [&str; 6] =
 
 /// A namespace of probes.
 pub(crate) struct Stage<'a> {
-    client: Client,
-    options: &'a Options,
-    say: &'a (dyn Fn(&str) + Sync),
+    pub(crate) client: Client,
+    pub(crate) options: &'a Options,
+    pub(crate) say: &'a (dyn Fn(&str) + Sync),
     /// The image of the probes.
     image: String,
     /// Whether there is anything to be removed.

@@ -15,7 +15,7 @@ mod site;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::verify::{Case, Check, Expected, Observation, Planned, Protocol, Snapshot};
+use ::verify::{Case, Check, Observation, Protocol, Snapshot};
 use probe::{Answer, AskError, CaseResult, Change, Question, Run, Runner, Transport};
 
 use crate::state::Lab;
@@ -83,20 +83,13 @@ pub fn watch(
 ) -> Result<(), VerifyError> {
     let namespaces = Namespaces::open(lab)?;
     let site = site::of(lab, &namespaces)?;
-    let check = |planned| match planned {
-        Planned::Check(check) if wanted(check.case) && matches!(check.expected, Expected::Answer(_)) => Some(check),
-        _ => None,
-    };
-    let checks: Vec<Check> = ::verify::plan(&site).into_iter().filter_map(check).collect();
-    if checks.is_empty() || checks.len() > probe::MOST_WATCHED {
-        return Err(VerifyError::Paths(checks.len()));
-    }
+    let checks = probe::watched(::verify::plan(&site), wanted).map_err(VerifyError::Paths)?;
     let listeners = namespaces.listen(&site)?;
     begins(checks.len());
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| probe::serve(&listeners, &end));
-        probe::watch(&namespaces, &checks, timeout, report);
+        probe::watch(&namespaces, &checks, timeout, &|| false, report);
         end.store(true, Ordering::Relaxed);
     });
     Ok(())

@@ -101,7 +101,7 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
             }
             let of_it = own.iter().filter_map(|number| Some((checks.get(*number)?, observed.get(*number)?.as_ref()?))).collect::<Vec<_>>();
             let reasons = skipped.iter().filter(|(of, ..)| *of == case).map(|(_, is_ipv4, why)| (*is_ipv4, why.clone())).collect();
-            let result = judged(runner, case, &of_it, reasons);
+            let result = judged(runner, case, &of_it, (reasons, how.timeout));
             report(&result);
             results.push(result);
         }
@@ -120,7 +120,12 @@ fn asked(runner: &dyn Runner, check: &Check, timeout: Duration) -> Observation {
 }
 
 /// What came of a case's probes; those that failed are explained by what is there now.
-fn judged(runner: &dyn Runner, case: &'static Case, observed: &[(&Check, &Done)], skipped: Vec<(Option<bool>, String)>) -> CaseResult {
+fn judged(
+    runner: &dyn Runner,
+    case: &'static Case,
+    observed: &[(&Check, &Done)],
+    (skipped, timeout): (Vec<(Option<bool>, String)>, Duration),
+) -> CaseResult {
     let failed =
         |(check, done): &(&Check, &Done)| Some((verify::judge(check, &done.observation)?, (*check).clone(), done.observation.clone()));
     let failed: Vec<(String, Check, Observation)> = observed.iter().filter_map(failed).collect();
@@ -132,7 +137,14 @@ fn judged(runner: &dyn Runner, case: &'static Case, observed: &[(&Check, &Done)]
     let began = observed.iter().map(|(_, done)| done.began).min();
     let ended = observed.iter().map(|(_, done)| done.ended).max();
     let took = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
-    let snapshot = if failed.is_empty() && silent.is_empty() { Snapshot::default() } else { runner.observe() };
+    let mut snapshot = if failed.is_empty() && silent.is_empty() { Snapshot::default() } else { runner.observe() };
+    // What rules count while a probe is repeated says whether they have met it.
+    let is_of_rules =
+        |(_, check, observation): &(String, Check, Observation)| verify::explain(&snapshot, check, observation).fault.is_of_rules();
+    if let Some((_, check, _)) = failed.iter().find(|failure| is_of_rules(failure)) {
+        runner.ask(check, timeout);
+        snapshot = runner.observe().counted_since(&snapshot);
+    }
     let explain = |(said, check, observation): (String, Check, Observation)| {
         let finding = verify::explain(&snapshot, &check, &observation);
         Failure { check, said, finding }

@@ -9,7 +9,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
-use verify::{Check, Finding, Observation};
+use verify::{Case, Check, Expected, Finding, Observation, Planned, Snapshot};
 
 use crate::run::Runner;
 
@@ -59,26 +59,51 @@ struct Turned {
     broken: Result<(String, Observation), Duration>,
 }
 
-/// Watches paths for as long as the process lives; `timeout`: how long an answer is waited for while a path is whole. At most
-/// [`MOST_WATCHED`] are watched.
-pub fn watch(runner: &dyn Runner, checks: &[Check], timeout: Duration, report: &mut dyn FnMut(&Change<'_>)) {
+/// The paths of a plan that can be watched: those of the cases that are wanted, but for those of which silence or a refusal is expected.
+///
+/// # Errors
+/// Their number, if there is none or there are more than [`MOST_WATCHED`].
+pub fn watched(planned: Vec<Planned>, wanted: &dyn Fn(&Case) -> bool) -> Result<Vec<Check>, usize> {
+    let check = |planned| match planned {
+        Planned::Check(check) if wanted(check.case) && matches!(check.expected, Expected::Answer(_)) => Some(check),
+        _ => None,
+    };
+    let checks: Vec<Check> = planned.into_iter().filter_map(check).collect();
+    if checks.is_empty() || checks.len() > MOST_WATCHED { Err(checks.len()) } else { Ok(checks) }
+}
+
+/// Watches paths until it has ended; `timeout`: how long an answer is waited for while a path is whole. At most [`MOST_WATCHED`] are watched.
+pub fn watch(
+    runner: &dyn Runner,
+    checks: &[Check],
+    timeout: Duration,
+    has_ended: &(dyn Fn() -> bool + Sync),
+    report: &mut dyn FnMut(&Change<'_>),
+) {
     let (sender, receiver) = mpsc::channel::<Turned>();
     std::thread::scope(|scope| {
         for (number, check) in checks.iter().enumerate().take(MOST_WATCHED) {
             let sender = sender.clone();
-            scope.spawn(move || follow(runner, check, timeout, &|at, broken| sender.send(Turned { number, at, broken }).is_ok()));
+            let turned = move |at, broken| !has_ended() && sender.send(Turned { number, at, broken }).is_ok();
+            scope.spawn(move || follow(runner, check, timeout, (has_ended, &turned)));
         }
         drop(sender);
-        for Turned { number, at, broken } in receiver {
-            let Some(check) = checks.get(number) else { continue };
-            let now = match broken {
-                Ok((said, observation)) => {
-                    let finding = Box::new(verify::explain(&runner.observe(), check, &observation));
-                    Now::Broken { said, finding }
-                }
-                Err(after) => Now::Healed { after },
-            };
-            report(&Change { check, at, now });
+        while let Ok(first) = receiver.recv() {
+            // Paths that broke together are explained by one look.
+            let together: Vec<Turned> = std::iter::once(first).chain(receiver.try_iter()).collect();
+            let is_any_broken = together.iter().any(|turned| turned.broken.is_ok());
+            let snapshot = if is_any_broken { runner.observe() } else { Snapshot::default() };
+            for Turned { number, at, broken } in together {
+                let Some(check) = checks.get(number) else { continue };
+                let now = match broken {
+                    Ok((said, observation)) => {
+                        let finding = Box::new(verify::explain(&snapshot, check, &observation));
+                        Now::Broken { said, finding }
+                    }
+                    Err(after) => Now::Healed { after },
+                };
+                report(&Change { check, at, now });
+            }
         }
     });
 }
@@ -88,10 +113,13 @@ fn follow(
     runner: &dyn Runner,
     check: &Check,
     timeout: Duration,
-    turned: &dyn Fn(SystemTime, Result<(String, Observation), Duration>) -> bool,
+    (has_ended, turned): (&dyn Fn() -> bool, &dyn Fn(SystemTime, Result<(String, Observation), Duration>) -> bool),
 ) {
     let mut broken: Option<Instant> = None;
     for number in 0_u32.. {
+        if has_ended() {
+            break;
+        }
         let (began, at) = (Instant::now(), SystemTime::now());
         let is_brief = broken.is_some() && !number.is_multiple_of(PATIENT);
         let observation = runner.ask(check, if is_brief { BRIEF.min(timeout) } else { timeout });

@@ -129,6 +129,9 @@ pub struct HereLink {
     pub kind: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// Bytes in a packet; 0: an older `netloom` does not say.
+    #[serde(default)]
+    pub mtu: u32,
 }
 
 /// Answers orders until there are no more.
@@ -206,6 +209,7 @@ fn here(inside: &Inside, addresses: &[IpAddr]) -> Result<Here, String> {
         name: link.name.clone(),
         kind: link.kind.clone().unwrap_or_default(),
         addresses: own.iter().filter(|address| address.index == link.index).map(|address| address.net.addr()).collect(),
+        mtu: link.mtu,
     };
     let localnet = Sysctl::new(["net", "ipv4", "conf", "all", "route_localnet"]).and_then(|sysctl| sysctl.read(inside));
     Ok(Here { links: links.iter().map(link).collect(), ways, route_localnet: localnet.is_ok_and(|value| value.trim() == "1") })

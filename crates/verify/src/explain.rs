@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use crate::case::Target;
 use crate::fault::{Direction, Fault, Finding};
 use crate::judge::Observation;
 use crate::network::Network;
 use crate::plan::{Check, Expected, Seen};
 use crate::snapshot::{Place, Snapshot};
-use crate::walk::{Connection, Packet, Translation, Walk, leaves_by};
+use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
 
 /// Bytes of a small packet.
 const SMALL: u32 = 64;
@@ -16,6 +17,8 @@ const SMALL: u32 = 64;
 const CLIENT_PORT: u16 = 45_000;
 /// Ways of a route that are looked at.
 const MOST_WAYS: usize = 8;
+/// Ways that are followed where rules leave one to chance: more endpoints than a Service of probes has.
+const MOST_CHOICES: usize = 64;
 
 /// What was found on both ways between the asker and one of those who may answer.
 struct Conversation<'a> {
@@ -32,11 +35,24 @@ struct Conversation<'a> {
     ways: usize,
     /// The source that the one who is asked sees, if the request gets there.
     seen: Option<IpAddr>,
+    /// What was taken where something was left to chance.
+    choices: Choices,
 }
 
 /// The first place where what was observed differs from what the probe needs.
 pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) -> Finding {
     let network = Network::new(snapshot);
+    let finding = found(&network, check, observation);
+    let is_gone = network.namespace(&finding.place).is_some_and(|namespace| namespace.agent == Some(false));
+    if !is_gone || !finding.fault.is_restored() {
+        return finding;
+    }
+    let evidence = format!("{}: {}; the node's agent, which restores it, does not listen", finding.fault.title(), finding.evidence);
+    let next_step = Fault::AgentGone.next_step(None);
+    Finding { fault: Fault::AgentGone, device: None, evidence, next_step, ..finding }
+}
+
+fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Finding {
     let is_there = network.namespace(&check.from).is_some() || network.unobserved(&check.from).is_some();
     if let Observation::Broken(why) = observation
         && is_there
@@ -44,16 +60,25 @@ pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) ->
         return said(Fault::ProbeFailed, &check.from, why.clone());
     }
     if let (Expected::TooLong, Some(size)) = (&check.expected, check.size) {
-        return too_long(&network, check, size);
+        return too_long(network, check, size);
     }
     let mut conversations: Vec<Conversation<'_>> = Vec::new();
     for to in &check.answerers {
+        // Rules may have led to it already.
+        if conversations.iter().any(|conversation| conversation.to == to) {
+            continue;
+        }
         // A packet takes one of several ways, by a hash: each must pass.
         let mut turns = 0..1;
         while let Some(turn) = turns.next() {
-            let conversation = Conversation::follow(&network, check, (to, turn));
-            turns.end = turns.end.max(conversation.ways.min(MOST_WAYS));
-            conversations.push(conversation);
+            let mut next = Some(Choices::default());
+            for _ in 0..MOST_CHOICES {
+                let Some(choices) = next.take() else { break };
+                let mut conversation = Conversation::follow(network, check, (to, turn), choices);
+                turns.end = turns.end.max(conversation.ways.min(MOST_WAYS));
+                next = std::mem::take(&mut conversation.choices).next();
+                conversations.push(conversation);
+            }
         }
     }
     let by = match observation {
@@ -75,11 +100,15 @@ pub fn foresee(snapshot: &Snapshot, check: &Check) -> Observation {
     if check.size.zip(leaves_by).is_some_and(|(size, link)| size > link.mtu) {
         return Observation::TooLong;
     }
-    let conversation = Conversation::follow(&network, check, (to, 0));
+    let conversation = Conversation::follow(&network, check, (to, 0), Choices::default());
     match conversation.stopped {
         Some((_, true)) => Observation::Refused,
         Some((_, false)) => Observation::Silent,
-        None => Observation::Answered { by: to.to_string(), seen: conversation.seen.unwrap_or(check.address), took: Duration::ZERO },
+        None => Observation::Answered {
+            by: conversation.to.to_string(),
+            seen: conversation.seen.unwrap_or(check.address),
+            took: Duration::ZERO,
+        },
     }
 }
 
@@ -88,7 +117,7 @@ pub fn foresee(snapshot: &Snapshot, check: &Check) -> Observation {
 /// Silence alone proves nothing: whatever else is broken is silent as well.
 pub fn explain_silence(snapshot: &Snapshot, check: &Check) -> Option<Finding> {
     let network = Network::new(snapshot);
-    let conversations = check.answerers.iter().map(|to| Conversation::follow(&network, check, (to, 0)));
+    let conversations = check.answerers.iter().map(|to| Conversation::follow(&network, check, (to, 0), Choices::default()));
     let wrong = |conversation: Conversation<'_>| match conversation.stopped {
         Some((finding, _)) if matches!(finding.fault, Fault::PortsIsolated | Fault::OwnRuleDrops) => None,
         Some((finding, _)) => Some(finding),
@@ -120,7 +149,7 @@ fn said(fault: Fault, place: &Place, evidence: String) -> Finding {
 // === impl Conversation ===
 
 impl<'a> Conversation<'a> {
-    fn follow(network: &Network<'_>, check: &Check, (to, turn): (&'a Place, usize)) -> Self {
+    fn follow(network: &Network<'_>, check: &'a Check, (to, turn): (&'a Place, usize), choices: Choices) -> Self {
         let any: IpAddr = if check.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let mut packet = Packet {
             source: any,
@@ -134,27 +163,48 @@ impl<'a> Conversation<'a> {
             mark: 0,
             frame: None,
         };
-        let mut request = Walk::new(network, to, Direction::Request, &[]);
-        request.turn = turn;
-        if let Err(finding) = request.follow(&check.from, &mut packet) {
+        let service = match check.case.to {
+            Target::Service(service) => Some(Asked { service, address: check.address, port: check.port, answerers: &check.answerers }),
+            _ => None,
+        };
+        let mut request = Walk::to_service(network, to, service);
+        (request.turn, request.choices) = (turn, choices);
+        let done = request.follow(&check.from, &mut packet);
+        // Rules lead a Service's packets to one of those who may answer.
+        let to = check.answerers.iter().find(|answerer| *answerer == request.to).unwrap_or(to);
+        let led = request.led.clone();
+        let with_endpoint = |finding: Finding| match &led {
+            Some(led) => Finding { evidence: format!("{}; {led}", finding.evidence), ..finding },
+            None => finding,
+        };
+        if let Err(finding) = done {
             return Conversation {
                 to,
-                stopped: Some((finding, request.rejected)),
+                stopped: Some((with_endpoint(finding), request.rejected)),
                 translated: None,
                 suspicion: None,
                 hops: request.hops,
                 ways: request.ways,
                 seen: None,
+                choices: request.choices,
             };
         }
         let translated = translated(check, to, network, packet.source, &request.translations);
         // Who answers knows the addresses that the packet has now.
         let mut reply = packet.reply(packet.destination, packet.source);
         let mut back = Walk::back(&request, &check.from);
-        let stopped = back.follow(to, &mut reply).err().map(|finding| (finding, false));
-        let suspicion = request.suspicions.iter().chain(&back.suspicions).chain(&request.blind).chain(&back.blind).next().cloned();
+        let stopped = back.follow(to, &mut reply).err().map(|finding| (with_endpoint(finding), false));
+        let past = request.led.as_ref().filter(|_| stopped.is_none() && !back.is_recognised() && network.namespace(&check.from).is_some());
+        let past = past.map(|_| {
+            let evidence = format!("the answer reaches {} from {}, and it has asked {}", check.from, reply.source, check.address);
+            let home = network.home(to).map_or(to, |home| &home.place);
+            Finding { direction: Direction::Reply, ..said(Fault::ReplyPastTranslation, home, evidence) }
+        });
+        let suspicions = request.suspicions.iter().chain(&back.suspicions).chain(&past);
+        let suspicion = suspicions.chain(&request.blind).chain(&back.blind).next().cloned().map(with_endpoint);
         let hops = request.hops.iter().chain(&back.hops).cloned().collect();
-        Conversation { to, stopped, translated, suspicion, hops, ways: request.ways.max(back.ways), seen: Some(packet.source) }
+        let (ways, choices) = (request.ways.max(back.ways), back.choices.clone());
+        Conversation { to, stopped, translated, suspicion, hops, ways, seen: Some(packet.source), choices }
     }
 
     /// What is said of it. What was observed is certain: a stop on a way that was passed is none.
@@ -189,8 +239,18 @@ impl<'a> Conversation<'a> {
 
 /// Whether a fault leads packets to another host than the one that they are for, which may answer or refuse them.
 fn leads_elsewhere(fault: Fault) -> bool {
-    use Fault::{DuplicateAddress, DuplicateMac, HostPortMissing, StaleBridgeEntry, TunnelEntryStale, WrongNeighbour, WrongNextHop};
-    matches!(fault, DuplicateAddress | DuplicateMac | HostPortMissing | StaleBridgeEntry | TunnelEntryStale | WrongNeighbour | WrongNextHop)
+    matches!(
+        fault,
+        Fault::DuplicateAddress
+            | Fault::DuplicateMac
+            | Fault::EndpointStale
+            | Fault::HostPortMissing
+            | Fault::ServiceUnserved
+            | Fault::StaleBridgeEntry
+            | Fault::TunnelEntryStale
+            | Fault::WrongNeighbour
+            | Fault::WrongNextHop
+    )
 }
 
 /// Whether an address was translated that must not be, or was not that must.

@@ -80,6 +80,16 @@ pub enum Fault {
     MasqueradeTooWide,
     /// The node has no rule for the published port.
     HostPortMissing,
+    /// A node has no rule that leads packets for a Service to a pod.
+    ServiceUnserved,
+    /// kube-proxy's rule drops or rejects packets for a Service.
+    ServiceRefused,
+    /// A Service's rule leads to an address that none of its pods has.
+    EndpointStale,
+    /// The answer does not pass the node that has rewritten the request.
+    ReplyPastTranslation,
+    /// A node's agent does not run, and what it restores is missing or wrong.
+    AgentGone,
     /// Packets go in a circle.
     RoutingLoop,
     /// The destination is reached, and nothing listens on the port.
@@ -199,6 +209,31 @@ const WORDS: &[Words] = &[
     words(Fault::MasqueradeMissing, "the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair"),
     words(Fault::MasqueradeTooWide, "the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
     words(Fault::HostPortMissing, "the port is not published on the node", "restore the rules: netloom repair"),
+    words(
+        Fault::ServiceUnserved,
+        "the node does not serve the Service",
+        "check that kube-proxy runs there and follows the API server: curl 127.0.0.1:10256/healthz",
+    ),
+    words(
+        Fault::ServiceRefused,
+        "kube-proxy refuses the packet",
+        "check that the Service has ready endpoints: kubectl get endpointslices -A",
+    ),
+    words(
+        Fault::EndpointStale,
+        "the Service leads to an address that none of its pods has",
+        "compare the rules with kubectl get endpointslices -A, and restart kube-proxy",
+    ),
+    words(
+        Fault::ReplyPastTranslation,
+        "the answer does not pass the node that has rewritten the request",
+        "lead the answer back by that node; between two pods of one bridge: sysctl -w net.bridge.bridge-nf-call-iptables=1",
+    ),
+    words(
+        Fault::AgentGone,
+        "the node's agent does not run",
+        "start it, and look at its log: kubectl -n kube-system get pods -l app=netloom -o wide",
+    ),
     words(Fault::RoutingLoop, "the packet goes in a circle", "replace the route that leads back: ip route show table all"),
     words(Fault::NothingListens, "nothing listens on the port", "start the server, or correct the port"),
     words(Fault::WrongHostAnswers, "another host answers", "find who has the address: ip neigh show"),
@@ -218,6 +253,33 @@ impl Fault {
     /// Every kind.
     pub fn all() -> impl Iterator<Item = Fault> {
         WORDS.iter().map(|words| words.fault)
+    }
+
+    /// Whether a node's agent restores what is missing or wrong there, as long as it runs.
+    pub(crate) fn is_restored(self) -> bool {
+        matches!(
+            self,
+            Fault::NoRoute
+                | Fault::TunnelEntryMissing
+                | Fault::TunnelEntryStale
+                | Fault::TunnelMissing
+                | Fault::MasqueradeMissing
+                | Fault::HostPortMissing
+        )
+    }
+
+    /// Whether counters show more of it: a rule is named, or nothing is certain.
+    pub fn is_of_rules(self) -> bool {
+        matches!(
+            self,
+            Fault::OwnRuleDrops
+                | Fault::ForeignRuleDrops
+                | Fault::NodeFirewall
+                | Fault::TunnelBlocked
+                | Fault::ServiceRefused
+                | Fault::NotObserved
+                | Fault::Unexplained
+        )
     }
 
     /// What is wrong, in a few words.

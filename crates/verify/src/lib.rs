@@ -16,6 +16,7 @@ mod fault;
 mod judge;
 mod network;
 mod plan;
+pub mod promise;
 mod site;
 mod snapshot;
 mod walk;

@@ -121,7 +121,34 @@ impl<'a> Network<'a> {
     /// The address that a host outside has, as the site says.
     pub(crate) fn outside(&self, place: &Place, is_ipv4: bool) -> Option<IpAddr> {
         let hosts = self.snapshot.site.iter().flat_map(|site| &site.outside);
-        hosts.filter(|host| host.place == *place).find_map(|host| host.address(is_ipv4))
+        hosts.filter(|host| host.place == *place).find_map(|host| host.source(is_ipv4))
+    }
+
+    /// Whether an address is that of a place, as the site says, or as a link has it; `None`: neither is known.
+    pub(crate) fn has(&self, place: &Place, address: IpAddr) -> Option<bool> {
+        let site = self.snapshot.site.as_ref();
+        let mut of_site: Vec<IpAddr> = Vec::new();
+        match place {
+            Place::Pod(name) => {
+                let pods = site.into_iter().flat_map(|site| &site.pods).filter(|pod| pod.name == *name);
+                of_site.extend(pods.flat_map(|pod| &pod.attachments).flat_map(|attachment| &attachment.addresses));
+            }
+            Place::Node(name) => {
+                let nodes = site.into_iter().flat_map(|site| &site.nodes).filter(|node| node.name == *name);
+                of_site.extend(nodes.flat_map(|node| node.addresses.iter().chain(&node.sources)));
+            }
+            Place::Outside(_) | Place::Underlay => {}
+        }
+        let observed = self.namespace(place);
+        if of_site.is_empty() && observed.is_none() {
+            return None;
+        }
+        Some(of_site.contains(&address) || observed.is_some_and(|namespace| namespace.holder(address).is_some()))
+    }
+
+    /// The nodes that were observed.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a Namespace> {
+        self.snapshot.namespaces.iter().filter(|namespace| matches!(namespace.place, Place::Node(_)))
     }
 
     pub(crate) fn namespace(&self, place: &Place) -> Option<&'a Namespace> {

@@ -67,6 +67,9 @@ pub struct Outside {
     pub place: Place,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// As whom nodes have seen it, where that was tried: somebody on its way may rewrite its address.
+    #[serde(default)]
+    pub seen_as: Vec<IpAddr>,
 }
 
 /// A node.
@@ -166,6 +169,18 @@ impl Outside {
     /// Its address of a family.
     pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
         of_family(&self.addresses, is_ipv4)
+    }
+
+    /// The address of a family that its packets arrive with.
+    pub fn source(&self, is_ipv4: bool) -> Option<IpAddr> {
+        of_family(&self.seen_as, is_ipv4).or_else(|| self.address(is_ipv4))
+    }
+
+    /// As whom it may be seen in a family: as nodes have seen it, else with an address of its own.
+    pub fn sources(&self, is_ipv4: bool) -> Vec<IpAddr> {
+        let of_family = |all: &[IpAddr]| all.iter().copied().filter(|address| address.is_ipv4() == is_ipv4).collect::<Vec<_>>();
+        let seen = of_family(&self.seen_as);
+        if seen.is_empty() { of_family(&self.addresses) } else { seen }
     }
 }
 

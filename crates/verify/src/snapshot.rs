@@ -3,6 +3,7 @@
 //! `agent::observe` writes it, the walk reads it, and a file of it is explained as a running network is. A key that an older file lacks has its
 //! default; a file of a later version is refused.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::site::{Site, SitePod};
 
 /// The version of a snapshot's form. It grows when a reader of before would misunderstand what is written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The routing table of what stays in a namespace (`RT_TABLE_LOCAL`).
 const LOCAL: u32 = 255;
@@ -96,6 +97,9 @@ pub struct Namespace {
     /// What could not be read, and why.
     #[serde(default)]
     pub unread: Vec<String>,
+    /// Of a node: whether its agent listens for calls; `None`: that was not tried.
+    #[serde(default)]
+    pub agent: Option<bool>,
 }
 
 /// A link.
@@ -327,6 +331,25 @@ pub struct Rule {
 // === impl Snapshot ===
 
 impl Snapshot {
+    /// Notes of each rule what it has counted since an earlier look.
+    #[must_use]
+    pub fn counted_since(mut self, earlier: &Snapshot) -> Self {
+        for namespace in &mut self.namespaces {
+            let Some(before) = earlier.namespaces.iter().find(|before| before.place == namespace.place) else { continue };
+            for table in &mut namespace.tables {
+                let same = |other: &&ListedTable| other.name == table.name && other.family == table.family;
+                let Some(before) = before.tables.iter().find(same) else { continue };
+                // A handle is a rule's for as long as its table is there.
+                let counted = before.chains.iter().flat_map(|chain| &chain.rules).filter_map(|rule| Some((rule.handle, rule.packets?)));
+                let counted: HashMap<u64, u64> = counted.collect();
+                for rule in table.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
+                    rule.grown = rule.packets.zip(counted.get(&rule.handle)).map(|(now, before)| now.saturating_sub(*before));
+                }
+            }
+        }
+        self
+    }
+
     /// Where a node could not be observed, neither could its pods: they are there all the same.
     pub fn leave_open(&mut self, site: &Site) {
         let pods_of = |unobserved: &Unobserved| {

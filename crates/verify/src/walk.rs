@@ -10,13 +10,16 @@
 //! The first thing that stops it is the [`Finding`]. What may have stopped it, and is known to be a consequence of other faults as often as a
 //! fault, is a suspicion: it counts where neither way has a finding.
 
+mod choices;
 mod filter;
 mod frame;
 mod outside;
 mod packet;
 mod route;
+mod service;
 #[cfg(test)]
 mod tests;
+mod tracking;
 mod tunnel;
 
 use std::net::IpAddr;
@@ -24,37 +27,47 @@ use std::net::IpAddr;
 use crate::fault::{Direction, Fault, Finding};
 use crate::network::{Device, Network};
 use crate::snapshot::{Link, Namespace, Place};
+pub(crate) use choices::Choices;
 use filter::{Culprit, Hook, HookPoint, Passage};
+use packet::Tuple;
 pub(crate) use packet::{Connection, Packet};
 pub(crate) use route::leaves_by;
 use route::{Key, NextHop, Routed};
+pub(crate) use service::Asked;
+use tracking::Entry;
+pub(crate) use tracking::Translation;
 
 /// Hosts that a packet may pass: more than there are on any way, fewer than its hop limit.
 const MOST_HOSTS: usize = 12;
-
-/// What was rewritten in a namespace on the way.
-#[derive(Debug, Clone)]
-pub(crate) struct Translation {
-    pub(crate) place: Place,
-    pub(crate) of_source: bool,
-    pub(crate) before: IpAddr,
-    pub(crate) now: IpAddr,
-    /// The rule.
-    pub(crate) by: String,
-}
 
 /// A packet's way.
 pub(crate) struct Walk<'a> {
     network: &'a Network<'a>,
     /// Where it is to arrive.
-    to: &'a Place,
+    pub(crate) to: &'a Place,
     direction: Direction,
-    /// What the request's way has rewritten: the reply's way takes it back.
-    earlier: &'a [Translation],
+    /// The Service that it is sent to.
+    service: Option<Asked<'a>>,
+    /// A load balancer has led it to a node.
+    is_balanced: bool,
+    /// A rule has led it from the Service to who is to answer.
+    is_served: bool,
+    /// Where it was led, in words.
+    pub(crate) led: Option<String>,
+    /// The first node that should have led it on, and has not: it counts if the packet is stopped after that.
+    unserved: Option<Finding>,
+    /// What was tracked of the request: the reply's way takes it back.
+    known: &'a [Entry],
+    /// What is tracked of this way.
+    entries: Vec<Entry>,
+    /// As it came where it is.
+    came: Option<Tuple>,
+    /// The entry that it belongs to where it is.
+    answers: Option<&'a Entry>,
     /// It is a tunnel's.
     in_tunnel: bool,
-    /// Where the request has been: there the reply belongs to a connection that is known.
-    known_by: Vec<Place>,
+    /// What is taken where something is left to chance.
+    pub(crate) choices: Choices,
     /// Of several ways of a route, which one is taken.
     pub(crate) turn: usize,
     /// How many ways the routes had at most that it met.
@@ -80,15 +93,23 @@ enum Step<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk to a place. `earlier`: what the request's way has rewritten.
-    pub(crate) fn new(network: &'a Network<'a>, to: &'a Place, direction: Direction, earlier: &'a [Translation]) -> Self {
+    /// A walk to a place.
+    pub(crate) fn new(network: &'a Network<'a>, to: &'a Place, direction: Direction) -> Self {
         Walk {
             network,
             to,
             direction,
-            earlier,
+            service: None,
+            is_balanced: false,
+            is_served: false,
+            led: None,
+            unserved: None,
+            known: &[],
+            entries: Vec::new(),
+            came: None,
+            answers: None,
             in_tunnel: false,
-            known_by: Vec::new(),
+            choices: Choices::default(),
             turn: 0,
             ways: 1,
             rejected: false,
@@ -100,10 +121,20 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The walk of a request to a Service: who answers, the rules say.
+    pub(crate) fn to_service(network: &'a Network<'a>, to: &'a Place, service: Option<Asked<'a>>) -> Self {
+        Walk { service, ..Walk::new(network, to, Direction::Request) }
+    }
+
     /// The walk back: what the request has rewritten is taken back, and connections are known where it has been.
     pub(crate) fn back(request: &'a Walk<'a>, to: &'a Place) -> Walk<'a> {
-        let known_by = request.passed.iter().map(|namespace| namespace.place.clone()).collect();
-        Walk { known_by, turn: request.turn, ..Walk::new(request.network, to, Direction::Reply, &request.translations) }
+        let (known, choices) = (request.entries.as_slice(), request.choices.clone());
+        Walk { known, choices, turn: request.turn, ..Walk::new(request.network, to, Direction::Reply) }
+    }
+
+    /// Whether the one who has asked takes it for the answer: as far as was followed, it comes from the address that was asked.
+    pub(crate) fn is_recognised(&self) -> bool {
+        self.answers.is_some()
     }
 
     /// Follows a packet that a namespace sends; without a source it gets the one that the kernel would choose.
@@ -111,6 +142,10 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// What stops it.
     pub(crate) fn follow(&mut self, from: &Place, packet: &mut Packet) -> Result<(), Finding> {
+        self.go(from, packet).map_err(|finding| self.because(finding))
+    }
+
+    fn go(&mut self, from: &Place, packet: &mut Packet) -> Result<(), Finding> {
         let gone = |place: &Place| Finding {
             fault: Fault::NamespaceGone,
             place: place.clone(),
@@ -150,8 +185,9 @@ impl<'a> Walk<'a> {
             let evidence = format!("it could not be read: {first}");
             self.blind.push(self.finding(Fault::NotObserved, namespace, None, evidence));
         }
-        if self.direction == Direction::Reply && !self.in_tunnel {
-            packet.connection = if self.known_by.contains(&namespace.place) { Connection::Established } else { Connection::Unknown };
+        match came_by {
+            None => self.recognise(namespace, packet),
+            Some(_) => self.must_serve(namespace, packet),
         }
         let way = match self.route(namespace, came_by, packet)? {
             Some(way) => way,
@@ -165,6 +201,7 @@ impl<'a> Walk<'a> {
             && let Some(source) = route::source(namespace, &way, packet.destination)
         {
             packet.source = source;
+            self.came = Some(packet.tuple());
         }
         let way = match came_by {
             None => self.own(namespace, way, packet)?,
@@ -176,6 +213,7 @@ impl<'a> Walk<'a> {
                 Some(way)
             }
         };
+        self.serves(namespace, packet)?;
         // What the namespace itself sent to a port of its own may have become another's.
         let Some(way) = way else { return self.loop_back(namespace, packet) };
         self.hops.push(format!("{} routes it by {way}", namespace.place));
@@ -183,6 +221,7 @@ impl<'a> Walk<'a> {
             HookPoint { namespace, hook: Hook::Postrouting, in_bridge: false, iif: came_by.map(|device| device.link), oif: Some(way.link) };
         let passage = self.filter(&at, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
+        self.track(namespace, packet);
         self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
@@ -193,7 +232,7 @@ impl<'a> Walk<'a> {
         match passage.destination {
             None => Ok(Some(way)),
             Some(to) => {
-                self.rewrite_destination(namespace, to, packet);
+                self.rewrite_destination(namespace, to, packet)?;
                 self.route(namespace, None, packet)
             }
         }
@@ -203,13 +242,15 @@ impl<'a> Walk<'a> {
     fn loop_back(&mut self, namespace: &'a Namespace, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         if packet.source.is_unspecified() {
             packet.source = packet.destination;
+            self.came = Some(packet.tuple());
         }
         let lo = namespace.links.iter().find(|link| link.name == "lo");
         let before = packet.destination;
         let passage = self.filter(&HookPoint { namespace, hook: Hook::Output, in_bridge: false, iif: None, oif: lo }, packet)?;
         if let Some(to) = passage.destination {
-            self.rewrite_destination(namespace, to, packet);
+            self.rewrite_destination(namespace, to, packet)?;
         }
+        self.serves(namespace, packet)?;
         if packet.destination == before || namespace.is_local(packet.destination) {
             return self.take(namespace, None, packet);
         }
@@ -217,6 +258,7 @@ impl<'a> Walk<'a> {
         let passage =
             self.filter(&HookPoint { namespace, hook: Hook::Postrouting, in_bridge: false, iif: None, oif: Some(way.link) }, packet)?;
         self.rewrite_source(namespace, route::source(namespace, &way, packet.destination), passage, packet);
+        self.track(namespace, packet);
         self.send(Device { namespace, link: way.link }, &way, packet)
     }
 
@@ -329,19 +371,15 @@ impl<'a> Walk<'a> {
             let evidence = format!("net.ipv6.conf.{}.disable_ipv6 is 1", link.name);
             return Err(self.finding(Fault::Ipv6Disabled, namespace, Some(&link.name), evidence));
         }
-        let back =
-            self.earlier.iter().find(|earlier| earlier.place == namespace.place && earlier.of_source && earlier.now == packet.destination);
-        if let Some(back) = back {
-            packet.destination = back.before;
-        }
         packet.frame = None;
         // The kernel takes the mark away where a packet changes the namespace.
         packet.mark = 0;
+        self.recognise(namespace, packet);
         let passage =
             self.filter(&HookPoint { namespace, hook: Hook::Prerouting, in_bridge: false, iif: Some(link), oif: None }, packet)?;
         packet.rewritten = passage.destination.is_some();
         if let Some(to) = passage.destination {
-            self.rewrite_destination(namespace, to, packet);
+            self.rewrite_destination(namespace, to, packet)?;
         }
         Ok(())
     }
@@ -373,6 +411,8 @@ impl<'a> Walk<'a> {
         let lo = namespace.links.iter().find(|link| link.name == "lo");
         let iif = came_by.map(|device| device.link).or(lo);
         self.filter(&HookPoint { namespace, hook: Hook::Input, in_bridge: false, iif, oif: None }, packet)?;
+        self.serves(namespace, packet)?;
+        self.track(namespace, packet);
         if namespace.place == *self.to {
             self.hops.push(format!("{} takes it", namespace.place));
             return Ok(Step::There);
@@ -389,14 +429,14 @@ impl<'a> Walk<'a> {
 
     /// Asks nftables; what it drops is an error.
     fn filter(&mut self, at: &HookPoint<'a>, packet: &mut Packet) -> Result<Passage, Finding> {
-        let mut passage = filter::ask(at, packet);
+        let mut passage = filter::ask(at, packet, &mut self.choices);
         packet.mark = passage.mark;
-        let unsure: Vec<Finding> = passage
-            .unsure
-            .drain(..)
-            .map(|culprit| self.dropped(at, packet, &culprit, "has conditions that are not understood, and may drop"))
-            .collect();
-        self.suspicions.extend(unsure);
+        for culprit in passage.unsure.drain(..) {
+            let finding = self.dropped(at, packet, &culprit, "has conditions that are not understood, and may drop");
+            // What counts while the probe is repeated is suspected first.
+            let place = if culprit.has_counted { 0 } else { self.suspicions.len() };
+            self.suspicions.insert(place, finding);
+        }
         match passage.dropped.take() {
             Some(culprit) => {
                 self.rejected = culprit.rejects;
@@ -412,6 +452,7 @@ impl<'a> Walk<'a> {
         let fault = match () {
             () if self.in_tunnel => Fault::TunnelBlocked,
             () if culprit.is_own => Fault::OwnRuleDrops,
+            () if culprit.is_of_proxy => Fault::ServiceRefused,
             () if is_host => Fault::NodeFirewall,
             () => Fault::ForeignRuleDrops,
         };
@@ -419,28 +460,6 @@ impl<'a> Walk<'a> {
         let evidence = format!("{} {verb} {protocol} from {source} to {destination} port {port}", culprit.text);
         let next_step = format!("{}: {}", fault.next_step(device), culprit.show);
         Finding { next_step, ..self.finding(fault, at.namespace, device, evidence) }
-    }
-
-    fn rewrite_source(&mut self, namespace: &Namespace, own: Option<IpAddr>, passage: Passage, packet: &mut Packet) {
-        let before = packet.source;
-        if let Some((to, by)) = passage.source {
-            let Some(now) = to.or(own) else { return };
-            packet.source = now;
-            self.translations.push(Translation { place: namespace.place.clone(), of_source: true, before, now, by: by.text });
-        }
-        let back = self.earlier.iter().find(|earlier| earlier.place == namespace.place && !earlier.of_source && earlier.now == before);
-        if let Some(back) = back {
-            packet.source = back.before;
-        }
-    }
-
-    fn rewrite_destination(&mut self, namespace: &Namespace, (now, port): (IpAddr, Option<u16>), packet: &mut Packet) {
-        let before = packet.destination;
-        packet.destination = now;
-        packet.port = port.unwrap_or(packet.port);
-        packet.rewritten = true;
-        let by = "a rule for a published port".to_owned();
-        self.translations.push(Translation { place: namespace.place.clone(), of_source: false, before, now, by });
     }
 
     fn finding(&self, fault: Fault, namespace: &Namespace, device: Option<&str>, evidence: String) -> Finding {

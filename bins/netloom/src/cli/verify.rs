@@ -48,10 +48,13 @@ pub(crate) struct VerifyArgs {
 #[command(next_help_heading = "Options for a cluster")]
 pub(crate) struct VerifyCluster {
     /// Verify a cluster instead of a lab: create probe pods and Services in it, and remove them
-    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name", "watch", "from"])]
+    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name", "from"])]
     pub(crate) wanted: bool,
     #[command(flatten)]
     pub(crate) of: InCluster,
+    /// Write to this file what the nodes had at the end, for `netloom verify --from`
+    #[arg(long, value_name = "FILE", requires = "wanted", conflicts_with = "watch")]
+    pub(crate) record: Option<PathBuf>,
     /// The namespace to create for the probes, and to remove
     #[arg(long, value_name = "NAMESPACE", default_value = "netloom-verify", requires = "wanted")]
     pub(crate) namespace: String,

@@ -269,6 +269,7 @@ pub(super) const PAGES: &[Page] = &[
             ("netloom verify --list", "List every case, and what it needs"),
             ("netloom verify --cluster", "Verify the cluster of the kubeconfig"),
             ("netloom verify --cluster --internet 203.0.113.10", "Ask a host outside, too"),
+            ("netloom verify --cluster --watch --test ^2$", "Print when a path between a cluster's nodes breaks and heals"),
             ("sudo netloom verify --watch --test ^2$", "Print when a path between nodes breaks and heals"),
             ("netloom verify --from netloom-sysdump-lab-20261126T120000.tar.gz", "Explain what a sysdump has recorded"),
         ],

@@ -8,9 +8,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use connectivity::{Balancer, Options, Reports, Verified};
+use connectivity::{Balancer, Options, Reports, Verified, Watching};
 use ipnet::IpNet;
-use probe::CaseResult;
+use probe::{CaseResult, Change};
 use verify::Case;
 
 use crate::cli::VerifyCluster;
@@ -43,6 +43,21 @@ pub(super) fn verify(
     Ok(connectivity::verify(&options, wanted, how, &mut reports)?)
 }
 
+/// Watches a cluster's paths until somebody presses Ctrl-C.
+pub(super) fn watch(
+    args: &VerifyCluster,
+    wanted: &dyn Fn(&Case) -> bool,
+    timeout: Duration,
+    begins: &dyn Fn(usize),
+    change: &mut dyn FnMut(&Change<'_>),
+) -> anyhow::Result<()> {
+    let options = options(args)?;
+    let began = Instant::now();
+    let progress = |line: &str| anstream::eprintln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
+    let mut watching = Watching { progress: &progress, begins, change, interrupted: Arc::new(AtomicBool::new(false)) };
+    Ok(connectivity::watch(&options, wanted, timeout, &mut watching)?)
+}
+
 fn options(args: &VerifyCluster) -> anyhow::Result<Options> {
     Ok(Options {
         kubeconfig: args.of.file()?,
@@ -58,6 +73,7 @@ fn options(args: &VerifyCluster) -> anyhow::Result<Options> {
         agents: args.agents.clone(),
         node_command: args.node_command.clone(),
         keep: args.keep,
+        record: args.record.clone(),
     })
 }
 

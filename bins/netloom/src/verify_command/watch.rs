@@ -32,15 +32,27 @@ struct View<'a> {
 }
 
 pub(super) fn run(args: &VerifyArgs, lab: &lab::Lab, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
+    lab::watch(lab, wanted, Duration::from_secs(args.timeout), &begins, &mut report(args)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
+    super::cluster::watch(&args.cluster, wanted, Duration::from_secs(args.timeout), &begins, &mut report(args)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn begins(paths: usize) {
+    anstream::eprintln!("{FAINT}watching {}; Ctrl-C ends it{FAINT:#}", counted(paths, "path"));
+}
+
+/// Prints each change.
+fn report(args: &VerifyArgs) -> anyhow::Result<impl FnMut(&Change<'_>) + use<>> {
     let is_json = match args.output {
         VerifyFormat::Table => false,
         VerifyFormat::Json => true,
         VerifyFormat::Junit | VerifyFormat::Html => anyhow::bail!("--watch has no end: use -o table or -o json"),
     };
-    let begins = |paths: usize| anstream::eprintln!("{FAINT}watching {}; Ctrl-C ends it{FAINT:#}", counted(paths, "path"));
-    let mut report = |change: &Change<'_>| if is_json { json(change) } else { line(change) };
-    lab::watch(lab, wanted, Duration::from_secs(args.timeout), &begins, &mut report)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(move |change: &Change<'_>| if is_json { json(change) } else { line(change) })
 }
 
 /// To a tenth of a second.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::{Inside, Netlink};
 use npwg::StatusIps;
 use verify::case::Need;
-use verify::{Attachment, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod};
+use verify::{Attachment, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod, promise};
 
 use super::{Namespaces, VerifyError};
 use crate::state::{Lab, Node, Pod};
@@ -39,7 +39,7 @@ pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError
         lacks.push((Need::Internet, why.to_owned()));
     }
     // The router between the zones stands for a host outside.
-    let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside };
+    let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside, seen_as: Vec::new() };
     let outside = Some(router).filter(|router| !router.addresses.is_empty()).into_iter().collect();
     Ok(Site { nodes, pods, outside, lacks, ..Site::default() })
 }
@@ -83,7 +83,7 @@ fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<SitePod, VerifyE
         let addresses = own.iter().flat_map(|status| &status.ips).filter_map(|ip| ip.parse().ok()).collect();
         // What it was made with is what it promises; a link that is gone still belongs to the pod.
         let made =
-            configured_mtu(step).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
+            promise::mtu(&step.list).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
         Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step) }
     };
     let attachments = record.steps.iter().zip(&mtus).map(attachment).collect();
@@ -123,33 +123,8 @@ fn parent_mtu(step: &Step, namespaces: &Namespaces, node: &Place) -> Option<u32>
     entered(namespaces, node, look).ok().flatten()
 }
 
-/// The MTU that a network's configuration gives its pods; the last plugin of the chain decides.
-fn configured_mtu(step: &Step) -> Option<u32> {
-    let mtu = |plugin: &cni::PluginEntry| match plugin.raw().get("mtu") {
-        Some(json::Value::Number(number)) => number.as_u64().and_then(|mtu| u32::try_from(mtu).ok()),
-        _ => None,
-    };
-    step.list.plugins.iter().rev().find_map(mtu).filter(|mtu| *mtu > 0)
-}
-
 /// Whom a network's pods reach, as its configuration promises.
 fn reach(step: &Step) -> Reach {
-    let Some(first) = step.list.plugins.first() else { return Reach::Unknown };
-    // Probes choose neither a VRF nor a source address.
-    if step.list.plugins.iter().any(|plugin| matches!(plugin.kind.as_str(), "vrf" | "sbr")) {
-        return Reach::Unknown;
-    }
-    let raw = first.raw();
-    let is_set = |key: &str| raw.get(key).and_then(json::Value::as_bool) == Some(true);
-    match (first.kind.as_str(), raw.str("mode")) {
-        ("bridge", _) if is_set("portIsolation") => Reach::Nobody,
-        // The network that agents provide is routed between nodes; another bridge is its node's alone.
-        ("bridge", _) if step.default && raw.str("bridge") == Some(agent::PROVIDED_BRIDGE) => Reach::Everywhere,
-        ("bridge", _) => Reach::SameNode,
-        ("macvlan", Some("private")) => Reach::Nobody,
-        ("macvlan", Some("vepa")) => Reach::OtherNode,
-        ("ipvlan", Some(mode)) if mode != "l2" => Reach::Unknown,
-        ("macvlan" | "ipvlan" | "vlan", _) if !is_set("linkInContainer") => Reach::Everywhere,
-        _ => Reach::Unknown,
-    }
+    let bridge = step.list.plugins.first().and_then(|first| first.raw().str("bridge"));
+    promise::reach(&step.list, step.default && bridge == Some(agent::PROVIDED_BRIDGE))
 }

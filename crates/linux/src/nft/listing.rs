@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::element::{DATA_VALUE, DATA_VERDICT, LIST_ELEMENTS, LIST_SET, LIST_TABLE, VERDICT_CODE, read_comment};
 use super::expr::{EXPR_DATA, EXPR_NAME};
 use super::wire::{self, Kind};
-use super::{Family, ReadError, Socket};
+use super::{Family, ReadError, Socket, xtables};
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct ListedRule {
     pub comment: Option<String>,
     /// Packets that its counter has seen; `None`: it has none.
     pub packets: Option<u64>,
+    /// How many of them since an earlier look; `None`: there was none.
+    #[serde(default)]
+    pub grown: Option<u64>,
     /// What it does, in order. A comparison or look-up that does not hold ends it.
     pub ops: Vec<Op>,
 }
@@ -220,6 +223,15 @@ pub enum Op {
         /// The register.
         into: u8,
     },
+    /// Loads one of several numbers, in the machine's order: by chance, in turn, or by a hash (`numgen`, `jhash`, `symhash`).
+    Choice {
+        /// The register.
+        into: u8,
+        /// How many there are.
+        modulus: u32,
+        /// The first one.
+        offset: u32,
+    },
     /// Rewrites the destination.
     Dnat {
         /// The register of the address.
@@ -371,7 +383,10 @@ fn rule(body: &[u8]) -> Option<(String, String, ListedRule)> {
         if kind == "counter" {
             rule.packets = wire::find(data, 2).and_then(|packets| packets.first_chunk().copied()).map(u64::from_be_bytes);
         }
-        rule.ops.push(op(&kind, data).unwrap_or(Op::Other(kind)));
+        if kind == "match" && name(data, 1).as_deref() == Some("comment") {
+            rule.comment = rule.comment.take().or_else(|| xtables::comment(wire::find(data, 3)?));
+        }
+        rule.ops.extend(steps(&kind, data));
     }
     Some((name(body, 1)?, name(body, 2)?, rule))
 }
@@ -410,7 +425,22 @@ fn verdict(body: &[u8]) -> Option<ListedVerdict> {
     })
 }
 
-/// An expression; `None` for what is not understood.
+/// The steps of an expression.
+fn steps(kind: &str, data: &[u8]) -> Vec<Op> {
+    // Of iptables: name, revision and what the module reads.
+    let of_module = |read: fn(&str, u32, &[u8]) -> Option<Vec<Op>>| {
+        let module = name(data, 1).unwrap_or_default();
+        let read = read(&module, number(data, 2).unwrap_or(0), wire::find(data, 3).unwrap_or_default());
+        read.unwrap_or_else(|| vec![Op::Other(format!("{kind} {module}"))])
+    };
+    match kind {
+        "match" => of_module(xtables::matched),
+        "target" => of_module(xtables::target),
+        _ => vec![op(kind, data).unwrap_or_else(|| Op::Other(kind.to_owned()))],
+    }
+}
+
+/// An expression of nftables; `None` for what is not understood.
 fn op(kind: &str, data: &[u8]) -> Option<Op> {
     // NFT_META_MARK
     const MARK: u32 = 3;
@@ -420,6 +450,8 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
         "meta" => match (number(data, 2)?, register(data, 1), register(data, 3)) {
             (key, Some(into), None) => Op::Meta { key, into },
             (MARK, None, Some(from)) => Op::SetMark { from },
+            // Priority, trace and the like.
+            (_, None, Some(_)) => Op::Nothing,
             _ => return None,
         },
         "payload" => {
@@ -440,28 +472,24 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
             (None, ListedData::Verdict(verdict)) => Op::Verdict(verdict),
             _ => return None,
         },
+        // What it sets of the connection is seen by later packets alone.
+        "ct" if register(data, 4).is_some() => Op::Nothing,
         "ct" => Op::Ct { key: number(data, 2)?, into: register(data, 1)? },
+        "numgen" => Op::Choice { into: register(data, 1)?, modulus: number(data, 2)?, offset: number(data, 4).unwrap_or(0) },
+        "hash" => Op::Choice { into: register(data, 2)?, modulus: number(data, 4)?, offset: number(data, 6).unwrap_or(0) },
         // NFT_FIB_RESULT_ADDRTYPE; NFTA_FIB_F_SADDR is 1, NFTA_FIB_F_DADDR 2.
         "fib" if number(data, 2) == Some(3) && number(data, 3)? & 3 != 3 => {
             Op::AddressType { of_destination: number(data, 3)? & 2 != 0, into: register(data, 1)? }
         }
+        // Of several addresses, which one is not known.
+        "nat" if register(data, 4).is_some_and(|last| Some(last) != register(data, 3)) => return None,
         // NFT_NAT_SNAT is 0.
         "nat" if zero(1) => Op::Snat { address: register(data, 3) },
         "nat" => Op::Dnat { address: register(data, 3), port: register(data, 5) },
         "masq" => Op::Masquerade,
         "reject" => Op::Reject,
-        "counter" | "log" | "notrack" => Op::Nothing,
-        // Of iptables: the module's name.
-        "target" => match name(data, 1)?.as_str() {
-            "MASQUERADE" => Op::Masquerade,
-            "REJECT" => Op::Reject,
-            "LOG" | "NFLOG" => Op::Nothing,
-            other => Op::Other(format!("target {other}")),
-        },
-        "match" => match name(data, 1)?.as_str() {
-            "comment" => Op::Nothing,
-            other => Op::Other(format!("match {other}")),
-        },
+        // `dynset` notes a packet in a set.
+        "counter" | "log" | "notrack" | "dynset" => Op::Nothing,
         _ => return None,
     })
 }
@@ -512,8 +540,8 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         let mut w = Writer::default();
-        w.name(1, "statistic");
-        assert_eq!(op("match", &w.finish().unwrap()), Some(Op::Other("match statistic".to_owned())));
+        w.name(1, "quota");
+        assert_eq!(steps("match", &w.finish().unwrap()), [Op::Other("match quota".to_owned())]);
         for kind in ["quota", "synproxy", "cmp", "payload", "lookup", "immediate", "range", "bitwise"] {
             assert_eq!(op(kind, &[]), None, "{kind}");
         }

@@ -34,6 +34,7 @@ mod socket;
 mod transaction;
 mod watch;
 mod wire;
+mod xtables;
 
 use std::fmt;
 use std::str::FromStr;

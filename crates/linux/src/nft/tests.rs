@@ -13,6 +13,7 @@ use super::*;
 use crate::netns::Inside;
 
 mod frames;
+mod modules;
 
 const TABLE: &str = include_str!("fixtures/table.nft");
 const ADD: &str = include_str!("fixtures/add.nft");

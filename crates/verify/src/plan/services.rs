@@ -75,7 +75,10 @@ impl Planner<'_> {
             }
             Client::Public => {
                 let outside = site.outside(Need::PublicClient).filter(|outside| outside.address(self.is_ipv4).is_some());
-                outside.map(|host| Asker { place: host.place.clone(), node: None, sources: host.addresses.clone() }).into_iter().collect()
+                outside
+                    .map(|host| Asker { place: host.place.clone(), node: None, sources: host.sources(self.is_ipv4) })
+                    .into_iter()
+                    .collect()
             }
         }
     }
@@ -237,8 +240,12 @@ mod tests {
     }
 
     fn site() -> Site {
-        let outside =
-            |role, name: &str, address: &str| Outside { role, place: Place::Outside(name.to_owned()), addresses: vec![ip(address)] };
+        let outside = |role, name: &str, address: &str| Outside {
+            role,
+            place: Place::Outside(name.to_owned()),
+            addresses: vec![ip(address)],
+            seen_as: Vec::new(),
+        };
         let mut services = vec![
             service(1, "client-1", false, &["client-1"]),
             service(2, "server-1", false, &["server-1"]),
@@ -323,6 +330,19 @@ mod tests {
         let own: Vec<Check> =
             checks(&site, "42", true).into_iter().filter(|check| check.from == Place::Node("node-2".to_owned())).collect();
         assert!(own.iter().any(|check| check.answerers == servers && matches!(check.expected, Expected::Answer(_))), "{own:?}");
+    }
+
+    /// A client behind a router that rewrites its address is seen as that router, and with policy Local as nobody else.
+    #[test]
+    fn a_client_behind_nat_is_seen_as_its_router() {
+        let mut site = site();
+        site.outside.last_mut().unwrap().seen_as = vec![ip("192.0.2.7")];
+        let seen = Expected::Answer(Seen::As(vec![ip("192.0.2.7")]));
+        let answered: Vec<Check> = checks(&site, "49", true).into_iter().filter(|check| check.expected != Expected::Silence).collect();
+        assert!(!answered.is_empty() && answered.iter().all(|check| check.expected == seen), "{answered:?}");
+        // What was seen in one family says nothing of the other one.
+        site.outside.last_mut().unwrap().addresses.push(ip("fd00::c8"));
+        assert!(checks(&site, "51", false).iter().all(|check| check.expected == Expected::Answer(Seen::As(vec![ip("fd00::c8")]))));
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! A comparison with a byte that is not known may hold or not. A rule that may hold is passed over, and remembered if it would have dropped
 //! the packet. If it would have let it pass, what drops it after that in the same chain is remembered only as well: so a rule that is named as
-//! the one that drops the packet does drop it.
+//! the one that drops the packet does drop it. Where a ruleset leaves something to chance, as the rules of a Service with several endpoints do,
+//! one way is followed at a time ([`Choices`]).
 
 use std::net::IpAddr;
 
 use linux::nft::{ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
 
+use super::choices::Choices;
 use super::packet::{Bytes, Connection, Packet};
 use crate::case::Protocol;
 use crate::snapshot::{Link, Namespace};
@@ -46,8 +48,8 @@ pub(super) struct Passage {
     pub(super) unsure: Vec<Culprit>,
     /// The source is to be that of the outgoing link (`None`), or this one.
     pub(super) source: Option<(Option<IpAddr>, Culprit)>,
-    /// The destination is to be this one.
-    pub(super) destination: Option<(IpAddr, Option<u16>)>,
+    /// The destination is to be this address and port.
+    pub(super) destination: Option<(IpAddr, Option<u16>, Culprit)>,
     pub(super) mark: u32,
 }
 
@@ -55,8 +57,12 @@ pub(super) struct Passage {
 #[derive(Debug, Clone)]
 pub(super) struct Culprit {
     pub(super) is_own: bool,
+    /// It is one of kube-proxy's.
+    pub(super) is_of_proxy: bool,
     /// It tells the sender.
     pub(super) rejects: bool,
+    /// It has counted packets while the probe was repeated.
+    pub(super) has_counted: bool,
     pub(super) text: String,
     pub(super) show: String,
 }
@@ -85,10 +91,11 @@ struct Machine<'a> {
     table: &'a ListedTable,
     registers: [Option<u8>; REGISTERS],
     passage: &'a mut Passage,
+    choices: &'a mut Choices,
 }
 
 /// Asks every chain at a hook, in order of priority, until one drops the packet.
-pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet) -> Passage {
+pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet, choices: &mut Choices) -> Passage {
     let mut passage = Passage { mark: packet.mark, ..Passage::default() };
     let mut packet = packet.clone();
     let family = if packet.destination.is_ipv4() { "ip" } else { "ip6" };
@@ -108,7 +115,8 @@ pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet) -> Passage {
         if base.kind == "nat" && (!begins || passage.source.is_some() || passage.destination.is_some()) {
             continue;
         }
-        let mut machine = Machine { at, packet: &packet, doubt: false, table, registers: [None; REGISTERS], passage: &mut passage };
+        let registers = [None; REGISTERS];
+        let mut machine = Machine { at, packet: &packet, doubt: false, table, registers, passage: &mut passage, choices: &mut *choices };
         let end = machine.chain(chain, 0);
         let doubt = machine.doubt;
         let dropped = match end {
@@ -125,8 +133,8 @@ pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet) -> Passage {
             None => {}
         }
         // The chains after this one see what it has rewritten.
-        if let Some((to, port)) = passage.destination {
-            (packet.destination, packet.port, packet.rewritten) = (to, port.unwrap_or(packet.port), true);
+        if let Some((to, port, _)) = &passage.destination {
+            (packet.destination, packet.port, packet.rewritten) = (*to, port.unwrap_or(packet.port), true);
         }
         if let Some((Some(source), _)) = &passage.source {
             packet.source = *source;
@@ -191,6 +199,11 @@ impl<'a> Machine<'a> {
         }
         let rewrites = rule.ops.iter().any(|op| matches!(op, Op::Masquerade | Op::Snat { .. } | Op::Dnat { .. }));
         self.doubt |= rewrites && !is_sure;
+        // A target that is not understood may decide anything.
+        if rule.ops.iter().any(|op| matches!(op, Op::Other(name) if name.starts_with("target "))) {
+            self.doubt = true;
+            self.passage.unsure.push(Culprit::rule(self.table, chain, rule));
+        }
         (rewrites && is_sure).then_some(ListedVerdict::Accept)
     }
 
@@ -200,9 +213,11 @@ impl<'a> Machine<'a> {
             ListedVerdict::Drop | ListedVerdict::Other(_) => self.passage.unsure.push(Culprit::rule(self.table, chain, rule)),
             ListedVerdict::Accept | ListedVerdict::Return => self.doubt = true,
             ListedVerdict::Jump(name) | ListedVerdict::Goto(name) => {
-                let (source, destination, mark) = (self.passage.source.clone(), self.passage.destination, self.passage.mark);
+                let (source, destination, mark) = (self.passage.source.clone(), self.passage.destination.clone(), self.passage.mark);
                 let doubted = std::mem::replace(&mut self.doubt, false);
+                let choices = self.choices.clone();
                 let end = self.call(name, depth);
+                *self.choices = choices;
                 let lets_pass = self.doubt || matches!(end, End::Accept) || matches!(verdict, ListedVerdict::Goto(_));
                 if let End::Drop(culprit) = end {
                     self.passage.unsure.push(culprit);
@@ -227,7 +242,9 @@ impl<'a> Machine<'a> {
                     [Some(high), Some(low)] => Some(u16::from_be_bytes([*high, *low])),
                     _ => None,
                 });
-                self.passage.destination = address(register).map(|address| (address, port));
+                // Without an address it is the packet's own: another port of the same host.
+                let address = address(register).or(register.is_none().then_some(self.packet.destination));
+                self.passage.destination = address.map(|address| (address, port, culprit()));
             }
             _ => {}
         }
@@ -265,6 +282,10 @@ impl<'a> Machine<'a> {
                 let kind: u32 = if self.at.namespace.is_local(address) { 2 } else { 1 };
                 self.write(*into, &kind.to_ne_bytes().map(Some))
             }
+            Op::Choice { into, modulus, offset } => {
+                let number = offset.wrapping_add(self.choices.take(*modulus));
+                self.write(*into, &number.to_ne_bytes().map(Some))
+            }
             Op::Verdict(verdict) => {
                 *decided = Some(verdict.clone());
                 Holds::Yes
@@ -283,9 +304,17 @@ impl<'a> Machine<'a> {
     }
 
     fn look_up(&mut self, (at, negated, into): (u8, bool, Option<u8>), set: &str, decided: &mut Option<ListedVerdict>) -> Holds {
-        let Some(set) = self.table.sets.iter().find(|own| own.name == set) else { return Holds::Maybe };
-        let key: Option<Vec<u8>> = self.read(usize::from(at), usize::try_from(set.key_len).unwrap_or(0)).into_iter().collect();
-        let Some(key) = key else { return Holds::Maybe };
+        let set = self.table.sets.iter().find(|own| own.name == set);
+        let key_len = |set: &ListedSet| usize::try_from(set.key_len).unwrap_or(0);
+        let key: Option<Vec<u8>> = set.and_then(|set| self.read(usize::from(at), key_len(set)).into_iter().collect());
+        let Some((set, key)) = set.zip(key) else {
+            // What it leads to is not known either: a value, or any decision.
+            match into {
+                Some(into) => self.registers.iter_mut().skip(usize::from(into)).for_each(|byte| *byte = None),
+                None => self.doubt |= set.is_none_or(|set| set.elements.iter().any(|element| element.data.is_some())),
+            }
+            return Holds::Maybe;
+        };
         let found = find(set, &key);
         match (found, negated) {
             (Some(_), true) | (None, false) => Holds::No,
@@ -447,8 +476,13 @@ impl Culprit {
         if let Some(comment) = &rule.comment {
             culprit.text.push_str(&format!(" ({comment})"));
         }
-        if let Some(packets) = rule.packets {
-            culprit.text.push_str(&format!(" ({packets} packets counted)"));
+        culprit.has_counted = rule.grown.is_some_and(|grown| grown > 0);
+        match (rule.packets, rule.grown) {
+            (Some(packets), Some(grown)) => {
+                culprit.text.push_str(&format!(" ({packets} packets counted, {grown} of them while the probe was repeated)"));
+            }
+            (Some(packets), None) => culprit.text.push_str(&format!(" ({packets} packets counted)")),
+            (None, _) => {}
         }
         culprit
     }
@@ -462,6 +496,8 @@ impl Culprit {
         let (family, name) = (&table.family, &table.name);
         Culprit {
             rejects: false,
+            has_counted: false,
+            is_of_proxy: name == "kube-proxy" || chain.name.starts_with("KUBE-"),
             is_own: name == "netloom" && matches!(family.as_str(), "inet" | "bridge"),
             text: format!("chain {} of table {family} {name}", chain.name),
             show: format!("nft -a list chain {family} {name} {}", chain.name),

@@ -52,7 +52,7 @@ impl<'a> Walk<'a> {
             several => return Err(self.several(several, next)),
         };
         let Some(target) = frames.last().copied() else { return Err(self.nobody(device, way, next)) };
-        self.right_host(device, way, target)?;
+        self.right_host(device, way, target, (packet.destination, packet.port))?;
         self.alive(frames)?;
         self.usable(target, next)?;
         self.known_by(device, target, next, &segment)?;
@@ -61,11 +61,16 @@ impl<'a> Walk<'a> {
     }
 
     /// The host that a route leads to must be on the way.
-    fn right_host(&self, device: Device<'a>, way: &NextHop<'a>, target: Device<'a>) -> Result<(), Finding> {
+    fn right_host(&self, device: Device<'a>, way: &NextHop<'a>, target: Device<'a>, to: (IpAddr, u16)) -> Result<(), Finding> {
         let place = &target.namespace.place;
         let home = |place: &Place| self.network.home(place).map(|home| &home.place);
         let is_way_out = home(&device.namespace.place) == Some(place);
         if place == self.to || home(self.to) == Some(place) || is_way_out || matches!(place, Place::Underlay | Place::Outside(_)) {
+            return Ok(());
+        }
+        // Every node serves a Service, and the answer goes to who has rewritten the request.
+        let has_rewritten = self.known.iter().any(|entry| entry.place == *place && entry.came != entry.went);
+        if has_rewritten || self.unled(to).is_some() && matches!(place, Place::Node(_)) {
             return Ok(());
         }
         let wanted = home(self.to).unwrap_or(self.to);
@@ -250,13 +255,23 @@ impl<'a> Walk<'a> {
             self.filter(&at, packet)?;
         }
         let filters = if packet.destination.is_ipv4() { bridge.link.filters_ipv4 } else { bridge.link.filters_ipv6 };
-        for hook in hooks.iter().filter(|_| before.is_some() && after.is_some() && filters) {
+        let is_tracked = before.is_some() && after.is_some() && filters;
+        // An answer from port to port whose request the router has led there.
+        if let Some(entry) = self.known_as(namespace, packet).filter(|_| is_tracked) {
+            (packet.source, packet.source_port) = (entry.came.destination, entry.came.port);
+        }
+        for hook in hooks.iter().filter(|_| is_tracked) {
             // To the router's rules both ports are the bridge.
             let (iif, oif) =
                 (Some(bridge.link).filter(|_| *hook != Hook::Postrouting), Some(bridge.link).filter(|_| *hook != Hook::Prerouting));
             let passage = self.filter(&HookPoint { namespace, hook: *hook, in_bridge: false, iif, oif }, packet)?;
             let own = bridge.link.addresses.iter().map(|own| own.net.addr()).find(|own| own.is_ipv4() == packet.destination.is_ipv4());
+            let before = packet.tuple();
             self.rewrite_source(namespace, own, passage, packet);
+            if packet.tuple() != before {
+                self.came = Some(before);
+                self.track(namespace, packet);
+            }
         }
         Ok(())
     }

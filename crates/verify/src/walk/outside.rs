@@ -4,7 +4,7 @@
 use super::{NextHop, Packet, Step, Walk};
 use crate::fault::{Fault, Finding};
 use crate::network::Device;
-use crate::snapshot::Place;
+use crate::snapshot::{Namespace, Place};
 
 impl<'a> Walk<'a> {
     /// A packet leaves the snapshot by a way: to a router that nobody observes, or to a host there.
@@ -60,8 +60,9 @@ impl<'a> Walk<'a> {
 
     /// A packet comes in again from what is not observed.
     fn enter(&mut self, packet: &Packet, device: Device<'a>) -> Result<Step<'a>, Finding> {
+        let is_balanced = self.awaits_balancer(packet);
         match self.entry_for(packet) {
-            Some(entry) if entry.namespace.place != device.namespace.place => Ok(Step::At(entry)),
+            Some(entry) if entry.namespace.place != device.namespace.place || is_balanced => Ok(Step::At(entry)),
             _ => {
                 let evidence = format!("packets for {} leave it to a router outside", packet.destination);
                 Err(self.at(Fault::WrongNextHop, device, evidence))
@@ -69,12 +70,32 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The link by which a packet reaches the host that it is for: that with its destination, or the node of the pod.
-    fn entry_for(&self, packet: &Packet) -> Option<Device<'a>> {
+    /// The link by which a packet reaches the host that it is for: that with its destination, or the node of the pod. A load balancer may lead
+    /// to any node; with policy Local, to those with a backend.
+    fn entry_for(&mut self, packet: &Packet) -> Option<Device<'a>> {
         let to = packet.destination;
         let is_host = |device: &Device<'a>| matches!(device.namespace.place, Place::Node(_) | Place::Outside(_));
-        let by_address = self.network.holders(to).filter(is_host).find_map(|holder| self.network.uplink(holder.namespace, to));
-        by_address.or_else(|| self.network.home(self.to).and_then(|home| self.network.uplink(home, to)))
+        let network = self.network;
+        let by_address = network.holders(to).filter(is_host).find_map(|holder| network.uplink(holder.namespace, to));
+        if let Some(service) = self.unled((to, packet.port)).filter(|_| by_address.is_none()) {
+            let suits = |node: &&'a Namespace| {
+                let is_home = |place: &Place| network.home(place).is_some_and(|home| home.place == node.place);
+                !service.service.is_local || service.answerers.iter().any(is_home)
+            };
+            let entries: Vec<Device<'a>> = network.nodes().filter(suits).filter_map(|node| network.uplink(node, to)).collect();
+            let taken = self.choices.take(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+            if let Some(entry) = entries.get(usize::try_from(taken).unwrap_or(0)) {
+                self.is_balanced = true;
+                self.hops.push(format!("a load balancer leads it to {entry}"));
+                return Some(*entry);
+            }
+        }
+        by_address.or_else(|| network.home(self.to).and_then(|home| network.uplink(home, to)))
+    }
+
+    /// Whether a packet is still for a Service's address that no host has: somebody outside leads it to a node.
+    fn awaits_balancer(&self, packet: &Packet) -> bool {
+        self.unled((packet.destination, packet.port)).is_some() && self.network.holders(packet.destination).next().is_none()
     }
 
     /// It is with a host that is not observed: what is there may be wrong.

@@ -26,6 +26,15 @@ pub(crate) struct Packet {
     pub(crate) frame: Option<(Mac, Mac)>,
 }
 
+/// What tells one conversation from another: addresses and ports, as a packet has them at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tuple {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) source_port: u16,
+    pub(crate) port: u16,
+}
+
 /// What a namespace knows of the connection that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connection {
@@ -40,9 +49,22 @@ pub(crate) enum Connection {
 /// Bytes, as far as they are known.
 pub(super) type Bytes = Vec<Option<u8>>;
 
+// === impl Tuple ===
+
+impl Tuple {
+    /// That of a packet in the other direction.
+    pub(crate) fn reversed(self) -> Self {
+        Tuple { source: self.destination, destination: self.source, source_port: self.port, port: self.source_port }
+    }
+}
+
 // === impl Packet ===
 
 impl Packet {
+    pub(crate) fn tuple(&self) -> Tuple {
+        Tuple { source: self.source, destination: self.destination, source_port: self.source_port, port: self.port }
+    }
+
     /// The first bytes of its Ethernet header.
     pub(super) fn link_header(&self) -> Bytes {
         let Some((to, from)) = &self.frame else { return vec![None; 14] };

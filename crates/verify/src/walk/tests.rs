@@ -3,6 +3,7 @@
 mod kernel;
 mod promises;
 mod scene;
+mod services;
 mod unobserved;
 
 use linux::nft::{ListedBase, ListedChain, ListedRule, ListedTable, ListedVerdict, Op};

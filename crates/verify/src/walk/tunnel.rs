@@ -108,8 +108,7 @@ impl<'a> Walk<'a> {
             mark: 0,
             frame: None,
         };
-        let mut walk =
-            Walk { to: &remote.namespace.place, in_tunnel: true, earlier: &[], ..Walk::new(self.network, self.to, self.direction, &[]) };
+        let mut walk = Walk { in_tunnel: true, ..Walk::new(self.network, &remote.namespace.place, self.direction) };
         let done = walk.follow(&device.namespace.place, &mut packet);
         self.suspicions.append(&mut walk.suspicions);
         self.blind.append(&mut walk.blind);

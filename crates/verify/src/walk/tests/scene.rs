@@ -88,6 +88,7 @@ fn namespace(place: &str, node: Option<&str>, links: Vec<Link>, routes: Vec<Rout
         forwards_ipv6: true,
         tables: Vec::new(),
         unread: Vec::new(),
+        agent: None,
     }
 }
 

@@ -16,8 +16,12 @@ fn cluster(mode: Mode) -> Snapshot {
         (eth0.kind, eth0.other) = (String::new(), None);
     }
     let outside = ["internet", "public"].into_iter().zip([Need::Internet, Need::PublicClient]).zip(["198.51.100.1", "198.51.100.2"]);
-    let outside =
-        outside.map(|((name, role), address)| Outside { role, place: Place::Outside(name.to_owned()), addresses: vec![ip(address)] });
+    let outside = outside.map(|((name, role), address)| Outside {
+        role,
+        place: Place::Outside(name.to_owned()),
+        addresses: vec![ip(address)],
+        seen_as: Vec::new(),
+    });
     snapshot.site = Some(Site { outside: outside.collect(), ..Site::default() });
     snapshot
 }
@@ -142,8 +146,8 @@ fn a_file_of_a_later_version_is_refused() {
     let snapshot = routed(Mode::Vxlan);
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(Snapshot::read(text.as_bytes()).unwrap(), snapshot);
-    let later = text.replacen("\"version\":1", "\"version\":9, \"form\": \"another\"", 1);
+    let later = text.replacen("\"version\":2", "\"version\":9, \"form\": \"another\"", 1);
     let said = Snapshot::read(later.as_bytes()).unwrap_err().to_string();
-    assert_eq!(said, "the snapshot has version 9, this netloom reads up to 1: use the netloom that has taken it");
+    assert_eq!(said, "the snapshot has version 9, this netloom reads up to 2: use the netloom that has taken it");
     assert!(Snapshot::read(b"{\"namespaces\": 3}").unwrap_err().to_string().contains("missing field `version`"));
 }
