@@ -37,6 +37,8 @@ struct Conversation<'a> {
     seen: Option<IpAddr>,
     /// What was taken where something was left to chance.
     choices: Choices,
+    /// Rules have led it to a backend that is not asked.
+    is_anothers: bool,
 }
 
 /// The first place where what was observed differs from what the probe needs.
@@ -81,6 +83,10 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
             }
         }
     }
+    // Of a Service's backends, those that are asked. If no rule leads to one, that is what is wrong.
+    if conversations.iter().any(|conversation| !conversation.is_anothers) {
+        conversations.retain(|conversation| !conversation.is_anothers);
+    }
     let by = match observation {
         Observation::Answered { by, .. } => conversations.iter().find(|conversation| *by == conversation.to.to_string()),
         // Each packet may go to another one: the first that does not get there is what is wrong.
@@ -100,7 +106,11 @@ pub fn foresee(snapshot: &Snapshot, check: &Check) -> Observation {
     if check.size.zip(leaves_by).is_some_and(|(size, link)| size > link.mtu) {
         return Observation::TooLong;
     }
-    let conversation = Conversation::follow(&network, check, (to, 0), Choices::default());
+    let mut conversation = Conversation::follow(&network, check, (to, 0), Choices::default());
+    for _ in 0..MOST_CHOICES {
+        let Some(choices) = std::mem::take(&mut conversation.choices).next().filter(|_| conversation.is_anothers) else { break };
+        conversation = Conversation::follow(&network, check, (to, 0), choices);
+    }
     match conversation.stopped {
         Some((_, true)) => Observation::Refused,
         Some((_, false)) => Observation::Silent,
@@ -187,6 +197,7 @@ impl<'a> Conversation<'a> {
                 ways: request.ways,
                 seen: None,
                 choices: request.choices,
+                is_anothers: request.is_anothers,
             };
         }
         let translated = translated(check, to, network, packet.source, &request.translations);
@@ -204,7 +215,7 @@ impl<'a> Conversation<'a> {
         let suspicion = suspicions.chain(&request.blind).chain(&back.blind).next().cloned().map(with_endpoint);
         let hops = request.hops.iter().chain(&back.hops).cloned().collect();
         let (ways, choices) = (request.ways.max(back.ways), back.choices.clone());
-        Conversation { to, stopped, translated, suspicion, hops, ways, seen: Some(packet.source), choices }
+        Conversation { to, stopped, translated, suspicion, hops, ways, seen: Some(packet.source), choices, is_anothers: false }
     }
 
     /// What is said of it. What was observed is certain: a stop on a way that was passed is none.

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::site::SiteService;
 use crate::snapshot::{End, Link, Namespace, Place, Snapshot};
 
 /// A snapshot, joined.
@@ -144,6 +145,16 @@ impl<'a> Network<'a> {
             return None;
         }
         Some(of_site.contains(&address) || observed.is_some_and(|namespace| namespace.holder(address).is_some()))
+    }
+
+    /// Who answers for the Service at an address and a port, as the site says.
+    pub(crate) fn backends(&self, address: IpAddr, port: u16) -> impl Iterator<Item = &'a Place> {
+        let services = self.snapshot.site.iter().flat_map(|site| &site.services);
+        let at = move |service: &&SiteService| {
+            let is_own = service.cluster_ips.contains(&address) || service.balancer_ips.contains(&address);
+            service.ports.iter().any(|own| if is_own { own.port == port } else { own.node_port == Some(port) })
+        };
+        services.filter(at).flat_map(|service| &service.backends)
     }
 
     /// The nodes that were observed.

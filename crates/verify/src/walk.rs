@@ -52,6 +52,8 @@ pub(crate) struct Walk<'a> {
     is_balanced: bool,
     /// A rule has led it from the Service to who is to answer.
     is_served: bool,
+    /// A rule has led it to another backend of the Service than one that is asked: another question.
+    pub(crate) is_anothers: bool,
     /// Where it was led, in words.
     pub(crate) led: Option<String>,
     /// The first node that should have led it on, and has not: it counts if the packet is stopped after that.
@@ -102,6 +104,7 @@ impl<'a> Walk<'a> {
             service: None,
             is_balanced: false,
             is_served: false,
+            is_anothers: false,
             led: None,
             unserved: None,
             known: &[],

@@ -52,6 +52,7 @@ impl<'a> Walk<'a> {
         if service.answerers.iter().any(|place| has(place).is_none()) {
             return Ok(());
         }
+        self.is_anothers = network.backends(service.address, service.port).any(|place| has(place) == Some(true));
         let whose: Vec<String> = network.holders(now).map(|holder| holder.namespace.place.to_string()).collect();
         let whose = if whose.is_empty() { "nobody has".to_owned() } else { format!("{} has", whose.join(" and ")) };
         let answerers: Vec<String> = service.answerers.iter().map(Place::to_string).collect();

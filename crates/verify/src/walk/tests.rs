@@ -1,5 +1,6 @@
 //! Each kind of fault, put into a network of two nodes and three pods, is found where it is.
 
+mod captured;
 mod kernel;
 mod promises;
 mod scene;
