@@ -55,9 +55,11 @@ pub enum Now {
 struct Turned {
     number: usize,
     at: SystemTime,
-    /// What differs and what was observed; else how long it was so.
-    broken: Result<(String, Observation), Duration>,
+    broken: State,
 }
+
+/// What differs and what was observed; else how long it was so.
+type State = Result<(String, Observation), Duration>;
 
 /// The paths of a plan that can be watched: those of the cases that are wanted, but for those of which silence or a refusal is expected.
 ///
@@ -113,7 +115,7 @@ fn follow(
     runner: &dyn Runner,
     check: &Check,
     timeout: Duration,
-    (has_ended, turned): (&dyn Fn() -> bool, &dyn Fn(SystemTime, Result<(String, Observation), Duration>) -> bool),
+    (has_ended, turned): (&dyn Fn() -> bool, &dyn Fn(SystemTime, State) -> bool),
 ) {
     let mut broken: Option<Instant> = None;
     for number in 0_u32.. {

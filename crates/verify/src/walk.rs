@@ -422,7 +422,9 @@ impl<'a> Walk<'a> {
         }
         let device = namespace.holder(packet.destination).map(|link| link.name.as_str());
         let is_home = self.network.home(self.to).is_some_and(|home| home.place == namespace.place);
-        if is_home && matches!(namespace.place, Place::Node(_)) {
+        // What the destination itself has is its address, whichever node has it as well.
+        let is_its_own = self.network.has(self.to, packet.destination) == Some(true);
+        if is_home && !is_its_own && matches!(namespace.place, Place::Node(_)) {
             let evidence = format!("no rule leads port {} of {} to {}", packet.port, packet.destination, self.to);
             return Err(self.finding(Fault::HostPortMissing, namespace, device, evidence));
         }

@@ -170,6 +170,12 @@ fn addresses() {
         "node/a netloom0",
         REQUEST,
     );
+    // The pod's own node has it: in what comes from another node, it takes it itself.
+    let by_node = |s: &mut Snapshot| {
+        link(s, "node/b", 3).addresses.push(address("10.244.1.2/32"));
+        of(s, "node/b").routes.push(scene::local("10.244.1.2", 3));
+    };
+    broken(BOTH, &to_b(), by_node, Fault::DuplicateAddress, "node/b netloom0", REQUEST);
     let same_mac = |s: &mut Snapshot| link(s, A, 2).mac = Some(mac(0x22));
     broken(BOTH, &check(B, "10.244.1.2"), |s| link(s, A2, 2).mac = Some(mac(0x21)), Fault::DuplicateMac, "pod/default/a2 eth0", REPLY);
     broken(BOTH, &to_a2(), same_mac, Fault::Unexplained, A, REQUEST);
