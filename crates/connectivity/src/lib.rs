@@ -48,6 +48,9 @@ const TRY: Duration = Duration::from_secs(1);
 /// How much longer a Service is asked, until the backend that is meant answers.
 const TURNS: u32 = 5;
 
+/// Called with what is being done, a line at a time.
+type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+
 /// How a cluster is verified.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -189,7 +192,7 @@ pub fn watch(
 /// Does something with the probes of a cluster: they are created before, and removed after it. Returns the API server's address as well.
 fn on_stage<T>(
     options: &Options,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: Progress<'_>,
     interrupted: &Arc<AtomicBool>,
     work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<(String, T), ConnectivityError> {
@@ -235,7 +238,7 @@ fn staged<T>(
     connection: &Connection,
     stage: &Stage<'_>,
     options: &Options,
-    (progress, interrupted): (&(dyn Fn(&str) + Sync), &Arc<AtomicBool>),
+    (progress, interrupted): (Progress<'_>, &Arc<AtomicBool>),
     work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<T, ConnectivityError> {
     let prepared = runtime.block_on(async {
