@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-ovs bench-pool demo docs cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-ovs bench-pool demo docs cluster cluster-verify cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -55,6 +55,7 @@ simulate: ## a million steps of pools' lives with kills and power cuts, by chanc
 	scripts/simulate.sh
 
 MINUTES = 120
+RUNS = 30
 soak: build setup peers ## 5,000 nodes' addresses and a million simulated steps once, then a cluster's addresses for two hours, and kills, hostile input and fuzz targets as long (MINUTES=600)
 	scripts/crowd.sh of_five_thousand_nodes
 	scripts/simulate.sh
@@ -117,6 +118,9 @@ cluster: peers ## a real Kubernetes with two nodes on this machine, and what to 
 	scripts/setup.sh cluster
 	cargo build --quiet --package netloom-testbed --package netloom-cni --package netloom
 	$(SUDO) $(TARGET_DIR)/debug/netloom-testbed up $(ARGS)
+
+cluster-verify: ## verifies that cluster thirty times, a line each (RUNS=3, ARGS="--test pod")
+	$(SUDO) scripts/verify-runs.sh $(RUNS) $(ARGS)
 
 cluster-down: ## takes that cluster away
 	cargo build --quiet --package netloom-testbed

@@ -14,13 +14,14 @@ use netloom_testbed::{DefaultNetwork, Options, PLACE, owner, peer, sweep};
 
 const USAGE: &str = "A real Kubernetes on this machine: nodes are namespaces.
 
-usage: netloom-testbed up      [--name NAME] [--nodes N] [--cni PATH]
+usage: netloom-testbed up      [--name NAME] [--nodes N] [--proxy MODE] [--cni PATH]
        netloom-testbed status  [--name NAME]
        netloom-testbed exec    [--name NAME] NODE COMMAND [ARGUMENT...]
        netloom-testbed down    [--name NAME]
 
   --name   which cluster (play)
   --nodes  how many nodes (2)
+  --proxy  the mode of kube-proxy: nftables, iptables (nftables)
   --cni    the executable netloom-cni (beside this one); netloom is beside it
 
 exec finds netloom by its name.
@@ -37,6 +38,7 @@ struct Asked {
     verb: String,
     name: String,
     nodes: u8,
+    proxy: String,
     cni: Option<PathBuf>,
     rest: Vec<String>,
 }
@@ -65,12 +67,13 @@ fn main() -> ExitCode {
 
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked> {
     let verb = args.next().unwrap_or_else(|| "help".to_owned());
-    let mut asked = Asked { verb, name: "play".to_owned(), nodes: 2, cni: None, rest: Vec::new() };
+    let mut asked = Asked { verb, name: "play".to_owned(), nodes: 2, proxy: "nftables".to_owned(), cni: None, rest: Vec::new() };
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value\n{USAGE}"));
         match arg.as_str() {
             "--name" => asked.name = value()?,
             "--nodes" => asked.nodes = value()?.parse().context("--nodes is a number up to 100")?,
+            "--proxy" => asked.proxy = value()?,
             "--cni" => asked.cni = Some(value()?.into()),
             _ if asked.verb == "exec" => {
                 asked.rest.push(arg);
@@ -91,7 +94,7 @@ fn up(asked: &Asked) -> Result<()> {
     let begin = Instant::now();
     let own = std::env::current_exe().context("the path of this program")?;
     let mut command = Command::new(own);
-    command.args(["serve", "--name", &asked.name, "--nodes", &asked.nodes.to_string()]);
+    command.args(["serve", "--name", &asked.name, "--nodes", &asked.nodes.to_string(), "--proxy", &asked.proxy]);
     if let Some(cni) = &asked.cni {
         let full = cni.canonicalize().with_context(|| format!("{} is missing", cni.display()))?;
         command.arg("--cni").arg(full);
@@ -120,7 +123,17 @@ fn serve(asked: &Asked) -> Result<()> {
     if !cni.is_file() {
         bail!("{} is missing: run `cargo build -p netloom-cni -p netloom`, or name it with --cni", cni.display());
     }
-    let cluster = Options::new(&asked.name, cni).nodes(asked.nodes).network(DefaultNetwork::Agent).say(say).up()?;
+    let netloom = cni.with_file_name("netloom");
+    let network = DefaultNetwork::Provided("between: direct");
+    let mut cluster = Options::new(&asked.name, &cni).nodes(asked.nodes).network(network).say(say).up()?;
+    say(&format!("kube-proxy ({}), and what is outside: internet, metadata service, a client", asked.proxy));
+    cluster.start_proxies(&asked.proxy)?;
+    cluster.import_netloom()?;
+    let mut outside = cluster.outside()?;
+    outside.serve(&netloom, cluster.dir())?;
+    let words = [vec![netloom.display().to_string()], cluster.verification(&outside, &netloom)].concat();
+    let words: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+    std::fs::write(cluster.dir().join("verify"), format!("exec {} \"$@\"\n", words.join(" "))).context("the command that verifies")?;
     std::fs::write(cluster.dir().join("pods.yaml"), include_str!("sample.yaml")).context("the sample")?;
     say(READY);
     loop {
@@ -148,6 +161,9 @@ fn what_to_type(name: &str) -> Result<()> {
     kubectl get nodes -o wide
     kubectl apply -f {dir}/pods.yaml
     kubectl get pods -o wide --watch
+    alias verify='sh {dir}/verify'
+    verify                          # every case of the matrix: netloom verify --cluster, with a host outside
+    verify --test 'nodePort'        # some of them
     kubectl exec deploy/hello -- ip address
     kubectl get pods -o yaml | grep -A30 k8s.v1.cni.cncf.io/network-status
     alias on='{own} exec --name {name}'
@@ -156,9 +172,10 @@ fn what_to_type(name: &str) -> Result<()> {
     on node-1 netloom explain $(kubectl get pods -o name --field-selector spec.nodeName=node-1 | head -1 | cut -d/ -f2)
     on node-2                      # a shell; it has /etc/cni/net.d, /etc/netloom and /opt/cni/bin of its own
 
-Logs are in {dir}, the only image is {}.
+Logs are in {dir}, the images are {} and {}.
 `{own} down --name {name}` (`make cluster-down`) takes everything away.",
-        netloom_testbed::BUSYBOX
+        netloom_testbed::BUSYBOX,
+        netloom_testbed::NETLOOM
     );
     writeln!(std::io::stdout(), "{text}").context("what to type cannot be told")
 }

@@ -1,10 +1,11 @@
 //! What is outside of a cluster: a host that answers, a metadata service, a client, and the load balancer's addresses, which lead to a node.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{Cluster, Den, Process};
+use crate::{Cluster, Den, NETLOOM, Process};
 
 /// The ranges of the load balancer's addresses: documentation's (RFC 5737), and a part of what nobody routes.
 pub const BALANCED: &str = "203.0.113.0/26,fd00:203:0:113::/122";
@@ -63,6 +64,27 @@ impl Cluster {
         }
         Ok(Outside { daemons: Vec::new(), den, addresses })
     }
+
+    /// The arguments with which `netloom` tries every case of the matrix here, with `outside` as everything that is outside. The nodes have the
+    /// image [`NETLOOM`] ([`Cluster::import_netloom`]).
+    pub fn verification(&self, outside: &Outside, netloom: &Path) -> Vec<String> {
+        let (program, dir, pid) = (netloom.display(), self.dir().display(), outside.den.pid());
+        let kubeconfig = self.control().kubeconfig().display().to_string();
+        let has = |is_ipv6: bool| outside.addresses.iter().any(|address| address.contains(':') == is_ipv6);
+        let balanced: Vec<&str> = BALANCED.split(',').filter(|range| has(range.contains(':'))).collect();
+        let mut args: Vec<String> = ["verify", "--cluster", "--image", NETLOOM, "--kubeconfig", &kubeconfig].map(str::to_owned).to_vec();
+        let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+        for address in &outside.addresses {
+            option("--internet", address.clone());
+        }
+        if has(false) {
+            option("--metadata", METADATA.to_owned());
+        }
+        option("--load-balancer", balanced.join(","));
+        option("--public", format!("nsenter --net=/proc/{pid}/ns/net -- {program}"));
+        option("--node-command", format!("nsenter -t $(cat {dir}/{{node}}.pid) --mount --pid --net --uts -- {program}"));
+        args
+    }
 }
 
 // === impl Outside ===
@@ -78,11 +100,27 @@ impl Outside {
         &self.den
     }
 
+    /// Starts what it answers with: as the internet, and over IPv4 as the metadata service. `logs` is where their logs go.
+    ///
+    /// # Errors
+    /// If one cannot be started.
+    pub fn serve(&mut self, netloom: &Path, logs: &Path) -> Result<()> {
+        let mut answers = self.den.command(netloom);
+        answers.args(["probe", "serve", "--name", "outside/internet"]);
+        self.start("internet", &logs.join("internet.log"), answers)?;
+        if self.addresses.iter().all(|address| address.contains(':')) {
+            return Ok(());
+        }
+        let mut metadata = self.den.command("busybox");
+        metadata.args(["httpd", "-f", "-p", &format!("{METADATA}:80"), "-h", "/usr/share"]);
+        self.start("metadata", &logs.join("metadata.log"), metadata)
+    }
+
     /// Starts a daemon on it, which ends with it.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(&mut self, name: &str, log: &std::path::Path, command: Command) -> Result<()> {
+    pub fn start(&mut self, name: &str, log: &Path, command: Command) -> Result<()> {
         self.daemons.push(Process::spawn(command, name, log)?);
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use netloom_tests::netloom;
 use serde_json::{Value, json};
-use testbed::{BALANCED, DefaultNetwork, Families, METADATA, NETLOOM, Options, Outside};
+use testbed::{BALANCED, DefaultNetwork, Families, NETLOOM, Options, Outside};
 
 use crate::path::scene::{Scene, until};
 
@@ -36,40 +36,26 @@ impl Verified {
         let mut scene = Scene::of(name, provided);
         scene.cluster.import_netloom().unwrap();
         let mut outside = scene.cluster.outside().unwrap();
-        let log = |name: &str| scene.cluster.dir().join(name);
-        let mut answers = outside.den().command(netloom());
-        answers.args(["probe", "serve", "--name", "outside/internet"]);
-        outside.start("internet", &log("internet.log"), answers).unwrap();
-        let mut metadata = outside.den().command("busybox");
-        metadata.args(["httpd", "-f", "-p", &format!("{METADATA}:80"), "-h", "/usr/share"]);
-        if families != Families::V6 {
-            outside.start("metadata", &log("metadata.log"), metadata).unwrap();
-        }
+        outside.serve(netloom(), scene.cluster.dir()).unwrap();
         scene.said("image, outside");
         Verified { scene, outside, families }
     }
 
     /// The command with everything that it needs to try every case.
     fn command(&self, more: &[&str]) -> Command {
-        let (program, cluster) = (netloom().display().to_string(), &self.scene.cluster);
         let mut command = Command::new(netloom());
-        command.args(["verify", "--cluster", "--image", NETLOOM, "--concurrency", "32"]);
-        command.arg("--kubeconfig").arg(cluster.control().kubeconfig());
-        for address in self.outside.addresses() {
-            command.args(["--internet", address]);
-        }
-        if self.families != Families::V6 {
-            command.args(["--metadata", METADATA]);
-        }
-        let balanced = BALANCED.split(',').filter(|range| match self.families {
-            Families::V4 => !range.contains(':'),
-            Families::V6 => range.contains(':'),
-            Families::Dual => true,
-        });
-        command.args(["--load-balancer", &balanced.collect::<Vec<_>>().join(",")]);
-        command.arg("--public").arg(format!("nsenter --net=/proc/{}/ns/net -- {program}", self.outside.den().pid()));
-        let on_node = format!("nsenter -t $(cat {}/{{node}}.pid) --mount --pid --net --uts -- {program}", cluster.dir().display());
-        command.args(["--node-command", &on_node]).args(more).stdin(Stdio::null());
+        command.args(self.scene.cluster.verification(&self.outside, netloom())).args(["--concurrency", "32"]).args(more);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// The command, where another one observes the nodes.
+    fn observed_by(&self, node_command: &str) -> Command {
+        let mut args = self.scene.cluster.verification(&self.outside, netloom());
+        let at = args.iter().position(|arg| arg == "--node-command").unwrap();
+        args[at + 1] = node_command.to_owned();
+        let mut command = Command::new(netloom());
+        command.args(args).stdin(Stdio::null());
         command
     }
 
@@ -138,6 +124,38 @@ impl Verified {
         println!("{}", text(&table));
     }
 
+    /// Each node's archive, from within its agent's pod, whose files cannot be written; the logs of the agents' pods and of one that is named, and
+    /// no other's. What a pod has said of secrets is not in it.
+    fn a_cluster_is_collected(&mut self) {
+        let talker = |name: &str| {
+            let line = format!("echo said-by-{name}; echo password: hunter2; exec sleep 1000");
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+                "spec": {"automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c",
+                    "image": testbed::BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", line]}]}})
+        };
+        for name in ["named", "netloom-unnamed"] {
+            self.scene.apply(&talker(name));
+            self.scene.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "-n", "default", "--timeout=80s"]);
+        }
+        let archive = self.scene.cluster.dir().join("dump.tar.gz");
+        let mut command = Command::new(netloom());
+        command.args(["sysdump", "--cluster", "--logs", "default/named", "-o"]).arg(&archive).arg("--kubeconfig");
+        let said = command.arg(self.scene.cluster.control().kubeconfig()).output().unwrap();
+        assert!(said.status.success(), "{}", text(&said));
+        let tar = Command::new("tar").arg("-xzOvf").arg(&archive).output().unwrap();
+        let (names, all) = (String::from_utf8_lossy(&tar.stderr), String::from_utf8_lossy(&tar.stdout));
+        for name in ["/nodes/node-1.tar.gz", "/nodes/node-2.tar.gz", "/logs/kube-system_netloom-", "/logs/default_named/c.log", "/events/"]
+        {
+            assert!(names.contains(name), "{name}: {names}\n{}", text(&said));
+        }
+        assert!(all.contains("said-by-named") && !all.contains("hunter2") && !all.contains("said-by-netloom-unnamed"), "{names}");
+        // The nodes' snapshots are one network.
+        let mut from = Command::new(netloom());
+        let from = from.args(["verify", "-o", "json", "--from"]).arg(&archive).output().unwrap();
+        assert!(from.status.code() == Some(0) || from.status.code() == Some(3), "{}", text(&from));
+        self.scene.said("sysdump");
+    }
+
     fn namespaces(&self) -> String {
         self.scene.kubectl(&["get", "namespaces", "-l", "netloom.io/verify", "-o", "name"])
     }
@@ -153,6 +171,13 @@ impl Verified {
         until("a probe runs", running, |pods| !pods.is_empty());
         child
     }
+}
+
+/// Sends a signal to a command; the exit code with which it ends.
+fn signalled(mut child: Child, signal: &str) -> Option<i32> {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+    child.wait().unwrap().code()
 }
 
 fn text(output: &Output) -> String {
@@ -216,6 +241,7 @@ fn the_granted_rights_suffice() {
     assert_eq!((code, &dropped["passed"]), (3, &1.into()), "{dropped:#?}");
     assert_eq!(causes(&dropped), ["ForeignRuleDrops at node/node-1"], "{dropped:#?}");
     verified.nothing_is_left();
+    verified.a_cluster_is_collected();
 }
 
 #[test]
@@ -241,12 +267,37 @@ fn faults_are_named_and_nothing_is_left() {
 
     // Interrupted: it removes what it has created.
     let interrupted = verified.begin(&[]);
-    let id = interrupted.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    let output = interrupted.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(signalled(interrupted, "INT"), Some(1));
     verified.nothing_is_left();
     verified.scene.said("interrupted");
+
+    // Also while it observes nodes that do not answer.
+    verified.scene.cluster.node("node-1").unwrap().run(&["nft", DROPS]).unwrap();
+    for signal in ["INT", "TERM", "HUP"] {
+        let observing = verified.scene.cluster.dir().join("observing");
+        let hangs = format!("sh -c 'touch {}; exec sleep 1000' --", observing.display());
+        let child = verified.observed_by(&hangs).args(["--test", "^2$"]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
+        until("it observes", || observing.exists(), |is_there| *is_there);
+        assert_eq!(signalled(child, signal), Some(1), "SIG{signal}");
+        verified.nothing_is_left();
+        std::fs::remove_file(observing).unwrap();
+    }
+    verified.scene.cluster.node("node-1").unwrap().run(&["nft", "delete table inet others"]).unwrap();
+    verified.scene.said("interrupted while it observes");
+
+    // A second one at the same time says so, and leaves the first alone.
+    let first = verified.begin(&["--keep"]);
+    let second = verified.command(&["--test", "^1$"]).output().unwrap();
+    assert!(second.status.code() == Some(1) && text(&second).contains("in use by netloom verify, process "), "{}", text(&second));
+    verified.scene.kubectl(&["get", "namespace", NAMESPACE]);
+    verified.scene.said("two at once");
+
+    // What has its namespace's name by the time it ends is not removed.
+    verified.scene.kubectl(&["delete", "namespace", NAMESPACE, "--wait"]);
+    verified.scene.kubectl(&["create", "namespace", NAMESPACE]);
+    assert_eq!(signalled(first, "INT"), Some(1));
+    verified.scene.kubectl(&["get", "namespace", NAMESPACE]);
+    verified.scene.kubectl(&["delete", "namespace", NAMESPACE, "--wait"]);
 
     // A namespace that nobody verified is not touched.
     verified.scene.kubectl(&["create", "namespace", NAMESPACE]);

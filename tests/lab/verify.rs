@@ -2,6 +2,7 @@
 
 mod faults;
 mod recorded;
+mod trusted;
 mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -409,7 +409,9 @@ impl Which {
     /// The lab's name.
     pub(crate) fn name(&self) -> &str {
         let Some(name) = &self.short_name else { return &self.name };
-        anstream::eprintln!("{ODD}warning:{ODD:#} -n is deprecated for a lab, and will be removed in the next release: use --name {name}");
+        crate::output::eputln!(
+            "{ODD}warning:{ODD:#} -n is deprecated for a lab, and will be removed in the next release: use --name {name}"
+        );
         name
     }
 }

@@ -53,7 +53,7 @@ fn verb(args: &CniArgs) -> anyhow::Result<Result<(), CniError>> {
         }
         CniCommand::Status(n) => load(&n.network).and_then(|list| {
             chain.status(&list, &mut host, by)?;
-            anstream::eprintln!("{GOOD}network {} is ready{GOOD:#}", list.name);
+            crate::output::eputln!("{GOOD}network {} is ready{GOOD:#}", list.name);
             Ok(())
         }),
         CniCommand::Version(n) => load(&n.network).and_then(|list| {

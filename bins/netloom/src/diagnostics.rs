@@ -87,7 +87,7 @@ fn new(severity: &'static str, at: &Origin, width: usize, field: String, message
 
 /// Prints them where a person looks for them while something else is on standard output.
 pub(crate) fn print_to_stderr(found: &[Diagnostic]) {
-    found.iter().for_each(|diagnostic| anstream::eprintln!("{diagnostic}"));
+    found.iter().for_each(|diagnostic| crate::output::eputln!("{diagnostic}"));
 }
 
 // === impl Diagnostic ===

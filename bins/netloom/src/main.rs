@@ -18,6 +18,7 @@ mod probe_command;
 mod repair_command;
 mod rules_command;
 mod sysdump_command;
+mod terminal;
 mod validate_command;
 mod verify_command;
 mod version_command;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(e) => {
             let bold = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
-            anstream::eprintln!("{bold}error:{bold:#} {e:#}");
+            crate::output::eputln!("{bold}error:{bold:#} {e:#}");
             ExitCode::FAILURE
         }
     }

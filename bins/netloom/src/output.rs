@@ -9,6 +9,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
 use crate::cli::Structured;
+use crate::terminal::{plain, safe};
 
 /// Bold, for what things are called.
 pub(crate) const TITLE: Style = Style::new().bold();
@@ -24,10 +25,11 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 /// Prints to standard output, with colours where somebody sees them. A reader that has gone away (`| head`) is no
 /// failure; a disk that is full is one, and there is nothing to go on with.
 pub(crate) fn write(text: std::fmt::Arguments<'_>) {
+    let text = text.to_string();
     let mut stdout = anstream::stdout().lock();
-    let Err(e) = stdout.write_fmt(text).and_then(|()| stdout.flush()) else { return };
+    let Err(e) = stdout.write_all(safe(&text).as_bytes()).and_then(|()| stdout.flush()) else { return };
     if e.kind() != std::io::ErrorKind::BrokenPipe {
-        anstream::eprintln!("{BAD}error:{BAD:#} write to standard output: {e}");
+        write_error(format_args!("{BAD}error:{BAD:#} write to standard output: {e}\n"));
         std::process::exit(1);
     }
     std::process::exit(0);
@@ -44,7 +46,18 @@ macro_rules! putln {
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-pub(crate) use {put, putln};
+/// Prints a line to standard error, as [`write()`] does to standard output. Where nobody reads it, there is nothing to be done.
+pub(crate) fn write_error(text: std::fmt::Arguments<'_>) {
+    let text = text.to_string();
+    let _ = anstream::stderr().lock().write_all(safe(&text).as_bytes());
+}
+
+/// [`write_error()`], with arguments as `eprintln!` has them.
+macro_rules! eputln {
+    ($($text:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {eputln, put, putln};
 
 /// Rows under a header, columns aligned, no lines.
 pub(crate) struct Rows(Table);
@@ -60,7 +73,7 @@ impl Rows {
 
     /// One more row.
     pub(crate) fn push(&mut self, cells: Vec<String>) {
-        self.0.add_row(cells);
+        self.0.add_row(cells.iter().map(|cell| plain(cell)));
     }
 
     /// Whether it fits the terminal; it does where there is none.

@@ -6,6 +6,7 @@ use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
 use crate::output::{FAINT, columns, speaks_unicode, wrap};
+use crate::terminal::plain;
 
 /// Columns that a value has at the least, however narrow the terminal is.
 const NARROWEST: usize = 24;
@@ -103,7 +104,8 @@ impl Page {
     fn write(&mut self, hang: Hang, key: &str, pad: usize, spans: &[Span<'_>]) {
         let left = hang.first.width().max(hang.rest.width()) + pad;
         let room = self.look.width.map(|columns| columns.saturating_sub(left).max(NARROWEST));
-        let text: String = spans.iter().map(|(_, text)| *text).collect();
+        let spans: Vec<_> = spans.iter().map(|(style, text)| (*style, plain(text))).collect();
+        let text: String = spans.iter().map(|(_, text)| text.as_ref()).collect();
         let mut paint = spans.iter().flat_map(|(style, text)| text.chars().map(|c| (*style, c)));
         for (i, line) in wrap(&text, room).iter().enumerate() {
             let (hang, key) = if i == 0 { (hang.first, key) } else { (hang.rest, "") };

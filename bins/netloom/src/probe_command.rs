@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anyhow::Context;
 use linux::Inside;
 use probe::{Listener, Question, Transport};
 
@@ -17,7 +18,8 @@ pub(crate) fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
             anyhow::ensure!(!name.contains(char::is_whitespace), "--name {name:?}: a name has no spaces");
             let both = port.iter().flat_map(|port| [(Transport::Tcp, *port), (Transport::Udp, *port)]);
             let listeners = both.map(|(transport, port)| Listener::open(&inside, name, transport, port)).collect::<Result<Vec<_>, _>>()?;
-            // It ends with its pod.
+            // As process 1 of a container, it would not be ended by SIGTERM: its port would be in use until it is killed.
+            linux::on_interrupt(|| {}).context("wait for SIGTERM")?;
             probe::serve(&listeners, &AtomicBool::new(false));
         }
         ProbeCommand::Work => probe::work(std::io::stdin().lock(), std::io::stdout())?,

@@ -182,7 +182,7 @@ impl Found {
             );
         }
         for failure in self.failures() {
-            anstream::eprintln!("{BAD}error:{BAD:#} {failure}");
+            crate::output::eputln!("{BAD}error:{BAD:#} {failure}");
         }
     }
 

@@ -1,13 +1,15 @@
 //! `netloom sysdump`: what a bug report needs, as one archive.
 //!
 //! ```text
-//!   node or lab --collect--> (name, bytes) --redact--> tar, gzip --> netloom-sysdump-NAME-TIME.tar.gz
+//!   node or lab --collect--> (name, bytes) --redact--> tar, gzip --> netloom-sysdump-NAME-TIME.tar.gz, or standard output
 //!                                                                      versions, snapshot, settings, records, journal, logs
+//!   cluster --connectivity::collect--> each node's archive by exec, logs and events by the API, with the rights of the caller --> the same
 //! ```
 //!
 //! What cannot be collected is noted in the archive and passed over: a node in trouble is the one that matters.
 
 mod archive;
+mod cluster;
 mod collect;
 mod redact;
 
@@ -16,36 +18,70 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::agent_command;
 use crate::cli::SysdumpArgs;
 use crate::lab_command::must_be_root;
-use crate::output::{GOOD, ODD, counted, putln};
-use archive::Archive;
-pub(crate) use archive::snapshot_in;
+use crate::output::{GOOD, ODD, counted, eputln, putln};
+use archive::Target;
+pub(crate) use archive::snapshots_in;
 use collect::{Collected, Collection};
 
 pub(crate) fn run(args: &SysdumpArgs) -> anyhow::Result<ExitCode> {
-    must_be_root()?;
-    let mut collection = Collection::new();
-    let name = match &args.lab {
-        Some(name) => collect::lab(&mut collection, name)?,
-        None => collect::node(&mut collection, args.config.as_deref())?,
-    };
     for path in &args.add {
-        collection.add(Path::new("added"), path);
+        // A name that is mistyped would be missed when it is too late.
+        std::fs::symlink_metadata(path).with_context(|| format!("--add {}", path.display()))?;
     }
-    let stamp: String = collection.taken.chars().filter(char::is_ascii_alphanumeric).take(15).collect();
+    if args.cluster {
+        let (name, target, collection) = cluster::collect(args)?;
+        return ended(args, &name, &target, collection);
+    }
+    must_be_root()?;
+    match &args.lab {
+        Some(name) => {
+            let (target, mut collection) = begin(args, name)?;
+            collection.host()?;
+            collect::lab(&mut collection, name)?;
+            ended(args, name, &target, collection)
+        }
+        None => {
+            let settings = agent_command::run::settings_of(args.config.as_deref())?;
+            let (target, mut collection) = begin(args, &settings.node_name)?;
+            collection.host()?;
+            collect::node(&mut collection, &settings, args.config.as_deref())?;
+            ended(args, &settings.node_name, &target, collection)
+        }
+    }
+}
+
+/// An archive for what has this name.
+fn begin(args: &SysdumpArgs, name: &str) -> anyhow::Result<(Target, Collection)> {
+    let taken = daemon::log::now();
+    let stamp: String = taken.chars().filter(char::is_ascii_alphanumeric).take(15).collect();
     let stem = format!("netloom-sysdump-{name}-{stamp}");
-    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.tar.gz")));
-    let mut archive = Archive::create(&path, &stem).with_context(|| format!("write {}", path.display()))?;
+    let target = match &args.output {
+        Some(path) if path == Path::new("-") => Target::Stdout,
+        Some(path) => Target::File(path.clone()),
+        None => Target::File(PathBuf::from(format!("{stem}.tar.gz"))),
+    };
+    let collection = Collection::new(&target, &stem, taken)?;
+    Ok((target, collection))
+}
+
+fn ended(args: &SysdumpArgs, name: &str, target: &Target, mut collection: Collection) -> anyhow::Result<ExitCode> {
+    for path in &args.add {
+        collection.add_named(path)?;
+    }
     let Collected { files, missing } = collection.finish()?;
-    for (name, bytes) in &files {
-        archive.put(name, bytes).with_context(|| format!("write {}", path.display()))?;
-    }
-    archive.finish().with_context(|| format!("write {}", path.display()))?;
     for what in &missing {
-        anstream::eprintln!("{ODD}warning:{ODD:#} not in the archive: {what}");
+        eputln!("{ODD}warning:{ODD:#} not in the archive: {what}");
     }
-    putln!("{GOOD}{}{GOOD:#}: {}, without secrets; look into it before you send it", path.display(), counted(files.len(), "file"));
-    putln!("explain from it: netloom verify --from {}", path.display());
+    match target {
+        Target::File(path) => {
+            let path = path.display();
+            putln!("{GOOD}{path}{GOOD:#}: {}, without secrets; look into it before you send it", counted(files, "file"));
+            putln!("explain from it: netloom verify --from {path}");
+        }
+        Target::Stdout => eputln!("{name}: {}, without secrets; look into the archive before you send it", counted(files, "file")),
+    }
     Ok(ExitCode::SUCCESS)
 }

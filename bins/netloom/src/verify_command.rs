@@ -77,7 +77,7 @@ fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<
     must_be_root()?;
     let lab = open(&args.which)?;
     for pod in lab.pods.iter().filter(|pod| pod.failure.is_some()) {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
+        crate::output::eputln!("{ODD}warning:{ODD:#} {} is not attached, and not verified", pod.full_name());
     }
     if args.watch {
         return watch::run(args, &lab, wanted);

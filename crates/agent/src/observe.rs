@@ -1,7 +1,8 @@
 //! What one network namespace has, as `verify` reads it: links, addresses, routes, rules, neighbours, forwarding databases, the settings that drop
 //! packets, and the ruleset.
 //!
-//! Read only, and told whole: what cannot be read is named in the snapshot, and the rest is there.
+//! Read only, and told whole: what cannot be read is named in the snapshot, and the rest is there. What is more than there is room for is
+//! named as well.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -9,6 +10,11 @@ use std::fmt::Display;
 use linux::link::{Ipv6Conf, PortState};
 use linux::{AddrFlags, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, nft};
 use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, Route, Rule, Tunnel};
+
+/// Bytes of the kernel's messages that are kept of a namespace: of its links, addresses, routes and neighbours, and of its rules. In memory they
+/// are two to three times as much, and an agent's container has 128 MiB.
+const LISTS: usize = 4 << 20;
+const RULES: usize = 12 << 20;
 
 /// Another namespace, in which the other end of a link may be.
 pub type Beside<'a> = (Place, &'a Netns);
@@ -32,6 +38,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Be
         agent: None,
     };
     if let Some(mut netlink) = unread.keep("netlink", Netlink::open(inside)) {
+        netlink.limit_lists(LISTS);
         let numbers = beside.iter().filter_map(|(place, netns)| Some((netlink.number_of(netns).ok()??, place))).collect();
         let links = unread.keep("links", netlink.links()).unwrap_or_default();
         seen.links = links.iter().map(|link| observed(inside, &mut netlink, link, (&seen.place, &numbers), &mut unread)).collect();
@@ -53,10 +60,14 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Be
         seen.routes = unread.keep("routes", netlink.routes(RouteFilter::default())).unwrap_or_default().iter().map(route).collect();
         // A kernel without policy routing has none.
         seen.rules = netlink.rules(None).unwrap_or_default().iter().map(rule).collect();
+        unread.left_out("links, neighbours, addresses or routes", netlink.left_out(), LISTS);
     }
     seen.forwards_ipv6 = is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
-    let tables = nft::Socket::open(inside).map_err(|e| e.to_string()).and_then(|mut socket| socket.ruleset().map_err(|e| e.to_string()));
-    seen.tables = unread.keep("nftables", tables).unwrap_or_default();
+    if let Some(mut socket) = unread.keep("nftables", nft::Socket::open(inside)) {
+        socket.limit_lists(RULES);
+        seen.tables = unread.keep("nftables", socket.ruleset()).unwrap_or_default();
+        unread.left_out("nftables", socket.left_out(), RULES);
+    }
     Namespace { unread: unread.0, ..seen }
 }
 
@@ -184,6 +195,13 @@ fn is_on(inside: &Inside, name: &[&str]) -> bool {
 // === impl Unread ===
 
 impl Unread {
+    /// What was more than there is room for.
+    fn left_out(&mut self, what: &str, bytes: usize, limit: usize) {
+        if bytes > 0 {
+            self.0.push(format!("{what}: {} KiB are left out: more than {} MiB", bytes.div_ceil(1024), limit >> 20));
+        }
+    }
+
     /// What was read; what was not is noted.
     fn keep<T, E: Display>(&mut self, what: &str, read: Result<T, E>) -> Option<T> {
         read.map_err(|e| self.0.push(format!("{what}: {e}"))).ok()

@@ -61,7 +61,7 @@ pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind, note};
-pub use exec::{Container, Exec, ExecError, OpenExec};
+pub use exec::{Container, Exec, ExecError, MAX_OUTPUT, OpenExec};
 pub use kuryr_ports::KuryrPorts;
 pub use namespaces::{Labels, Namespaces};
 pub use node_blocks::{Blocks, NodeBlocks};

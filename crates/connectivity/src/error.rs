@@ -25,6 +25,16 @@ pub enum ConnectivityError {
     /// The namespace is somebody else's.
     #[error("namespace {0} exists, and no verification made it: choose another name with --namespace")]
     NamespaceTaken(String),
+    /// Another verification is at work in it.
+    #[error(
+        "namespace {name} is in use by {by}: wait until that has ended, or choose another --namespace; the host ports are in use until then"
+    )]
+    InUse {
+        /// Its name.
+        name: String,
+        /// Who made it.
+        by: String,
+    },
     /// The namespace does not go.
     #[error("namespace {name} is not removed after {} s: look at its conditions: kubectl get namespace {name} -o yaml", .after.as_secs())]
     NamespaceStays {
@@ -100,7 +110,7 @@ pub enum ConnectivityError {
 fn next_step(status: u16) -> &'static str {
     match status {
         401 => ": log in again, or check the token of the kubeconfig",
-        403 => ": the rights that a verification needs are in docs/use/verify.md",
+        403 => ": the rights that a verification needs are in docs/operate/verify.md",
         _ => "",
     }
 }

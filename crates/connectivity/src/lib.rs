@@ -11,6 +11,7 @@
 //! Nothing listens for it on a node but the probes, which answer with their name and the address that they see. What was created goes when the
 //! verification ends, is interrupted or fails; what a killed one left, the next one removes: it is all in one namespace with a label.
 
+mod collect;
 mod definitions;
 mod error;
 mod objects;
@@ -32,6 +33,7 @@ use tokio::runtime::Handle;
 use verify::case::Target;
 use verify::{Case, Check, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
 
+pub use collect::{Collect, Piece, collect};
 pub use error::ConnectivityError;
 use objects::{CONTAINER, Role};
 use observe::Observer;
@@ -129,7 +131,7 @@ pub struct Verified {
     pub results: Vec<CaseResult>,
 }
 
-/// Verifies a cluster by the cases that are wanted, and removes what it has created, also when it fails, or at Ctrl-C or SIGTERM. A second one
+/// Verifies a cluster by the cases that are wanted, and removes what it has created, also when it fails, or at Ctrl-C, SIGTERM or SIGHUP. A second one
 /// leaves at once; the next verification then removes what is left.
 ///
 /// # Errors
@@ -142,7 +144,7 @@ pub fn verify(
 ) -> Result<Verified, ConnectivityError> {
     let interrupted = Arc::clone(&reports.interrupted);
     let (progress, case) = (reports.progress, &mut *reports.case);
-    let (server, results) = on_stage(options, progress, &interrupted, |asked, mut planned| {
+    let (server, results) = on_stage(options, progress, (&interrupted, how.timeout), |asked, mut planned| {
         planned.retain(|planned| wanted(planned.case()));
         let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
         progress(&format!("asking {probes} questions"));
@@ -180,7 +182,7 @@ pub fn watch(
 ) -> Result<(), ConnectivityError> {
     let interrupted = Arc::clone(&watching.interrupted);
     let (progress, begins, change) = (watching.progress, watching.begins, &mut *watching.change);
-    let watched = on_stage(options, progress, &interrupted, |asked, planned| {
+    let watched = on_stage(options, progress, (&interrupted, timeout), |asked, planned| {
         let checks = probe::watched(planned, wanted).map_err(ConnectivityError::Paths)?;
         begins(checks.len());
         probe::watch(asked, &checks, timeout, &|| interrupted.load(Ordering::Relaxed), change);
@@ -193,21 +195,33 @@ pub fn watch(
 fn on_stage<T>(
     options: &Options,
     progress: Progress<'_>,
-    interrupted: &Arc<AtomicBool>,
+    (interrupted, timeout): (&Arc<AtomicBool>, Duration),
     work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<(String, T), ConnectivityError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| ConnectivityError::Api { what: "start threads".to_owned(), why: e.to_string(), status: 0 })?;
-    runtime.spawn(interrupts(Arc::clone(interrupted)));
-    let connection = runtime.block_on(cluster::client(options.kubeconfig.as_deref()))?;
-    let nodes = runtime.block_on(stage::nodes(&connection.client(), options))?;
-    let image = runtime.block_on(stage::image(&connection.client(), options))?;
+    // From here on no signal ends this process before it has cleaned up.
+    let signals = runtime.block_on(async { Signals::new() });
+    let signals = signals.map_err(|e| ConnectivityError::Api { what: "wait for Ctrl-C".to_owned(), why: e.to_string(), status: 0 })?;
+    runtime.spawn(signals.raise(Arc::clone(interrupted)));
+    let found = runtime.block_on(unless(interrupted, async {
+        let connection = cluster::client(options.kubeconfig.as_deref()).await?;
+        let nodes = stage::nodes(&connection.client(), options).await?;
+        let image = stage::image(&connection.client(), options).await?;
+        Ok((connection, nodes, image))
+    }));
+    let (connection, nodes, image) = found?;
     let stage = Stage::new(connection.client(), options, progress, nodes, image);
-    let done = staged(&runtime, &connection, &stage, options, (progress, interrupted), work);
+    let done = staged(&runtime, &connection, &stage, options, (progress, interrupted, timeout), work);
     let is_interrupted = interrupted.load(Ordering::Relaxed);
-    if stage.is_created() && (is_interrupted || !options.keep) {
-        progress(&format!("removing namespace {}", options.namespace));
-        if let Err(e) = runtime.block_on(stage.remove()) {
+    if stage.is_created() {
+        let ended = if is_interrupted || !options.keep {
+            progress(&format!("removing namespace {}", options.namespace));
+            runtime.block_on(stage.remove())
+        } else {
+            runtime.block_on(stage.keep())
+        };
+        if let Err(e) = ended {
             progress(&format!("{e}; the next run removes it, or: kubectl delete namespace {}", options.namespace));
         }
     }
@@ -216,19 +230,37 @@ fn on_stage<T>(
     Ok((connection.server().to_owned(), done?))
 }
 
-/// Waits for Ctrl-C and SIGTERM; the second one ends the process.
-async fn interrupts(interrupted: Arc<AtomicBool>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut end)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = end.recv() => {}
+/// What ends a verification: Ctrl-C, SIGTERM, and the end of the terminal (SIGHUP).
+struct Signals([tokio::signal::unix::Signal; 3]);
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+    }
+
+    /// Waits for them; the second one ends the process.
+    async fn raise(mut self, interrupted: Arc<AtomicBool>) {
+        let Signals([interrupt, end, hangup]) = &mut self;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = end.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if interrupted.swap(true, Ordering::Relaxed) {
+                // As the shell says of who is ended by SIGINT.
+                std::process::exit(130);
+            }
         }
-        if interrupted.swap(true, Ordering::Relaxed) {
-            // As the shell says of who is ended by SIGINT.
-            std::process::exit(130);
-        }
+    }
+}
+
+/// What comes of something, unless somebody has pressed Ctrl-C before.
+async fn unless<T>(interrupted: &AtomicBool, done: impl Future<Output = Result<T, ConnectivityError>>) -> Result<T, ConnectivityError> {
+    tokio::select! {
+        done = done => done,
+        () = until(interrupted) => Err(ConnectivityError::Interrupted),
     }
 }
 
@@ -238,18 +270,16 @@ fn staged<T>(
     connection: &Connection,
     stage: &Stage<'_>,
     options: &Options,
-    (progress, interrupted): (Progress<'_>, &Arc<AtomicBool>),
+    (progress, interrupted, timeout): (Progress<'_>, &Arc<AtomicBool>, Duration),
     work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<T, ConnectivityError> {
-    let prepared = runtime.block_on(async {
-        tokio::select! {
-            prepared = prepare(connection, stage, options, progress) => prepared,
-            () = until(interrupted) => Err(ConnectivityError::Interrupted),
-        }
-    });
-    let (workers, site) = prepared?;
+    runtime.block_on(unless(interrupted, stage.clear()))?;
+    // This is not interrupted: whether the namespace is there would not be known.
+    runtime.block_on(stage.claim())?;
+    let _alive = runtime.block_on(async { stage.stay_alive() });
+    let (workers, site) = runtime.block_on(unless(interrupted, prepare(connection, stage, options, progress)))?;
     let planned = verify::plan(&site);
-    let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect());
+    let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect(), timeout);
     let asked = Asked { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(interrupted) };
     work(&asked, planned)
 }
@@ -268,7 +298,6 @@ async fn prepare(
     options: &Options,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<(Workers, Site), ConnectivityError> {
-    // A command that cannot work is known before anything is created.
     let public = options.public.as_deref().map(Worker::by_command).transpose()?;
     stage.create().await?;
     let (pods, services) = futures::future::try_join(stage.running(), stage.served()).await?;
@@ -377,7 +406,13 @@ impl Runner for Asked<'_> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Snapshot::default();
         }
-        let mut seen = self.handle.block_on(self.observer.observe());
+        let seen = self.handle.block_on(async {
+            tokio::select! {
+                seen = self.observer.observe() => Some(seen),
+                () = until(&self.interrupted) => None,
+            }
+        });
+        let Some(mut seen) = seen else { return Snapshot::default() };
         seen.leave_open(&self.site);
         Snapshot { site: Some(self.site.clone()), ..seen }
     }

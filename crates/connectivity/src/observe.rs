@@ -4,12 +4,14 @@
 //! names runs it on the node. Nothing listens for it.
 
 use std::process::Stdio;
+use std::time::Duration;
 
-use cluster::{Connection, Container};
+use cluster::{Connection, Container, MAX_OUTPUT};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use verify::{Place, Snapshot, Unobserved};
 
@@ -19,21 +21,25 @@ use crate::Options;
 pub(crate) const AGENTS: &str = "app=netloom";
 /// Their container.
 pub(crate) const AGENT: &str = "agent";
-/// The most of a program's standard error that is reported, in characters.
-const SAID: usize = 500;
+/// The most of a program's standard error that is reported, in bytes.
+const SAID: u64 = 500;
+/// How much longer than an answer an observation is waited for.
+const OBSERVED: Duration = Duration::from_secs(30);
 
 /// Who observes, and which nodes.
 pub(crate) struct Observer<'a> {
     connection: &'a Connection,
     options: &'a Options,
     nodes: Vec<String>,
+    /// How long a node is waited for.
+    patience: Duration,
 }
 
 // === impl Observer ===
 
 impl<'a> Observer<'a> {
-    pub(crate) fn new(connection: &'a Connection, options: &'a Options, nodes: Vec<String>) -> Self {
-        Observer { connection, options, nodes }
+    pub(crate) fn new(connection: &'a Connection, options: &'a Options, nodes: Vec<String>, timeout: Duration) -> Self {
+        Observer { connection, options, nodes, patience: timeout + OBSERVED }
     }
 
     /// What is there now. A node that cannot be observed is named, with why.
@@ -54,10 +60,14 @@ impl<'a> Observer<'a> {
     }
 
     async fn node(&self, node: &str) -> Result<Snapshot, String> {
-        let printed = match &self.options.node_command {
-            Some(command) => by_command(&command.replace("{node}", node), node).await?,
-            None => self.by_exec(node).await?,
+        let printed = async {
+            match &self.options.node_command {
+                Some(command) => by_command(&command.replace("{node}", node), node).await,
+                None => self.by_exec(node).await,
+            }
         };
+        let late = |_| format!("it did not answer within {} s: look at its load, and at the log of its agent", self.patience.as_secs());
+        let printed = tokio::time::timeout(self.patience, printed).await.map_err(late)??;
         Snapshot::read(&printed).map_err(|e| e.to_string())
     }
 
@@ -80,10 +90,28 @@ async fn by_command(command: &str, node: &str) -> Result<Vec<u8>, String> {
     let mut shell = Command::new("sh");
     // The node's name is an argument, whatever is in it.
     shell.args(["-c", &format!("exec {command} agent observe --node \"$1\""), "sh", node]).kill_on_drop(true);
-    let output = shell.stdin(Stdio::null()).output().await.map_err(|e| failed(e.to_string()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{}: {}", output.status, said.trim().chars().take(SAID).collect::<String>())));
+    let spawned = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|e| failed(e.to_string()))?;
+    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(failed("it has no streams".to_owned()));
+    };
+    let mut said = Vec::new();
+    // Who prints too much finds nobody who reads, and ends.
+    let read = async move {
+        let mut printed = Vec::new();
+        stdout.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map(|_| printed)
+    };
+    let beginning = async {
+        (&mut stderr).take(SAID).read_to_end(&mut said).await?;
+        tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await
+    };
+    let (printed, status) = tokio::try_join!(read, async { tokio::try_join!(beginning, child.wait()).map(|(_, status)| status) })
+        .map_err(|e| failed(e.to_string()))?;
+    if printed.len() as u64 > MAX_OUTPUT {
+        return Err(failed(format!("it printed more than {} MiB", MAX_OUTPUT >> 20)));
     }
-    Ok(output.stdout)
+    if !status.success() {
+        return Err(failed(format!("{status}: {}", String::from_utf8_lossy(&said).trim())));
+    }
+    Ok(printed)
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node as KubeNode, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::task::JoinSet;
 
-use crate::objects::{self, LABEL, Node, PodSpec, Probe, Role, Wanted};
+use crate::objects::{self, ALIVE, LABEL, Node, PodSpec, Probe, Role, STARTED, Wanted};
 use crate::observe::{AGENT, AGENTS};
 use crate::{Balancer, ConnectivityError, Options};
 
@@ -22,11 +23,37 @@ const RUNNING: Duration = Duration::from_secs(300);
 const GOING: Duration = Duration::from_secs(300);
 /// How long a cloud may take until its load balancers have addresses.
 const BALANCED: Duration = Duration::from_secs(300);
+/// How often a run says that it is at work.
+const BEAT: Duration = Duration::from_secs(2);
+/// Who does not say so for this long is not.
+const SILENT: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
 /// What a pod waits for that does not come by itself.
 const STUCK: [&str; 6] =
     ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CrashLoopBackOff"];
+
+/// What is known of the namespace that is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Created {
+    /// It was not asked for.
+    No,
+    /// It was, and the answer is not known.
+    Asked,
+    /// It has this UID.
+    Known(String),
+}
+
+/// A namespace that a verification has made.
+struct Left {
+    uid: String,
+    /// Who made it.
+    started: String,
+    /// What changes as long as that one is at work.
+    alive: Option<String>,
+    /// It is being removed.
+    is_going: bool,
+}
 
 /// A namespace of probes.
 pub(crate) struct Stage<'a> {
@@ -35,8 +62,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) say: &'a (dyn Fn(&str) + Sync),
     /// The image of the probes.
     image: String,
-    /// Whether there is anything to be removed.
-    created: AtomicBool,
+    /// Who this run is, as its namespace says.
+    started: String,
+    /// Of the namespace.
+    created: Mutex<Created>,
     /// The nodes that take part.
     pub(crate) nodes: Vec<Node>,
     /// The pods.
@@ -102,7 +131,7 @@ fn node(node: &KubeNode) -> Option<Node> {
 impl<'a> Stage<'a> {
     pub(crate) fn new(client: Client, options: &'a Options, say: &'a (dyn Fn(&str) + Sync), nodes: Vec<Node>, image: String) -> Self {
         let (probes, services) = (Probe::of(nodes.len()), Wanted::of(nodes.len()));
-        Stage { client, options, say, image, created: AtomicBool::new(false), nodes, probes, services }
+        Stage { client, options, say, image, started: started_by(), created: Mutex::new(Created::No), nodes, probes, services }
     }
 
     /// The name by which a probe answers: that of its place.
@@ -115,7 +144,15 @@ impl<'a> Stage<'a> {
 
     /// Whether anything was created that is to be removed.
     pub(crate) fn is_created(&self) -> bool {
-        self.created.load(Ordering::Relaxed)
+        *self.created() != Created::No
+    }
+
+    fn created(&self) -> MutexGuard<'_, Created> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespaces(&self) -> Api<Namespace> {
+        Api::all(self.client.clone())
     }
 
     fn pods(&self) -> Api<Pod> {
@@ -126,8 +163,8 @@ impl<'a> Stage<'a> {
         Api::namespaced(self.client.clone(), &self.options.namespace)
     }
 
-    /// Removes what an earlier run left, and creates everything.
-    pub(crate) async fn create(&self) -> Result<(), ConnectivityError> {
+    /// Removes what an earlier run left.
+    pub(crate) async fn clear(&self) -> Result<(), ConnectivityError> {
         let name = self.options.namespace.as_str();
         if let Some(Balancer::Range { text, addresses }) = &self.options.load_balancer {
             let (has, needs) = (addresses.iter().map(Vec::len).min().unwrap_or(0), self.services.len());
@@ -135,26 +172,92 @@ impl<'a> Stage<'a> {
                 return Err(ConnectivityError::FewAddresses { range: text.clone(), has, needs });
             }
         }
-        if self.is_there().await? {
+        if let Some(left) = self.left().await? {
+            self.is_abandoned(&left).await?;
             (self.say)(&format!("removing namespace {name}, which an earlier run left"));
-            self.remove().await?;
+            self.delete(&left.uid).await?;
         }
+        Ok(())
+    }
+
+    /// Creates the namespace, which is this run's from then on.
+    pub(crate) async fn claim(&self) -> Result<(), ConnectivityError> {
+        let name = self.options.namespace.as_str();
         let (pods, services) = (self.probes.len(), self.services.len());
         (self.say)(&format!("creating namespace {name}: {pods} pods on {} nodes, {services} Services", self.nodes.len()));
-        let own = objects::namespace(name, &started_by()).map_err(odd)?;
-        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let own = objects::namespace(name, &self.started).map_err(odd)?;
         // An answer may be lost on the way.
-        self.created.store(true, Ordering::Relaxed);
-        namespaces.create(&PostParams::default(), &own).await.map_err(|e| {
+        *self.created() = Created::Asked;
+        let made = self.namespaces().create(&PostParams::default(), &own).await.map_err(|e| {
             if matches!(e, kube::Error::Api(_)) {
-                self.created.store(false, Ordering::Relaxed);
+                *self.created() = Created::No;
             }
-            ConnectivityError::api(format!("create namespace {name}"), &e)
+            match e {
+                // Another run was faster by a moment.
+                kube::Error::Api(status) if status.code == 409 => in_use(name, "another run, which began at the same time"),
+                e => ConnectivityError::api(format!("create namespace {name}"), &e),
+            }
         })?;
+        let uid = made.metadata.uid.unwrap_or_default();
+        *self.created() = Created::Known(uid.clone());
+        // Without the right to it, the next run would take this one for gone.
+        beat(&self.namespaces(), name, &uid, Some(1)).await.map_err(refused(format!("patch namespace {name}")))
+    }
+
+    /// That nobody is at work in a namespace that a verification has made: who is says so every two seconds.
+    async fn is_abandoned(&self, left: &Left) -> Result<(), ConnectivityError> {
+        let name = self.options.namespace.as_str();
+        if left.is_going || left.alive.is_none() {
+            return Ok(());
+        }
+        (self.say)(&format!("namespace {name} is there, made by {}: waiting {} s for a sign of life", left.started, SILENT.as_secs()));
+        let end = Instant::now() + SILENT;
+        while Instant::now() < end {
+            // Sleeps: between two looks.
+            tokio::time::sleep(LOOK).await;
+            match self.left().await? {
+                Some(now) if now.uid == left.uid && !now.is_going => {
+                    if now.alive != left.alive {
+                        return Err(in_use(name, &left.started));
+                    }
+                }
+                // It ended this moment.
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says every two seconds that this run is at work, until what is returned is dropped.
+    pub(crate) fn stay_alive(&self) -> JoinSet<()> {
+        let mut alive = JoinSet::new();
+        let Created::Known(uid) = self.created().clone() else { return alive };
+        let (api, name) = (self.namespaces(), self.options.namespace.clone());
+        alive.spawn(async move {
+            for number in 2.. {
+                // Sleeps: between two signs of life.
+                tokio::time::sleep(BEAT).await;
+                // What does not get there, the next one makes up for.
+                let _ = beat(&api, &name, &uid, Some(number)).await;
+            }
+        });
+        alive
+    }
+
+    /// Leaves the namespace to whoever comes next.
+    pub(crate) async fn keep(&self) -> Result<(), ConnectivityError> {
+        let Created::Known(uid) = self.created().clone() else { return Ok(()) };
+        let name = self.options.namespace.as_str();
+        beat(&self.namespaces(), name, &uid, None).await.map_err(refused(format!("patch namespace {name}")))
+    }
+
+    /// Creates everything in the namespace.
+    pub(crate) async fn create(&self) -> Result<(), ConnectivityError> {
+        let name = self.options.namespace.as_str();
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), name);
         let account = objects::account().map_err(odd)?;
         accounts.create(&PostParams::default(), &account).await.map_err(refused(format!("create service account {name}/probe")))?;
-        let spec = PodSpec { image: &self.image, networks: &self.options.networks, services: &self.services };
+        let spec = PodSpec { image: &self.image, networks: &self.options.networks, services: &self.services, is_kept: self.options.keep };
         let pods = try_join_all(self.probes.iter().map(|probe| self.create_pod(probe, &spec)));
         let balanced = self.options.load_balancer.is_some();
         let services = try_join_all(self.services.iter().map(|wanted| self.create_service(wanted, balanced)));
@@ -258,30 +361,50 @@ impl<'a> Stage<'a> {
         try_join_all(patched).await.map(drop)
     }
 
-    /// Whether the namespace is there; it must be one of ours.
-    async fn is_there(&self) -> Result<bool, ConnectivityError> {
+    /// The namespace if it is there; it must be one that a verification made.
+    async fn left(&self) -> Result<Option<Left>, ConnectivityError> {
         let name = &self.options.namespace;
-        let found = Api::<Namespace>::all(self.client.clone()).get_opt(name).await.map_err(refused(format!("get namespace {name}")))?;
-        match found {
-            None => Ok(false),
-            Some(found) if found.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LABEL)) => Ok(true),
-            Some(_) => Err(ConnectivityError::NamespaceTaken(name.clone())),
+        let found = self.namespaces().get_opt(name).await.map_err(refused(format!("get namespace {name}")))?;
+        let Some(metadata) = found.map(|namespace| namespace.metadata) else { return Ok(None) };
+        if !metadata.labels.is_some_and(|labels| labels.contains_key(LABEL)) {
+            return Err(ConnectivityError::NamespaceTaken(name.clone()));
+        }
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        Ok(Some(Left {
+            uid: metadata.uid.unwrap_or_default(),
+            started: annotations.remove(STARTED).unwrap_or_else(|| "an earlier run".to_owned()),
+            alive: annotations.remove(ALIVE),
+            is_going: metadata.deletion_timestamp.is_some(),
+        }))
+    }
+
+    /// Removes the namespace that this run has created and all in it, and waits until it is gone. It is no error if it is not there.
+    pub(crate) async fn remove(&self) -> Result<(), ConnectivityError> {
+        let created = self.created().clone();
+        match created {
+            Created::No => Ok(()),
+            Created::Known(uid) => self.delete(&uid).await,
+            Created::Asked => match self.left().await? {
+                Some(left) if left.started == self.started => self.delete(&left.uid).await,
+                _ => Ok(()),
+            },
         }
     }
 
-    /// Removes the namespace and all in it, and waits until it is gone. It is no error if it is not there.
-    pub(crate) async fn remove(&self) -> Result<(), ConnectivityError> {
-        let name = &self.options.namespace;
-        let api = Api::<Namespace>::all(self.client.clone());
+    /// Deletes the namespace if it still is the one with this UID, and waits until that is gone.
+    async fn delete(&self, uid: &str) -> Result<(), ConnectivityError> {
+        let (name, api) = (&self.options.namespace, self.namespaces());
         let end = Instant::now() + GOING;
-        match api.delete(name, &DeleteParams::default()).await {
+        let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        match api.delete(name, &DeleteParams { preconditions: Some(only), ..DeleteParams::default() }).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            // It is being removed already.
+            // It is being removed already, or another one has its name.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(e) => return Err(ConnectivityError::api(format!("delete namespace {name}"), &e)),
         }
-        while api.get_opt(name).await.map_err(refused(format!("get namespace {name}")))?.is_some() {
+        let is_there = |found: Option<Namespace>| found.is_some_and(|found| found.metadata.uid.as_deref() == Some(uid));
+        while is_there(api.get_opt(name).await.map_err(refused(format!("get namespace {name}")))?) {
             if Instant::now() >= end {
                 return Err(ConnectivityError::NamespaceStays { name: name.clone(), after: GOING });
             }
@@ -290,6 +413,17 @@ impl<'a> Stage<'a> {
         }
         Ok(())
     }
+}
+
+/// Says in a namespace that its run is at work, or that it is not any more. With the UID, it is refused if another one has the name by now.
+async fn beat(api: &Api<Namespace>, name: &str, uid: &str, number: Option<u64>) -> Result<(), kube::Error> {
+    let alive = number.map(|number| number.to_string());
+    let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": {ALIVE: alive}}}));
+    api.patch_metadata(name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+fn in_use(name: &str, by: &str) -> ConnectivityError {
+    ConnectivityError::InUse { name: name.to_owned(), by: by.to_owned() }
 }
 
 /// The load balancer's addresses of a Service.
@@ -329,8 +463,9 @@ fn last_words(pod: &Pod) -> Option<String> {
     of_container.filter(|said| !said.is_empty()).or_else(|| pod.status.as_ref()?.phase.clone())
 }
 
-/// Who creates this, for a person who finds it.
+/// Who creates this, for a person who finds it. No two runs have the same one.
 fn started_by() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("netloom verify, process {} on {}", std::process::id(), host.trim())
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("netloom verify, process {} on {} ({:x})", std::process::id(), host.trim(), since.as_nanos())
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Connection, Container, Exec, OpenExec};
+use cluster::{Connection, Container, Exec};
 use probe::{Here, Order, Outcome, Reply, Wish};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::ConnectivityError;
 
@@ -18,6 +19,9 @@ use crate::ConnectivityError;
 const LOOK: Duration = Duration::from_secs(30);
 /// How much longer than the probe itself its reply is waited for.
 const ON_THE_WAY: Duration = Duration::from_secs(30);
+
+/// The longest reply that is read, in bytes: a node has links by the thousand.
+const LONGEST: u64 = 4 << 20;
 
 /// The questions that are under way, by number. `None`: the streams have ended.
 type Pending = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>>;
@@ -27,7 +31,8 @@ pub(crate) struct Worker {
     orders: mpsc::Sender<Vec<u8>>,
     pending: Pending,
     next: AtomicU64,
-    _exec: Option<OpenExec>,
+    /// What holds its streams open.
+    open: JoinSet<()>,
     _child: Option<Child>,
 }
 
@@ -37,7 +42,10 @@ impl Worker {
     /// Starts it in a probe's pod.
     pub(crate) async fn in_pod(connection: &Connection, container: &Container) -> Result<Self, ConnectivityError> {
         let Exec { stdin, stdout, open } = connection.exec(container, &["/netloom", "probe", "work"]).await?;
-        Ok(Worker { _exec: Some(open), ..Worker::over(stdin, stdout, None) })
+        let mut worker = Worker::over(stdin, stdout, None);
+        // What it says of its troubles is read: a full stream would hold up its answers.
+        worker.open.spawn(async move { drop(open.end().await) });
+        Ok(worker)
     }
 
     /// Starts it by a command, to which `probe work` is added.
@@ -69,9 +77,9 @@ impl Worker {
         });
         let replied = Arc::clone(&pending);
         tokio::spawn(async move {
-            let mut lines = BufReader::new(stdout).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                let Ok(reply) = serde_json::from_str::<Reply>(&line) else { continue };
+            let mut lines = BufReader::new(stdout);
+            while let Some(line) = line_of(&mut lines).await {
+                let Ok(reply) = serde_json::from_slice::<Reply>(&line) else { continue };
                 let waiting = replied.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|all| all.remove(&reply.id));
                 if let Some(waiting) = waiting {
                     let _ = waiting.send(reply.result);
@@ -79,7 +87,7 @@ impl Worker {
             }
             *replied.lock().unwrap_or_else(PoisonError::into_inner) = None;
         });
-        Worker { orders, pending, next: AtomicU64::new(0), _exec: None, _child: child }
+        Worker { orders, pending, next: AtomicU64::new(0), open: JoinSet::new(), _child: child }
     }
 
     /// Asks, and waits for what comes of it; `patience` is what the probe takes at most.
@@ -111,5 +119,26 @@ impl Worker {
             Outcome::Failed(why) => Err(failed(why)),
             other => Err(failed(format!("it answers {other:?}: is --image of another version?"))),
         }
+    }
+}
+
+/// The next line; none at the end, and where a line is longer than any reply: what speaks is no probe.
+async fn line_of(lines: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    lines.take(LONGEST).read_until(b'\n', &mut line).await.ok()?;
+    line.ends_with(b"\n").then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reply_without_end_is_none() {
+        let mut lines = BufReader::new(&b"{\"id\":1}\nrest"[..]);
+        assert_eq!(line_of(&mut lines).await.as_deref(), Some(&b"{\"id\":1}\n"[..]));
+        assert_eq!(line_of(&mut lines).await, None);
+        let mut endless = BufReader::new(tokio::io::repeat(b'x'));
+        assert_eq!(line_of(&mut endless).await, None);
     }
 }

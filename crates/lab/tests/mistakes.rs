@@ -340,6 +340,30 @@ fn several_mistakes_of_one_network_are_all_found() {
     assert_eq!(messages.len(), 4, "{messages:#?}");
 }
 
+/// The bridge has its gateway's address with `isGateway` alone: without it, a route may lead nowhere.
+#[test]
+fn a_route_over_a_gateway_that_the_bridge_does_not_have_is_found() {
+    let routed = |more: &str, gateway: &str| {
+        plugin(
+            "bridge",
+            &format!(
+                r#""bridge": "br1"{more}, "ipam": {{"type": "host-local", "subnet": "10.0.0.0/24"{gateway}, "routes": [{{"dst": "0.0.0.0/0"}}]}}"#
+            ),
+        )
+    };
+    let said = |text: &str| found(text, Purpose::Cluster).into_iter().map(|found| (found.0.to_owned(), found.3)).collect::<Vec<_>>();
+    for (text, severity, words) in [
+        (routed("", ""), "warning", "which nobody has without \"isGateway\""),
+        (routed("", r#", "gateway": "10.0.0.9""#), "note", "10.0.0.9, which the bridge does not have without \"isGateway\""),
+    ] {
+        let found = said(&text);
+        assert!(matches!(found.as_slice(), [(own, message)] if own == severity && message.contains(words)), "{text}\n{found:#?}");
+    }
+    for right in [r#", "isGateway": true"#, r#", "isDefaultGateway": true"#] {
+        assert_eq!(said(&routed(right, "")), [], "{right}");
+    }
+}
+
 /// What is no mistake, in the ways in which the documents of Multus, whereabouts and the reference plugins show it.
 fn right() -> Vec<String> {
     let single = |config: &str| network(config);

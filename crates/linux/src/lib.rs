@@ -53,6 +53,7 @@ pub mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod interrupt;
+mod limit;
 pub mod link;
 pub mod local;
 mod monitor;

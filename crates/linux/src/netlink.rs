@@ -17,6 +17,7 @@ use nix::libc::{MSG_DONTWAIT, MSG_TRUNC};
 
 use crate::addr::Address;
 use crate::batch::{Batch, BatchError, Failure, Reply, Request};
+use crate::limit::Limit;
 use crate::link::Link;
 use crate::netns::Inside;
 use crate::nsid;
@@ -48,6 +49,8 @@ pub struct Netlink {
     buffer: Buffer,
     /// What the buffer has room for at least: grows with what did not fit.
     room: usize,
+    /// How much of lists is kept.
+    limit: Limit,
 }
 
 /// The socket could not be opened.
@@ -156,7 +159,17 @@ impl Netlink {
         option("NETLINK_CAP_ACK", socket.set_cap_ack(true))?;
         // Without it the kernel ignores a dump's filters.
         option("NETLINK_GET_STRICT_CHK", socket.set_netlink_get_strict_chk(true))?;
-        Ok(Netlink { socket, sequence: 0, buffer: Buffer::take(), room: BUFFER })
+        Ok(Netlink { socket, sequence: 0, buffer: Buffer::take(), room: BUFFER, limit: Limit::NONE })
+    }
+
+    /// Keeps so many bytes of the kernel's messages, of all lists from here on together. What is longer is read, and left out.
+    pub fn limit_lists(&mut self, bytes: usize) {
+        self.limit = Limit::of(bytes);
+    }
+
+    /// Bytes that were left out of lists since this was last asked.
+    pub fn left_out(&mut self) -> usize {
+        self.limit.left_out()
     }
 
     /// Sends all requests in one `sendmsg` (per 128 of them) and collects the answers: one per request, in order.
@@ -317,6 +330,7 @@ impl Netlink {
     fn dump_once<T>(&mut self, request: &[u8], parse: &impl Fn(&Received<'_>) -> Option<T>) -> Dumped<T> {
         let mut all = Vec::new();
         let mut torn = false;
+        let mut limit = self.limit;
         if let Err(e) = transmit(&self.socket, request) {
             // Busy with the dump of an earlier attempt that was cut short: reading on ends it.
             if e != Errno::EBUSY {
@@ -343,10 +357,14 @@ impl Netlink {
                             Some((Errno::EINTR | Errno::EAGAIN, _)) => Dumped::Torn,
                             Some((errno, text)) => Dumped::Failed(errno, text),
                             None if torn => Dumped::Torn,
-                            None => Dumped::Whole(all),
+                            None => {
+                                self.limit = limit;
+                                Dumped::Whole(all)
+                            }
                         };
                     }
-                    _ => all.extend(parse(&message)),
+                    _ if limit.keeps(wire::HEADER + message.payload.len()) => all.extend(parse(&message)),
+                    _ => {}
                 }
             }
         }
@@ -436,6 +454,16 @@ mod tests {
             assert_eq!(open().link("lo").unwrap().unwrap().index, 1);
             assert!(open().links().unwrap().iter().any(|link| link.name == "lo"));
         }
+    }
+
+    #[test]
+    fn a_list_is_kept_up_to_a_limit() {
+        let mut netlink = Netlink::open(&Inside::here()).unwrap();
+        let all = netlink.routes(crate::RouteFilter::default()).unwrap();
+        assert!(!all.is_empty() && netlink.left_out() == 0);
+        netlink.limit_lists(1);
+        assert_eq!(netlink.routes(crate::RouteFilter::default()).unwrap(), []);
+        assert!(netlink.left_out() > 0 && netlink.left_out() == 0);
     }
 
     #[test]

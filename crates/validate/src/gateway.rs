@@ -46,6 +46,31 @@ pub(crate) fn unreachable(entry: &Entry<'_>) -> Vec<Finding> {
     found.collect()
 }
 
+/// Routes of a bridge's pods over a gateway that the bridge does not have: without `isGateway` it has no address.
+pub(crate) fn missing(entry: &Entry<'_>) -> Option<Finding> {
+    let is = |key: &str| entry.entry.raw().get(key).and_then(Value::as_bool) == Some(true);
+    let is_bridge = entry.entry.kind.as_str() == "bridge" && entry.ipam.map(Plugin::about).is_some_and(|ipam| ipam.name == "host-local");
+    if !is_bridge || is("isGateway") || is("isDefaultGateway") {
+        return None;
+    }
+    let ipam = entry.entry.raw().object("ipam")?;
+    let has_no_gateway = |route: &&Object| route.str("gw").unwrap_or_default().is_empty() && route.str("dst").and_then(net).is_some();
+    let route = list(ipam, "routes").filter_map(Value::as_object).find(has_no_gateway)?;
+    let dst = route.str("dst").unwrap_or_default();
+    let path = under(&entry.prefix, "ipam.routes");
+    let named = pairs("host-local", ipam).into_iter().map(|pair| pair.gateway).next();
+    Some(match named {
+        Some(gateway) => {
+            let message = format!("the route to {dst} leads over {gateway}, which the bridge does not have without \"isGateway\"");
+            Finding::new(Severity::Note, path, message).help("another machine on the bridge must have it; else set \"isGateway\": true")
+        }
+        None => {
+            let message = format!("the route to {dst} leads over the subnet's first address, which nobody has without \"isGateway\"");
+            Finding::warning(path, message).help("set \"isGateway\": true, or the \"gateway\" that another machine on the bridge has")
+        }
+    })
+}
+
 fn pairs<'a>(ipam: &str, object: &'a Object) -> Vec<Pair<'a>> {
     let pair = |place: String, object: &'a Object, net: &str| {
         Some(Pair { place, net: object.str(net)?, gateway: object.str("gateway").filter(|gateway| !gateway.is_empty())? })

@@ -54,7 +54,11 @@ pub fn network(text: &str, list: &NetworkList, resource: Option<&str>, around: &
         }
         found.extend(runtime_config(&root, &entry.prefix));
         found.extend(refusals(list, &entry, &Object::new(), around.links));
-        found.extend(gateway::unreachable(&entry));
+        let apart = gateway::unreachable(&entry);
+        if apart.is_empty() {
+            found.extend(gateway::missing(&entry));
+        }
+        found.extend(apart);
         found.truncate(MOST_FINDINGS);
     }
     once(found)

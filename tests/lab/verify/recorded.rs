@@ -26,7 +26,7 @@ fn two() -> String {
 
 impl Lab {
     /// `netloom ARGS`: exit code, what it printed and said.
-    fn netloom(&self, args: &[&str]) -> (i32, String) {
+    pub(super) fn netloom(&self, args: &[&str]) -> (i32, String) {
         let out = self.host.command("", netloom()).args(args).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (out.status.code().unwrap(), text(&out.stdout) + &text(&out.stderr))

@@ -1,5 +1,6 @@
 //! `netloom agent [run|preflight|rotate-keys|install|uninstall]`, and `observe`, which a verification runs
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,11 +29,16 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         None | Some(AgentCommand::RotateKeys(_)) => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) if wanted.manifests.is_empty() => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) => run_alone(settings, &wanted.manifests)?,
-        Some(AgentCommand::Observe) => putln!("{}", serde_json::to_string(&agent::observe_node(&settings))?),
+        Some(AgentCommand::Observe) => {
+            // The one who asks reads no more than this, with room for the last namespace.
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            agent::observe_node(&settings, &|_| {}, &mut out, cluster::MAX_OUTPUT / 2).context("write to standard output")?;
+            out.flush().context("write to standard output")?;
+        }
         Some(AgentCommand::Preflight(wanted)) => return preflight::run(&settings, wanted),
         Some(AgentCommand::Install(wanted)) => {
             let options = options(wanted)?;
-            let mut told = |what: &str| anstream::eprintln!("{FAINT}{}{FAINT:#}", line(what));
+            let mut told = |what: &str| crate::output::eputln!("{FAINT}{}{FAINT:#}", line(what));
             show(&install::install(&settings, &options, &mut told)?);
         }
         Some(AgentCommand::Uninstall { force }) => show(&install::uninstall(&settings, *force)?),
@@ -44,7 +50,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
     let mut manifests = manifest::examine(files, &mut std::io::stdin(), Purpose::Host).manifests?;
     for finding in &manifests.findings {
-        anstream::eprintln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
+        crate::output::eputln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
     }
     if let Some(pool) = manifests.pools.first() {
         let name = &pool.pool.metadata.name;

@@ -294,15 +294,18 @@ pub(super) const PAGES: &[Page] = &[
         notes: &[
             "The archive has versions, settings, records, the journal of addresses, the agent's answers, logs, and a snapshot of links, \
             routes, rules and nftables. Values of keys such as password or token are replaced.",
+            "With --cluster, each agent's pod collects its node, and the API server gives the logs, with the rights of the user and no other.",
         ],
         examples: &[
             ("sudo netloom sysdump", "Collect this node"),
             ("sudo netloom sysdump --lab lab -o lab.tar.gz", "Collect the lab called lab"),
             ("sudo netloom sysdump --add /var/log/syslog", "Add a log"),
+            ("netloom sysdump --cluster", "Collect every node of the cluster of the kubeconfig"),
+            ("netloom sysdump -o - > dump.tar.gz", "Write to standard output, as in the agent's container"),
         ],
         exit: &[("0", "The archive is written; what is not in it is reported"), FAILED],
         files: &[SETTINGS, AGENT_SOCKET, RECORDS, JOURNAL, LAB_STATE],
-        ..NONE
+        environment: &[KUBECONFIG],
     },
     Page {
         path: "cni add",

@@ -63,7 +63,7 @@ impl Host {
 
     /// Tells what is wrong with files.
     pub(super) fn complain(&self) {
-        self.wrong.iter().for_each(|(_, e)| anstream::eprintln!("{BAD}error:{BAD:#} {e}"));
+        self.wrong.iter().for_each(|(_, e)| crate::output::eputln!("{BAD}error:{BAD:#} {e}"));
     }
 
     /// The names of its pools, also of those that are gone and of which something is left: all, or the one that is asked for.

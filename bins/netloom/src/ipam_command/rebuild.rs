@@ -35,7 +35,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     let mark = of.dir.join(ipam::RECOVERING);
     match Seen::read(&of.dir) {
         Ok(_) if mark.try_exists()? => {
-            anstream::eprintln!("the agent that is rebuilding the journal in {} has not finished", of.dir.display())
+            crate::output::eputln!("the agent that is rebuilding the journal in {} has not finished", of.dir.display())
         }
         Ok(_) => {
             putln!("the journal in {} is not damaged: nothing to rebuild", of.dir.display());
@@ -43,7 +43,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
         }
         Err(e @ (PoolStoreError::Open(_) | PoolStoreError::Foreign { .. })) => {
             damaged = true;
-            anstream::eprintln!("{e}");
+            crate::output::eputln!("{e}");
         }
         Err(e) => return Err(e.into()),
     }
@@ -153,7 +153,7 @@ fn tell_of_others(seen: &Seen, evidence: &Evidence) {
         evidence.places.iter().filter(|place| !place.is_own).flat_map(|place| &place.addresses).filter(is_others).copied().collect();
     if !others.is_empty() {
         let all: Vec<IpAddr> = others.into_iter().collect();
-        anstream::eprintln!("in no known pool, and therefore not reserved: {}", listed(&all));
+        crate::output::eputln!("in no known pool, and therefore not reserved: {}", listed(&all));
     }
 }
 

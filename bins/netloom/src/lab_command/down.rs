@@ -12,7 +12,8 @@ use crate::output::{BAD, GOOD, ODD, putln};
 
 pub(crate) fn run(args: &DownArgs) -> anyhow::Result<ExitCode> {
     super::must_be_root()?;
-    linux::on_interrupt(|| anstream::eprintln!("{BAD}interrupted{BAD:#}: run the command again to continue")).context("wait for Ctrl-C")?;
+    linux::on_interrupt(|| crate::output::eputln!("{BAD}interrupted{BAD:#}: run the command again to continue"))
+        .context("wait for Ctrl-C")?;
     if !args.all {
         take_down(&name(&args.which)?, args.force)?;
         return Ok(ExitCode::SUCCESS);
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &DownArgs) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for name in names {
         if let Err(e) = take_down(&name, args.force) {
-            anstream::eprintln!("{BAD}error:{BAD:#} {e:#}");
+            crate::output::eputln!("{BAD}error:{BAD:#} {e:#}");
             code = ExitCode::FAILURE;
         }
     }
@@ -42,10 +43,10 @@ fn take_down(name: &LabName, force: bool) -> anyhow::Result<()> {
 fn tell(name: &LabName, downed: &Downed, took: Duration) {
     let Downed { pods, foreign, errors, .. } = downed;
     for error in errors {
-        anstream::eprintln!("{ODD}warning:{ODD:#} not detached, and ignored because of --force: {error}");
+        crate::output::eputln!("{ODD}warning:{ODD:#} not detached, and ignored because of --force: {error}");
     }
     for netns in foreign {
-        anstream::eprintln!("{ODD}warning:{ODD:#} the network namespace {netns} does not belong to the lab, and was not removed");
+        crate::output::eputln!("{ODD}warning:{ODD:#} the network namespace {netns} does not belong to the lab, and was not removed");
     }
     let left = if errors.is_empty() { ", nothing left" } else { "" };
     let ms = took.as_secs_f64() * 1e3;

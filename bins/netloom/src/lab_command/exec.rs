@@ -25,7 +25,7 @@ pub(crate) fn run(which: &Which, pod: &PodRef, command: &[OsString]) -> anyhow::
     })?;
     let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
     let e = linux::exec_in(&netns, if command.is_empty() { &shell } else { command });
-    eprintln!("netloom: {e}");
+    crate::output::eputln!("netloom: {e}");
     // As a shell has it: 127 for a program that is not there, 126 for one that cannot be run.
     Ok(match e {
         linux::ExecError::Start { errno: linux::Errno::ENOENT, .. } => ExitCode::from(127),

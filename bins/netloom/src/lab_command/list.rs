@@ -56,6 +56,6 @@ fn table(all: &[Row]) {
     }
     rows.print(|line| if line.ends_with(" 0") && line.contains(" Up ") { anstyle::Style::new() } else { BAD });
     for reason in all.iter().filter_map(|row| row.reason.as_ref()) {
-        anstream::eprintln!("{BAD}{reason}{BAD:#}");
+        crate::output::eputln!("{BAD}{reason}{BAD:#}");
     }
 }

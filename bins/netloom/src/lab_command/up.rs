@@ -42,7 +42,7 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let mut running = build(&name, &manifests, &setup, args.watch)?;
     let outcome = &running.outcome;
     for (pod, what) in outcome.warnings() {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {pod}: {what}");
+        crate::output::eputln!("{ODD}warning:{ODD:#} {pod}: {what}");
     }
     match args.output {
         Some(format) => status::structured_all(&outcome.lab, format)?,
@@ -66,7 +66,7 @@ fn can_be_built(errors: usize, plans: &[PlannedPod]) -> anyhow::Result<()> {
     let refused: Vec<&PlannedPod> = plans.iter().filter(|planned| planned.plan.is_err()).collect();
     for planned in &refused {
         let refusals = planned.plan.as_ref().err().into_iter().flatten();
-        refusals.for_each(|refusal| anstream::eprintln!("{BAD}{}{BAD:#}: {refusal}", planned.pod.full_name()));
+        refusals.for_each(|refusal| crate::output::eputln!("{BAD}{}{BAD:#}: {refusal}", planned.pod.full_name()));
     }
     anyhow::ensure!(refused.is_empty(), "{} of {} cannot be attached: {NEXT}", refused.len(), counted(plans.len(), "pod"));
     Ok(())
@@ -107,12 +107,12 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: boo
     let (shown_bar, of_lab) = (bar.clone(), name.clone());
     linux::on_interrupt(move || {
         if shown_bar.is_finished() && watches {
-            anstream::eprintln!("{FAINT}{}{FAINT:#}", watch::last_words(&of_lab));
+            crate::output::eputln!("{FAINT}{}{FAINT:#}", watch::last_words(&of_lab));
             return;
         }
         let (done, all) = (shown_bar.position(), shown_bar.length().unwrap_or(0));
         shown_bar.finish_and_clear();
-        anstream::eprintln!(
+        crate::output::eputln!(
             "{BAD}interrupted{BAD:#} after {done} of {all} pods; `netloom lab down --name {of_lab}` takes down what is there"
         );
     })
@@ -126,7 +126,7 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: boo
         Event::Problem(problem) => {
             problems += 1;
             if problems <= MOST_PROBLEMS {
-                bar.suspend(|| anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"));
+                bar.suspend(|| crate::output::eputln!("{ODD}warning:{ODD:#} {problem}"));
             }
         }
         Event::Pod { pod, took } => {
@@ -138,7 +138,7 @@ fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup, watches: boo
     let running = lab::up(&labs(), name, manifests, setup, &mut tell);
     bar.finish_and_clear();
     if let Some(more) = problems.checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {more} more of other nodes");
+        crate::output::eputln!("{ODD}warning:{ODD:#} {more} more of other nodes");
     }
     Ok(running?)
 }
@@ -149,7 +149,7 @@ fn summary(outcome: &lab::Outcome, took: Duration) {
     putln!();
     for pod in &lab.pods {
         if let Some(failure) = &pod.failure {
-            anstream::eprintln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
+            crate::output::eputln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
         }
     }
     let nodes = format!("{} node{}", lab.nodes.len(), plural(lab.nodes.len()));
@@ -207,7 +207,7 @@ fn show_plan(plans: &[PlannedPod], output: Option<Structured>) -> anyhow::Result
         None => plan_table(&plans),
     }
     if refused > 0 {
-        anstream::eprintln!("{BAD}{refused} of {} pod{} cannot be attached{BAD:#}", plans.len(), plural(plans.len()));
+        crate::output::eputln!("{BAD}{refused} of {} pod{} cannot be attached{BAD:#}", plans.len(), plural(plans.len()));
         return Ok(ExitCode::from(SOME_FAILED));
     }
     if output.is_none() {
@@ -252,6 +252,6 @@ fn plan_table(plans: &[PodPlan]) {
     rows.print(|line| if line.contains(" REFUSED ") { BAD } else { anstyle::Style::new() });
     putln!();
     for pod in plans {
-        pod.refusals.iter().for_each(|refusal| anstream::eprintln!("{BAD}{}{BAD:#}: {refusal}", pod.pod));
+        pod.refusals.iter().for_each(|refusal| crate::output::eputln!("{BAD}{}{BAD:#}: {refusal}", pod.pod));
     }
 }

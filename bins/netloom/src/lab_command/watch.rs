@@ -56,7 +56,7 @@ impl Files {
             match self.grow(running) {
                 Ok(Growth::Gone) => break,
                 Ok(Growth::Added { .. }) => {}
-                Err(e) => anstream::eprintln!("{BAD}error:{BAD:#} {e:#}"),
+                Err(e) => crate::output::eputln!("{BAD}error:{BAD:#} {e:#}"),
             }
             GROWS.store(false, Ordering::Relaxed);
         }
@@ -74,15 +74,15 @@ impl Files {
         let manifests = manifest::load(&self.files, &mut std::io::empty())?;
         for finding in &manifests.findings {
             if self.told.insert(finding.to_string()) {
-                anstream::eprintln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
+                crate::output::eputln!("{ODD}{}:{ODD:#} {finding}", finding.severity().as_str());
             }
         }
         let start = Instant::now();
         let mut tell = |event: Event<'_>| match event {
-            Event::Problem(problem) => anstream::eprintln!("{ODD}warning:{ODD:#} {problem}"),
+            Event::Problem(problem) => crate::output::eputln!("{ODD}warning:{ODD:#} {problem}"),
             Event::Pod { pod, .. } => {
                 if let Some(failure) = &pod.failure {
-                    anstream::eprintln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
+                    crate::output::eputln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
                 }
             }
             _ => {}

@@ -1,9 +1,9 @@
-//! The archive: written once, and the snapshot read from it again.
+//! The archive: written once, and the snapshots read from it again.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use flate2::Compression;
@@ -12,55 +12,118 @@ use flate2::write::GzEncoder;
 
 /// The snapshot's name in an archive.
 pub(super) const SNAPSHOT: &str = "snapshot.json";
+/// The folder of a cluster's archive with those of its nodes.
+pub(super) const NODES: &str = "nodes";
+/// How their names end.
+pub(super) const ENDING: &str = ".tar.gz";
 /// More than a snapshot ever has: an archive of somebody else's may say anything.
 const MOST: u64 = 1 << 30;
 
-/// An archive that is written. Root alone can read it: it says much of a network.
+/// Where an archive goes.
+pub(super) enum Target {
+    /// A new file.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+}
+
+/// An archive that is written. Root alone can read it: it says much of a network. What is not finished is removed.
 pub(super) struct Archive {
-    tar: tar::Builder<GzEncoder<File>>,
+    tar: tar::Builder<GzEncoder<Box<dyn Write>>>,
     /// The directory in it.
     stem: String,
+    /// The file, and its path, until it is whole.
+    file: Option<(File, PathBuf)>,
 }
+
+// === impl Archive ===
 
 impl Archive {
     /// Makes it; a file that is there is not overwritten.
-    pub(super) fn create(path: &Path, stem: &str) -> anyhow::Result<Self> {
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-        Ok(Archive { tar: tar::Builder::new(GzEncoder::new(file, Compression::default())), stem: stem.to_owned() })
+    pub(super) fn create(target: &Target, stem: &str) -> anyhow::Result<Self> {
+        let (out, file): (Box<dyn Write>, _) = match target {
+            Target::File(path) => {
+                let create = || -> std::io::Result<_> {
+                    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+                    Ok((file.try_clone()?, file))
+                };
+                let (file, other) = create()
+                    .with_context(|| format!("write {} (-o - writes to standard output, -o FILE to another place)", path.display()))?;
+                (Box::new(file), Some((other, path.clone())))
+            }
+            Target::Stdout => {
+                let stdout = std::io::stdout();
+                anyhow::ensure!(!stdout.is_terminal(), "-o -: standard output is a terminal: redirect it to a file, as with > dump.tar.gz");
+                (Box::new(stdout), None)
+            }
+        };
+        Ok(Archive { tar: tar::Builder::new(GzEncoder::new(out, Compression::default())), stem: stem.to_owned(), file })
     }
 
-    pub(super) fn put(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    /// A file that is read from its content, of so many bytes.
+    pub(super) fn put(&mut self, name: &str, length: u64, content: impl Read) -> anyhow::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_mode(0o600);
-        header.set_size(bytes.len() as u64);
-        self.tar.append_data(&mut header, format!("{}/{name}", self.stem), bytes)?;
+        header.set_size(length);
+        self.tar.append_data(&mut header, format!("{}/{name}", self.stem), content).context("write the archive")
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(mut self) -> anyhow::Result<()> {
+        self.write_rest().context("write the archive")?;
+        self.file = None;
         Ok(())
     }
 
-    pub(super) fn finish(self) -> anyhow::Result<()> {
-        self.tar.into_inner()?.finish()?.sync_all()?;
-        Ok(())
+    fn write_rest(&mut self) -> std::io::Result<()> {
+        self.tar.finish()?;
+        self.tar.get_mut().try_finish()?;
+        self.tar.get_mut().get_mut().flush()?;
+        self.file.as_ref().map_or(Ok(()), |(file, _)| file.sync_all())
     }
 }
 
-/// The snapshot's text in a file, which is an archive or the snapshot itself.
-pub(crate) fn snapshot_in(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut magic = [0; 2];
-    let got = file.read(&mut magic)?;
-    file.seek(SeekFrom::Start(0))?;
-    let mut text = Vec::new();
-    if magic.get(..got) != Some(&[0x1f, 0x8b]) {
-        file.take(MOST).read_to_end(&mut text)?;
-        return Ok(text);
-    }
-    let mut tar = tar::Archive::new(GzDecoder::new(BufReader::new(file)).take(MOST));
-    for entry in tar.entries().context("it is no archive of netloom sysdump")? {
-        let entry = entry.context("it is no whole archive of netloom sysdump")?;
-        if entry.path().is_ok_and(|path| path.file_name().is_some_and(|name| name == SNAPSHOT) && path.components().count() == 2) {
-            entry.take(MOST).read_to_end(&mut text)?;
-            return Ok(text);
+impl Drop for Archive {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.file {
+            // Half of it is of no use.
+            let _ = std::fs::remove_file(path);
         }
     }
-    anyhow::bail!("it has no {SNAPSHOT}: take an archive with netloom sysdump")
+}
+
+/// The snapshots' texts in a file: that of a node or a lab, those of a cluster's nodes, or the snapshot that the file is itself.
+pub(crate) fn snapshots_in(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut file = BufReader::new(File::open(path)?);
+    if !std::io::BufRead::fill_buf(&mut file)?.starts_with(&[0x1f, 0x8b]) {
+        let mut text = Vec::new();
+        file.take(MOST).read_to_end(&mut text)?;
+        return Ok(vec![text]);
+    }
+    let mut found = Vec::new();
+    gather(file, true, &mut found)?;
+    anyhow::ensure!(!found.is_empty(), "it has no {SNAPSHOT}: take an archive with netloom sysdump");
+    Ok(found)
+}
+
+/// The snapshots of an archive, and of those in it.
+fn gather(archive: impl Read, is_outer: bool, found: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
+    let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MOST));
+    for entry in tar.entries().context("it is no archive of netloom sysdump")? {
+        let entry = entry.context("it is no whole archive of netloom sysdump")?;
+        let Ok(name) = entry.path().map(|path| path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>())
+        else {
+            continue;
+        };
+        match name.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [SNAPSHOT] => {
+                let mut text = Vec::new();
+                entry.take(MOST).read_to_end(&mut text)?;
+                found.push(text);
+            }
+            [NODES, inner] if is_outer && inner.ends_with(ENDING) => gather(entry, false, found)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }

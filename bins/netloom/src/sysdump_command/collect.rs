@@ -1,88 +1,117 @@
 //! What is in an archive: of a node, and of a lab.
 
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use linux::file::{self, Links, ReadError};
 use serde_json::json;
-use verify::Snapshot;
+use verify::Namespace;
 
-use super::archive::SNAPSHOT;
-use super::redact::redacted;
+use super::archive::{Archive, SNAPSHOT, Target};
+use super::redact::Redactor;
 use crate::lab_command::open_named;
 use crate::{agent_command, version_command};
 
 /// Bytes of a file that are taken, and of all files together.
-const MOST_OF_A_FILE: usize = 16 << 20;
-const MOST: usize = 512 << 20;
+pub(super) const MOST_OF_A_FILE: usize = 16 << 20;
+const MOST: u64 = 512 << 20;
+/// Bytes of a node's snapshot. In memory it is compressed, to a tenth or less.
+const MOST_OF_A_SNAPSHOT: u64 = 128 << 20;
 /// How deep folders are looked into.
 const DEEPEST: usize = 4;
 
 /// Questions to a node's agent whose answers are kept.
 const QUESTIONS: [&str; 3] = ["status", "pods", "nodes"];
 
-/// What an archive has, and lacks.
+/// What came of it.
 pub(super) struct Collected {
-    /// Each file's name in the archive, and its bytes.
-    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// How many files are in the archive.
+    pub(super) files: usize,
     /// What could not be collected, a sentence each.
     pub(super) missing: Vec<String>,
 }
 
-/// What is collected.
+/// What is collected. Each file is in the archive before the next one is read: an agent's container has little memory.
 pub(super) struct Collection {
+    archive: Archive,
+    redactor: Redactor,
     /// When.
-    pub(super) taken: String,
-    files: Vec<(String, Vec<u8>)>,
+    taken: String,
+    files: usize,
     /// What could not be had, and why.
     missing: Vec<String>,
-    bytes: usize,
+    bytes: u64,
 }
 
-/// Collects a lab: its name.
-pub(super) fn lab(collection: &mut Collection, name: &str) -> anyhow::Result<String> {
+/// Whose a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Netloom's own, in a form that has no secrets: it may be no text.
+    Own,
+    /// Anybody's.
+    Any,
+}
+
+/// Collects a lab.
+pub(super) fn lab(collection: &mut Collection, name: &str) -> anyhow::Result<()> {
     let lab = open_named(name)?;
     match lab::snapshot(&lab) {
-        Ok(snapshot) => collection.snapshot(&snapshot)?,
+        Ok(mut snapshot) => {
+            let mut written = Compressed::new();
+            snapshot.namespaces.iter_mut().for_each(|namespace| collection.redactor.namespace(namespace));
+            serde_json::to_writer(&mut written, &snapshot).context("write the snapshot")?;
+            collection.put_compressed(SNAPSHOT, written)?;
+        }
         Err(e) => collection.missing.push(format!("the snapshot: {e}")),
     }
-    collection.add(Path::new(""), &lab.description());
+    collection.add(Path::new(""), &lab.description())?;
     for node in &lab.nodes {
         let below = Path::new("nodes").join(&node.name);
-        collection.add(&below, &lab.records_dir(&node.name));
+        collection.add(&below, &lab.records_dir(&node.name))?;
     }
-    collection.add(Path::new(""), &lab.pools());
-    collection.add(Path::new(""), &lab.leases());
-    Ok(lab.name.to_string())
+    collection.add_own(&lab.pools())?;
+    collection.add_own(&lab.leases())
 }
 
-/// Collects this node: its name.
-pub(super) fn node(collection: &mut Collection, config: Option<&Path>) -> anyhow::Result<String> {
-    let settings = agent_command::run::settings_of(config)?;
-    let snapshot = agent::observe_node(&settings);
-    collection.snapshot(&snapshot)?;
+/// Collects this node.
+pub(super) fn node(collection: &mut Collection, settings: &agent::Settings, config: Option<&Path>) -> anyhow::Result<()> {
+    let mut written = Compressed::new();
+    let edit = |namespace: &mut Namespace| collection.redactor.namespace(namespace);
+    agent::observe_node(settings, &edit, &mut written, MOST_OF_A_SNAPSHOT).context("write the snapshot")?;
+    collection.put_compressed(SNAPSHOT, written)?;
     let file = config.map_or_else(|| PathBuf::from(agent_command::run::FILE), Path::to_owned);
-    collection.add(Path::new("settings"), &file);
-    collection.add(Path::new(""), &settings.records());
+    collection.add(Path::new("settings"), &file)?;
+    collection.add(Path::new(""), &settings.records())?;
     let dirs = settings.dirs();
-    collection.add(Path::new(""), &dirs.pools);
-    collection.add(Path::new(""), &dirs.journal);
-    collection.add(Path::new(""), Path::new(attach::SPOOL));
+    collection.add_own(&dirs.pools)?;
+    collection.add_own(&dirs.journal)?;
+    collection.add(Path::new(""), Path::new(attach::SPOOL))?;
     for name in configurations() {
-        collection.add(Path::new("net.d"), &name);
+        collection.add(Path::new("net.d"), &name)?;
     }
-    for log in logs() {
-        collection.add(Path::new("logs"), &log);
+    let logs = logs();
+    if logs.is_empty() {
+        let why =
+            "the logs of Netloom's pods: there are none in /var/log/pods here; netloom sysdump --cluster asks the API server for them";
+        collection.missing.push(why.to_owned());
+    }
+    for log in logs {
+        collection.add(Path::new("logs"), &log)?;
     }
     for what in QUESTIONS {
         match agent_command::ask(Path::new(wire::ADMIN_SOCKET), what, &[]) {
-            Ok(answer) => collection.put(format!("agent/{what}.json"), json::compact(&answer).into_bytes()),
+            Ok(answer) => collection.put(&format!("agent/{what}.json"), json::compact(&answer).as_bytes())?,
             Err(e) => {
-                collection.missing.push(format!("what the agent says of {what}: {}", e.to_string().lines().next().unwrap_or_default()))
+                let why = format!("what the agent says of {what}: {}", e.to_string().lines().next().unwrap_or_default());
+                collection.missing.push(why);
             }
         }
     }
-    Ok(settings.node_name.clone())
+    Ok(())
 }
 
 /// Network configurations of the runtime; kubeconfigs beside them are none.
@@ -92,86 +121,208 @@ fn configurations() -> Vec<PathBuf> {
     entries.filter(is_configuration).collect()
 }
 
-/// Logs of this node's own pods of Netloom.
+/// Logs of this node's own pods of Netloom: those of the namespace of the agents, whose names begin with theirs.
 fn logs() -> Vec<PathBuf> {
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("_netloom"));
+    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| is_log_of_ours(&name.to_string_lossy()));
     std::fs::read_dir("/var/log/pods").into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_ours).collect()
+}
+
+/// `NAMESPACE_POD_UID`. Anybody may call a pod as he likes, but not in the namespace `kube-system`.
+fn is_log_of_ours(folder: &str) -> bool {
+    folder.strip_prefix("kube-system_").is_some_and(|pod| pod.starts_with("netloom-"))
+}
+
+// === impl Redactor ===
+
+impl Redactor {
+    /// What others wrote into a namespace: remarks in its rules.
+    fn namespace(&self, namespace: &mut Namespace) {
+        let rules = namespace.tables.iter_mut().flat_map(|table| &mut table.chains).flat_map(|chain| &mut chain.rules);
+        for comment in rules.filter_map(|rule| rule.comment.as_mut()) {
+            *comment = self.text(comment);
+        }
+    }
+}
+
+/// What is written, compressed, in memory.
+struct Compressed {
+    gzip: GzEncoder<Vec<u8>>,
+    length: u64,
+}
+
+impl Compressed {
+    fn new() -> Self {
+        Compressed { gzip: GzEncoder::new(Vec::new(), Compression::fast()), length: 0 }
+    }
+}
+
+impl Write for Compressed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.gzip.write(bytes)?;
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 // === impl Collection ===
 
 impl Collection {
-    pub(super) fn new() -> Self {
-        let mut collection = Collection { taken: daemon::log::now(), files: Vec::new(), missing: Vec::new(), bytes: 0 };
+    /// An archive that has been taken at a time, with what is said of the program and the host.
+    pub(super) fn new(target: &Target, stem: &str, taken: String) -> anyhow::Result<Self> {
+        let archive = Archive::create(target, stem)?;
+        let mut collection = Collection { archive, redactor: Redactor::new(), taken, files: 0, missing: Vec::new(), bytes: 0 };
         match version_command::as_json() {
-            Ok(version) => collection.put("version.json".to_owned(), version),
+            Ok(version) => collection.put("version.json", &version)?,
             Err(e) => collection.missing.push(format!("the version: {e}")),
         }
-        for name in ["/proc/sys/kernel/version", "/proc/meminfo", "/proc/loadavg", "/proc/net/softnet_stat", "/etc/os-release"] {
-            collection.add(Path::new("host"), Path::new(name));
-        }
-        collection
+        Ok(collection)
     }
 
-    fn snapshot(&mut self, snapshot: &Snapshot) -> anyhow::Result<()> {
-        let text = serde_json::to_vec(snapshot).context("write the snapshot")?;
-        self.put(SNAPSHOT.to_owned(), text);
+    /// What is said of the host.
+    pub(super) fn host(&mut self) -> anyhow::Result<()> {
+        for name in ["/proc/sys/kernel/version", "/proc/meminfo", "/proc/loadavg", "/proc/net/softnet_stat", "/etc/os-release"] {
+            self.add(Path::new("host"), Path::new(name))?;
+        }
         Ok(())
     }
 
-    fn put(&mut self, name: String, bytes: Vec<u8>) {
-        if self.bytes + bytes.len() > MOST {
+    /// Whether there is room for a file.
+    fn has_room(&mut self, name: &str, length: u64) -> bool {
+        if self.bytes + length > MOST {
             self.missing.push(format!("{name}: the archive would have more than {} MiB", MOST >> 20));
-            return;
+            return false;
         }
-        self.bytes += bytes.len();
-        self.files.push((name, bytes));
+        self.bytes += length;
+        self.files += 1;
+        true
     }
 
-    /// Adds a file, or all files of a folder, below a folder of the archive. In a folder, links are passed over: somebody else may have put them
-    /// there, to have a file of root's in the archive.
-    pub(super) fn add(&mut self, below: &Path, path: &Path) {
-        let Some(name) = path.file_name() else { return };
-        match std::fs::metadata(path) {
-            Ok(status) if status.is_dir() => self.folder(&below.join(name), path, DEEPEST),
-            Ok(_) => self.file(&below.join(name), path, Links::Followed),
-            Err(_) => {}
-        }
-    }
-
-    fn folder(&mut self, name: &Path, path: &Path, deeper: usize) {
-        let Some(deeper) = deeper.checked_sub(1) else { return };
-        let entries = match std::fs::read_dir(path) {
-            Ok(entries) => entries.flatten(),
-            Err(e) => return self.missing.push(format!("{}: {e}", path.display())),
-        };
-        for entry in entries {
-            let (name, path) = (name.join(entry.file_name()), entry.path());
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => self.folder(&name, &path, deeper),
-                Ok(kind) if kind.is_file() => self.file(&name, &path, Links::Refused),
-                _ => {}
+    /// Puts a text into the archive, without secrets; what is not text is left out.
+    pub(super) fn put(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        match self.redactor.bytes(bytes) {
+            Ok(text) => self.put_as_it_is(name, &text),
+            Err(_) => {
+                self.missing
+                    .push(format!("{name}: it is not text, and secrets in it would not be found: send it by itself if it is needed"));
+                Ok(())
             }
         }
     }
 
-    fn file(&mut self, name: &Path, path: &Path, links: Links) {
-        // Keys have no place in it, whatever else is in the folder.
-        if path.file_name().is_some_and(|name| name.to_string_lossy().contains("wireguard-keys")) {
-            return;
+    /// Puts into the archive what has no secrets, or none any more.
+    pub(super) fn put_as_it_is(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        if !self.has_room(name, bytes.len() as u64) {
+            return Ok(());
         }
-        match file::read(path, MOST_OF_A_FILE, links) {
-            Ok(bytes) => self.put(name.to_string_lossy().into_owned(), redacted(bytes)),
-            Err(ReadError::NotFound { .. } | ReadError::NotAFile { .. }) => {}
-            Err(e) => self.missing.push(e.to_string()),
+        self.archive.put(name, bytes.len() as u64, bytes)
+    }
+
+    fn put_compressed(&mut self, name: &str, written: Compressed) -> anyhow::Result<()> {
+        let length = written.length;
+        let bytes = written.gzip.finish().context("compress the snapshot")?;
+        if !self.has_room(name, length) {
+            return Ok(());
+        }
+        self.archive.put(name, length, GzDecoder::new(bytes.as_slice()))
+    }
+
+    /// Notes what could not be had.
+    pub(super) fn lacks(&mut self, why: String) {
+        self.missing.push(why);
+    }
+
+    /// Adds what the user names: its whole path is its name, as several may have the same last part.
+    pub(super) fn add_named(&mut self, path: &Path) -> anyhow::Result<()> {
+        let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
+        let name = Path::new("added").join(parts.collect::<PathBuf>());
+        self.take(&name, path, Whose::Any)
+    }
+
+    /// Adds a file, or all files of a folder, below a folder of the archive. In a folder, links are passed over: somebody else may have put them
+    /// there, to have a file of root's in the archive.
+    fn add(&mut self, below: &Path, path: &Path) -> anyhow::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        self.take(&below.join(name), path, Whose::Any)
+    }
+
+    /// Adds Netloom's own state.
+    fn add_own(&mut self, path: &Path) -> anyhow::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        self.take(Path::new(name), path, Whose::Own)
+    }
+
+    fn take(&mut self, name: &Path, path: &Path, whose: Whose) -> anyhow::Result<()> {
+        match std::fs::metadata(path) {
+            Ok(status) if status.is_dir() => self.folder(name, path, (whose, DEEPEST)),
+            Ok(_) => self.file(name, path, (whose, Links::Followed)),
+            Err(_) => Ok(()),
         }
     }
 
-    /// All files with their names, and what is missing.
+    fn folder(&mut self, name: &Path, path: &Path, (whose, deeper): (Whose, usize)) -> anyhow::Result<()> {
+        let Some(deeper) = deeper.checked_sub(1) else {
+            self.missing.push(format!("{}: folders that deep are not looked into", path.display()));
+            return Ok(());
+        };
+        let entries = match std::fs::read_dir(path) {
+            Ok(entries) => entries.flatten(),
+            Err(e) => {
+                self.missing.push(format!("{}: {e}", path.display()));
+                return Ok(());
+            }
+        };
+        for entry in entries {
+            let (name, path) = (name.join(entry.file_name()), entry.path());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.folder(&name, &path, (whose, deeper))?,
+                Ok(kind) if kind.is_file() => self.file(&name, &path, (whose, Links::Refused))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, name: &Path, path: &Path, (whose, links): (Whose, Links)) -> anyhow::Result<()> {
+        // Keys have no place in it, whatever else is in the folder.
+        if path.file_name().is_some_and(|name| name.to_string_lossy().contains("wireguard-keys")) {
+            return Ok(());
+        }
+        let name = name.to_string_lossy();
+        match file::read(path, MOST_OF_A_FILE, links) {
+            Ok(bytes) if whose == Whose::Own && bytes.contains(&0) => self.put_as_it_is(&name, &bytes),
+            Ok(bytes) => self.put(&name, &bytes),
+            Err(ReadError::NotFound { .. } | ReadError::NotAFile { .. }) => Ok(()),
+            Err(e) => {
+                self.missing.push(e.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes what is missing, and ends the archive.
     pub(super) fn finish(mut self) -> anyhow::Result<Collected> {
         let contents = json!({ "taken": self.taken, "netloom": env!("CARGO_PKG_VERSION"), "missing": self.missing });
         let text = serde_json::to_vec_pretty(&contents).context("write the archive's description")?;
-        self.files.insert(0, ("sysdump.json".to_owned(), text));
+        self.put("sysdump.json", &text)?;
+        self.archive.finish()?;
         Ok(Collected { files: self.files, missing: self.missing })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_with_our_name_elsewhere_is_not_ours() {
+        assert!(is_log_of_ours("kube-system_netloom-x7k2p_0b1c"));
+        assert!(is_log_of_ours("kube-system_netloom-operator-5d_0b1c"));
+        for other in ["default_netloom-x7k2p_0b1c", "kube-system_web_netloom-1", "a_b_netloom", "kube-system_x-netloom-1_u"] {
+            assert!(!is_log_of_ours(other), "{other}");
+        }
     }
 }

@@ -1,62 +1,294 @@
-//! Secrets: what is behind a key with such a name does not get into an archive.
+//! Secrets: what is behind a key with such a name, or looks like one, does not get into an archive.
+//!
+//! ```text
+//!   JSON --> by its keys; a text in it is JSON again, or is looked at as other texts are
+//!   text --> private keys in PEM, then line by line: JSON in a line; `key: value` and what is indented below it; tokens by their form
+//! ```
+//!
+//! What is not text cannot be looked at.
 
 use json::{Object, Value};
+use regex_lite::{Captures, Regex};
 
 /// What stands in the place of a secret.
 const REDACTED: &str = "REDACTED";
 /// Parts of keys, in small letters without separators.
-const WORDS: [&str; 10] =
-    ["password", "passwd", "passphrase", "secret", "token", "privatekey", "credential", "psk", "clientkeydata", "authorization"];
+const WORDS: [&str; 17] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "privatekey",
+    "presharedkey",
+    "apikey",
+    "accesskey",
+    "authkey",
+    "encryptionkey",
+    "credential",
+    "psk",
+    "clientkeydata",
+    "authorization",
+    "cookie",
+    "kubeconfig",
+];
+/// The most of a text that is looked at as one JSON, in bytes: in memory it is many times as much.
+const MOST_OF_JSON: usize = 1 << 20;
+/// How deep JSON is looked for in the texts of JSON.
+const DEEPEST: usize = 8;
+/// PEM blocks with these labels are no secrets.
+const PUBLIC: [&str; 4] = ["CERTIFICATE", "CERTIFICATE REQUEST", "PUBLIC KEY", "X509 CRL"];
+const BEGIN: &str = "-----BEGIN ";
+const END: &str = "-----END ";
+const DASHES: &str = "-----";
 
-/// A file's bytes without secrets: JSON by its keys, other text line by line.
-pub(super) fn redacted(bytes: Vec<u8>) -> Vec<u8> {
-    if let Ok(value) = json::parse(&bytes) {
-        return format!("{}\n", json::compact(&without(value))).into_bytes();
+/// Forms of secrets that have no key, what a line has at the least where there is one, and what stands for them.
+const FORMS: [(&str, &str, &str); 6] = [
+    ("eyJ", r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*)*", REDACTED),
+    ("earer", r"([Bb]earer) +\S.*", "$1 REDACTED"),
+    ("EARER", r"(BEARER) +\S.*", "$1 REDACTED"),
+    ("://", r#"(://[^/\s:@"']*):[^/\s@"']+@"#, "$1:REDACTED@"),
+    // A token by which a node joins a cluster.
+    (".", r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", REDACTED),
+    // Of a command line.
+    ("--", r"(--[A-Za-z0-9-]*(?:password|passwd|passphrase|secret|token|credential|-psk|-key))[ =]+[^-\s]\S*", "$1 REDACTED"),
+];
+/// PEM in base64, as kubeconfigs have it: `-----BEGIN`, and `-----BEGIN CERT`.
+const ENCODED: (&str, &str) = ("LS0tLS1CRUdJTi", "LS0tLS1CRUdJTiBDRVJU");
+
+/// Bytes that are not text: nobody can say whether there are secrets in them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotText;
+
+/// Takes secrets out of texts.
+pub(super) struct Redactor {
+    forms: Vec<(&'static str, Regex, &'static str)>,
+    encoded: Option<Regex>,
+}
+
+/// What is left out behind a line with a secret.
+enum Hidden {
+    Nothing,
+    /// Lines that are indented deeper. If nothing was behind the key, the value may be the next line, or a list.
+    Deeper {
+        indent: usize,
+        is_open: bool,
+    },
+    /// Up to the end of a text in quotes.
+    Quoted(char),
+}
+
+// === impl Redactor ===
+
+impl Redactor {
+    pub(super) fn new() -> Self {
+        let forms = FORMS.iter().filter_map(|(has, form, stands)| Some((*has, Regex::new(form).ok()?, *stands)));
+        Redactor { forms: forms.collect(), encoded: Regex::new(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=_-]*").ok() }
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => text.lines().map(|line| line_without(line) + "\n").collect::<String>().into_bytes(),
-        Err(e) => e.into_bytes(),
+
+    /// A file's bytes without secrets.
+    ///
+    /// # Errors
+    /// [`NotText`]
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Result<Vec<u8>, NotText> {
+        if bytes.contains(&0) {
+            return Err(NotText);
+        }
+        if bytes.len() <= MOST_OF_JSON
+            && let Ok(value) = json::parse(bytes)
+        {
+            return Ok(format!("{}\n", json::compact(&self.value(value, DEEPEST))).into_bytes());
+        }
+        // A byte that is no text is shown as such; what is around it is looked at.
+        let text = self.text(&String::from_utf8_lossy(bytes));
+        Ok((text + "\n").into_bytes())
     }
+
+    /// A text without secrets.
+    pub(super) fn text(&self, text: &str) -> String {
+        let text = without_keys(text);
+        let mut lines = Vec::new();
+        let (mut hidden, mut is_named) = (Hidden::Nothing, false);
+        for line in text.lines() {
+            if hidden.hides(line) {
+                continue;
+            }
+            hidden = Hidden::Nothing;
+            let was_named = std::mem::take(&mut is_named);
+            if let Some(json) = self.json_in(line) {
+                lines.push(json);
+                continue;
+            }
+            let own = if was_named { secret_in(line, |key| key.eq_ignore_ascii_case("value")) } else { None };
+            let Some(at) = own.or_else(|| secret_in(line, is_secret)) else {
+                // The name of a variable, whose value is the next line.
+                is_named = names_a_secret(line);
+                lines.push(self.forms(line));
+                continue;
+            };
+            let (key, value) = (line.get(..=at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default());
+            hidden = Hidden::behind(line, value);
+            lines.push(format!("{} {REDACTED}", self.forms(key)));
+        }
+        lines.join("\n")
+    }
+
+    /// A line that ends with JSON, as logs have them, if no secret is announced before that.
+    fn json_in(&self, line: &str) -> Option<String> {
+        let (before, rest) = line.split_at(line.find('{')?);
+        if rest.len() > MOST_OF_JSON || secret_in(before, is_secret).is_some() {
+            return None;
+        }
+        let value = json::parse(rest.as_bytes()).ok()?;
+        Some(self.forms(before) + &json::compact(&self.value(value, DEEPEST)))
+    }
+
+    /// What looks like a secret.
+    fn forms(&self, line: &str) -> String {
+        let mut line = line.to_owned();
+        for (has, form, stands) in &self.forms {
+            if line.contains(has) {
+                line = form.replace_all(&line, *stands).into_owned();
+            }
+        }
+        let (any, public) = ENCODED;
+        if let Some(encoded) = self.encoded.as_ref().filter(|_| line.contains(any)) {
+            let shown = |found: &Captures<'_>| {
+                let found = found.get(0).map_or("", |found| found.as_str());
+                if found.starts_with(public) { found.to_owned() } else { REDACTED.to_owned() }
+            };
+            line = encoded.replace_all(&line, shown).into_owned();
+        }
+        line
+    }
+
+    fn value(&self, value: Value, deeper: usize) -> Value {
+        match value {
+            Value::Object(object) => {
+                // As a container's variables: the name is one value, the secret another.
+                let of = |key: &str| object.iter().find(|(own, _)| own.eq_ignore_ascii_case(key)).and_then(|(_, value)| value.as_str());
+                let is_named = ["name", "key"].iter().any(|key| of(key).is_some_and(is_secret));
+                let below = |(key, value): (&str, &Value)| {
+                    let is_value = is_named && ["value", "data"].iter().any(|own| key.eq_ignore_ascii_case(own));
+                    (self.text(key), self.below(key, value, is_value, deeper))
+                };
+                Value::Object(object.iter().map(below).collect::<Object>())
+            }
+            Value::Array(list) => Value::Array(list.into_iter().map(|value| self.value(value, deeper)).collect()),
+            Value::String(text) => Value::String(self.string(&text, deeper)),
+            other => other,
+        }
+    }
+
+    fn below(&self, key: &str, value: &Value, is_secret_value: bool, deeper: usize) -> Value {
+        match value {
+            Value::Null | Value::Bool(_) => value.clone(),
+            _ if is_secret_value || is_secret(key) => Value::String(REDACTED.to_owned()),
+            value => self.value(value.clone(), deeper),
+        }
+    }
+
+    /// A configuration may be a text in a configuration, and that again.
+    fn string(&self, text: &str, deeper: usize) -> String {
+        let is_json = text.trim_start().starts_with(['{', '[', '"']);
+        match deeper.checked_sub(1).filter(|_| is_json).zip(json::parse(text.as_bytes()).ok()) {
+            Some((deeper, value)) => json::compact(&self.value(value, deeper)),
+            None => self.text(text),
+        }
+    }
+}
+
+// === impl Hidden ===
+
+impl Hidden {
+    /// Behind a line with a secret, of which `value` is what is behind the key.
+    fn behind(line: &str, value: &str) -> Self {
+        let value = value.trim().trim_start_matches('\\');
+        let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''));
+        match quote {
+            Some(quote) if !closes(value.get(1..).unwrap_or_default(), quote) => Hidden::Quoted(quote),
+            _ => Hidden::Deeper { indent: indent(line), is_open: value.is_empty() || value.ends_with(['{', '[']) },
+        }
+    }
+
+    /// Whether a line belongs to the secret.
+    fn hides(&mut self, line: &str) -> bool {
+        match self {
+            Hidden::Nothing => false,
+            Hidden::Quoted(quote) => {
+                if closes(line, *quote) {
+                    *self = Hidden::Nothing;
+                }
+                true
+            }
+            Hidden::Deeper { indent: own, is_open } => {
+                let text = line.trim_start();
+                let is_item = *is_open && indent(line) == *own && (text.starts_with("- ") || text == "-");
+                // What has no key of its own is the value of the one before it.
+                let is_value = *is_open && !text.is_empty() && !text.contains([':', '=']) && !text.starts_with(['}', ']', '-']);
+                text.is_empty() || indent(line) > *own || is_item || is_value
+            }
+        }
+    }
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Whether a quote is in a text that no backslash is before.
+fn closes(text: &str, quote: char) -> bool {
+    let mut before = ' ';
+    for c in text.chars() {
+        if c == quote && before != '\\' {
+            return true;
+        }
+        before = if before == '\\' && c == '\\' { ' ' } else { c };
+    }
+    false
 }
 
 /// Whether a key names a secret. A path of a file with one is none.
 fn is_secret(key: &str) -> bool {
     let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    WORDS.iter().any(|word| plain.contains(word)) && !plain.ends_with("file") && !plain.ends_with("path") && !plain.ends_with("dir")
+    WORDS.iter().any(|word| plain.contains(word)) && !["file", "path", "dir"].iter().any(|end| plain.ends_with(end))
 }
 
-fn without(value: Value) -> Value {
-    match value {
-        Value::Object(object) => Value::Object(object.iter().map(|(key, value)| (key.to_owned(), below(key, value))).collect::<Object>()),
-        Value::Array(list) => Value::Array(list.into_iter().map(without).collect()),
-        // A configuration may be a text in a configuration.
-        Value::String(text) if text.trim_start().starts_with(['{', '[']) => match json::parse(text.as_bytes()) {
-            Ok(inner) => Value::String(json::compact(&without(inner))),
-            Err(_) => Value::String(text.lines().map(line_without).collect::<Vec<_>>().join("\n")),
-        },
-        other => other,
-    }
+/// Where `:` or `=` is behind a key that is meant: `key: value`, `key=value`, `"key": "value"`, and the same in a text in a text.
+fn secret_in(line: &str, is_meant: impl Fn(&str) -> bool) -> Option<usize> {
+    let ends = line.char_indices().filter(|(_, c)| matches!(c, ':' | '=')).map(|(at, _)| at);
+    ends.into_iter().find(|at| {
+        let before = line.get(..*at).unwrap_or_default().trim_end().trim_end_matches(['"', '\'', '\\', ']']);
+        let mut words = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
+        let last = words.next().unwrap_or_default();
+        // Two words, as `private key: ...` has them.
+        let two = format!("{}{last}", words.next().unwrap_or_default());
+        is_meant(last) || (last.eq_ignore_ascii_case("key") && is_meant(&two))
+    })
 }
 
-fn below(key: &str, value: &Value) -> Value {
-    match value {
-        Value::Null | Value::Bool(_) => value.clone(),
-        _ if is_secret(key) => Value::String(REDACTED.to_owned()),
-        value => without(value.clone()),
-    }
+/// `name: VARIABLE`, or `- name: VARIABLE`.
+fn names_a_secret(line: &str) -> bool {
+    let Some((key, name)) = line.split_once(':') else { return false };
+    let key = key.trim().trim_start_matches("- ").trim_matches(['"', '\'']);
+    matches!(key, "name" | "key") && is_secret(name)
 }
 
-/// `key: value`, `key=value` and `"key": "value"`, each up to the end of the line; and what follows `Bearer`.
-fn line_without(line: &str) -> String {
-    let cut = line.char_indices().filter(|(_, c)| matches!(c, ':' | '=')).map(|(at, _)| at).find(|at| {
-        let key = line.get(..*at).unwrap_or_default().trim_end().trim_end_matches(['"', '\'']);
-        is_secret(key.rsplit(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').next().unwrap_or_default())
-    });
-    match (cut, line.find("Bearer ")) {
-        (Some(at), _) => format!("{} {REDACTED}", line.get(..=at).unwrap_or_default()),
-        (None, Some(at)) => format!("{}Bearer {REDACTED}", line.get(..at).unwrap_or_default()),
-        (None, None) => line.to_owned(),
+/// Without private keys in PEM: everything but what is public. A block without an end goes to the end of the text.
+fn without_keys(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, block)) = rest.split_once(BEGIN) {
+        out.push_str(before);
+        out.push_str(BEGIN);
+        rest = block;
+        let label = block.split_once(DASHES).map(|(label, _)| label);
+        if label.is_some_and(|label| PUBLIC.contains(&label)) {
+            continue;
+        }
+        out.push_str(REDACTED);
+        rest = block.split_once(END).and_then(|(_, end)| end.split_once(DASHES)).map_or("", |(_, behind)| behind);
     }
+    out + rest
 }
 
 #[cfg(test)]
@@ -64,7 +296,7 @@ mod tests {
     use super::*;
 
     fn text(input: &str) -> String {
-        String::from_utf8(redacted(input.as_bytes().to_vec())).unwrap()
+        String::from_utf8(Redactor::new().bytes(input.as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -80,5 +312,66 @@ mod tests {
         let input = "mtu: 1500\n  password: hunter2 and more\nTOKEN=abc\nAuthorization: Bearer abc\nsaid Bearer abc\nlast: 1\n{\"secret\": \"x\", oops";
         let expected = "mtu: 1500\n  password: REDACTED\nTOKEN= REDACTED\nAuthorization: REDACTED\nsaid Bearer REDACTED\nlast: 1\n{\"secret\": REDACTED\n";
         assert_eq!(text(input), expected);
+    }
+
+    /// Wherever it is, it is not found again; what is beside it is.
+    #[test]
+    fn secrets_in_every_place() {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let inner = r#"{"type":"bridge","token":"hunter2","mtu":1500}"#;
+        let pem = "-----BEGIN EC PRIVATE KEY-----\nhunter2\n-----END EC PRIVATE KEY-----";
+        for input in [
+            format!(r#"{{"a":{},"beside":1}}"#, quoted(inner)),
+            format!(r#"{{"a":{},"beside":1}}"#, quoted(&format!(r#"{{"b":{}}}"#, quoted(inner)))),
+            format!(r#"{{"a":{},"beside":1}}"#, quoted(&format!("cannot read {inner}"))),
+            format!("beside\ntime=1 msg={}\nlast", quoted(&format!("conf {inner}"))),
+            format!("beside\n2026-11-26T18:45:03Z stdout F {{\"conf\":{}}}", quoted(inner)),
+            format!("beside\n{{\"conf\":{}, cut", quoted(&quoted(inner))),
+            r#"{"env":[{"name":"DB_PASSWORD","value":"hunter2"}],"beside":1}"#.to_owned(),
+            r#"{"env":[{"value":"hunter2","name":"DB_PASSWORD"}],"beside":1}"#.to_owned(),
+            "env:\n- name: DB_PASSWORD\n  value: hunter2\nbeside: 1".to_owned(),
+            "password: |\n  line\n\n  hunter2\nbeside: 1".to_owned(),
+            "a:\n  secret: >-\n    hunter2\n  beside: 1".to_owned(),
+            "tokens:\n- hunter2\nbeside: 1".to_owned(),
+            "secret:\n  deep:\n    hunter2: 1\nbeside: 1".to_owned(),
+            "secret: \"a\nhunter2\"\nbeside: 1".to_owned(),
+            "\"token\":\nhunter2\nbeside: 1".to_owned(),
+            format!("key: |\n  {}\nbeside: 1", pem.replace('\n', "\n  ")),
+            format!("log {}\nbeside", pem.replace('\n', "\\n")),
+            format!(r#"{{"pem":{},"beside":1}}"#, quoted(pem)),
+            "beside\n-----BEGIN PRIVATE KEY-----\nhunter2".to_owned(),
+            "wg: private key: hunter2\nbeside".to_owned(),
+            "psql postgres://me:hunter2@db/x beside".to_owned(),
+            "run --admin-token hunter2 beside".to_owned(),
+            "got eyJhbGciOi.eyJhunter2.hunter2 beside".to_owned(),
+            "join abcdef.hunter2hunter2ab beside".to_owned(),
+            "k LS0tLS1CRUdJTiBQUklWQVRFhunter2== beside".to_owned(),
+            "X-Auth-Token: hunter2\nbeside".to_owned(),
+        ] {
+            let shown = text(&input);
+            assert!(!shown.contains("hunter2"), "{input}\n=> {shown}");
+            assert!(shown.contains("beside"), "{input}\n=> {shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for kept in [
+            "mtu: 1500\nname: web\nvalue: 7\n",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+            "tokenFile: /run/token\nurl: http://10.0.0.1:80/x\n",
+            "ca: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t\n",
+        ] {
+            assert_eq!(text(kept), kept);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text() {
+        let mut bytes = b"\xff\xfe password: hunter2\nbeside \xc3".to_vec();
+        let shown = String::from_utf8(Redactor::new().bytes(&bytes).unwrap()).unwrap();
+        assert!(!shown.contains("hunter2") && shown.contains("beside"), "{shown}");
+        bytes.push(0);
+        assert_eq!(Redactor::new().bytes(&bytes), Err(NotText));
     }
 }

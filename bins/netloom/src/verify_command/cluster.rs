@@ -38,7 +38,7 @@ pub(super) fn verify(
         }
     };
     let began = Instant::now();
-    let progress = |line: &str| anstream::eprintln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
+    let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
     let mut reports = Reports { progress: &progress, case: &mut case, interrupted };
     Ok(connectivity::verify(&options, wanted, how, &mut reports)?)
 }

@@ -45,7 +45,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<ExitCode> {
     let times = (Duration::from_secs(args.duration), Duration::from_secs(args.timeout));
     let mut report = |measured: &Measured| {
         if let Err(e) = &measured.speed {
-            anstream::eprintln!(
+            crate::output::eputln!(
                 "{BAD}{} to {}{BAD:#} on {}: {e}; see why with netloom verify",
                 measured.from,
                 measured.to,

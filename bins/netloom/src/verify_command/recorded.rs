@@ -16,14 +16,26 @@ use crate::output::{FAINT, ODD};
 use crate::sysdump_command;
 
 pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
-    let text = sysdump_command::snapshot_in(file).with_context(|| format!("read {}", file.display()))?;
-    let snapshot = Snapshot::read(&text).with_context(|| format!("read {}", file.display()))?;
+    let texts = sysdump_command::snapshots_in(file).with_context(|| format!("read {}", file.display()))?;
+    // Those of a cluster's nodes are one network.
+    let mut snapshot: Option<Snapshot> = None;
+    for text in texts {
+        let of_node = Snapshot::read(&text).with_context(|| format!("read {}", file.display()))?;
+        match &mut snapshot {
+            None => snapshot = Some(of_node),
+            Some(all) => {
+                all.namespaces.extend(of_node.namespaces);
+                all.unobserved.extend(of_node.unobserved);
+            }
+        }
+    }
+    let snapshot = snapshot.unwrap_or_default();
     let site = snapshot.site.clone().unwrap_or_else(|| site_of(&snapshot));
     anyhow::ensure!(!site.nodes.is_empty(), "{} has no node: there is nothing to verify", file.display());
     let taken = if snapshot.taken.is_empty() { "at an unknown time" } else { &snapshot.taken };
-    anstream::eprintln!("{FAINT}taken {taken}: probes are followed over what was recorded; what listens on a port is not{FAINT:#}");
+    crate::output::eputln!("{FAINT}taken {taken}: probes are followed over what was recorded; what listens on a port is not{FAINT:#}");
     for unobserved in &snapshot.unobserved {
-        anstream::eprintln!("{ODD}warning:{ODD:#} {} was not observed: {}", unobserved.place, unobserved.why);
+        crate::output::eputln!("{ODD}warning:{ODD:#} {} was not observed: {}", unobserved.place, unobserved.why);
     }
     let began = Instant::now();
     let planned = verify::plan(&site).into_iter().filter(|planned| wanted(planned.case())).collect();

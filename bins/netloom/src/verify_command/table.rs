@@ -10,6 +10,7 @@ use super::{Run, State, reasons};
 use crate::lab_command::shown;
 use crate::output::{BAD, FAINT, GOOD, ODD, TITLE, counted, put, putln};
 use crate::page::{Hang, Look, Page};
+use crate::terminal::plain;
 
 /// Causes that are shown.
 const MOST_CAUSES: usize = 10;
@@ -29,7 +30,7 @@ pub(super) fn case(result: &CaseResult) {
     let how = match state {
         State::Passed => format!("{} in {}", counted(result.passed, "probe"), shown(result.took)),
         State::Failed => format!("{} of {} failed", result.failures.len(), counted(result.failures.len() + result.passed, "probe")),
-        State::Skipped => reasons(result),
+        State::Skipped => plain(&reasons(result)).into_owned(),
     };
     putln!("{style}{:7}{style:#}  {:ids$}  {:words$}  {FAINT}{how}{FAINT:#}", state.text(), result.case.id, result.case.words);
 }
@@ -67,7 +68,7 @@ fn explained(failures: &[(&str, &Failure)]) {
     for met in causes.iter().take(MOST_CAUSES) {
         let Some((_, Failure { finding, .. })) = met.first() else { continue };
         putln!();
-        putln!("{BAD}{}{BAD:#} {TITLE}{}{TITLE:#} {FAINT}{}{FAINT:#}", finding.at(), finding.fault.title(), finding.fault);
+        putln!("{BAD}{}{BAD:#} {TITLE}{}{TITLE:#} {FAINT}{}{FAINT:#}", plain(&finding.at()), finding.fault.title(), finding.fault);
         let mut page = Page::new(Look::here());
         let hang = Hang { first: "  ", rest: "  " };
         let on = format!("{}, on the way of the {}", finding.evidence, finding.direction);

@@ -10,6 +10,7 @@ use verify::{Case, Finding};
 
 use crate::cli::{VerifyArgs, VerifyFormat};
 use crate::output::{BAD, FAINT, GOOD, counted, putln};
+use crate::terminal::plain;
 
 /// A change, as a line of JSON.
 #[derive(Serialize)]
@@ -63,11 +64,12 @@ fn time(at: SystemTime) -> String {
 fn line(change: &Change<'_>) {
     let check = change.check;
     let path = format!("{}: {} to {} over {} at {}", check.case.id, check.from, check.whom(), check.protocol, check.address);
-    let at = time(change.at);
+    let (path, at) = (plain(&path), time(change.at));
     match &change.now {
         Now::Broken { said, finding } => {
-            putln!("{at}  {BAD}broken{BAD:#}  {path}: {said}");
-            putln!("{:at$}          {} {} {FAINT}{}{FAINT:#}", "", finding.at(), finding.fault.title(), finding.evidence, at = at.len());
+            putln!("{at}  {BAD}broken{BAD:#}  {path}: {}", plain(said));
+            let (place, evidence) = (finding.at(), plain(&finding.evidence));
+            putln!("{:at$}          {} {} {FAINT}{evidence}{FAINT:#}", "", plain(&place), finding.fault.title(), at = at.len());
         }
         Now::Healed { after } => putln!("{at}  {GOOD}healed{GOOD:#}  {path}: after {:.1} s", after.as_secs_f64()),
     }

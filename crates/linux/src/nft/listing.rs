@@ -3,6 +3,8 @@
 //! What is not understood is kept by its name ([`Op::Other`]), so that a reader knows where it cannot tell. Tables of the families `arp` and
 //! `netdev` and those of legacy iptables are not among it.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::element::{DATA_VALUE, DATA_VERDICT, LIST_ELEMENTS, LIST_SET, LIST_TABLE, VERDICT_CODE, read_comment};
@@ -310,13 +312,22 @@ impl Socket {
         for (table, set) in &mut sets {
             set.elements = self.listed_elements(family, table, &set.name)?;
         }
+        // There may be chains and rules by the ten thousand: each is looked at once, and moved.
+        let mut of_chain: HashMap<(String, String), Vec<ListedRule>> = HashMap::new();
+        for (table, chain, rule) in rules {
+            of_chain.entry((table, chain)).or_default().push(rule);
+        }
         let mut tables: Vec<ListedTable> =
             names.into_iter().map(|name| ListedTable { family: family.to_string(), name, chains: Vec::new(), sets: Vec::new() }).collect();
-        for table in &mut tables {
-            table.sets = sets.iter().filter(|(of, _)| *of == table.name).map(|(_, set)| set.clone()).collect();
-            for (_, chain) in chains.iter().filter(|(of, _)| *of == table.name) {
-                let own = rules.iter().filter(|(of, in_chain, _)| *of == table.name && *in_chain == chain.name);
-                table.chains.push(ListedChain { rules: own.map(|(.., rule)| rule.clone()).collect(), ..chain.clone() });
+        for (of, chain) in chains {
+            let rules = of_chain.remove(&(of.clone(), chain.name.clone())).unwrap_or_default();
+            if let Some(table) = tables.iter_mut().find(|table| table.name == of) {
+                table.chains.push(ListedChain { rules, ..chain });
+            }
+        }
+        for (of, set) in sets {
+            if let Some(table) = tables.iter_mut().find(|table| table.name == of) {
+                table.sets.push(set);
             }
         }
         Ok(tables)

@@ -267,24 +267,28 @@ impl Socket {
     fn read_dump<T>(&mut self, what: &str, sequence: u32, take: impl Fn(&Frame<'_>, &mut Vec<T>)) -> Result<Option<Vec<T>>, ReadError> {
         let mut found = Vec::new();
         let mut whole = true;
+        let mut limit = self.limit;
         let mut buffer = Buffer::take();
         loop {
             self.receive(&mut buffer).map_err(|errno| ReadError::Receive { what: what.to_owned(), errno })?;
             for frame in wire::frames(&buffer).filter(|f| f.sequence == sequence) {
                 whole &= frame.flags & DUMP_INTERRUPTED == 0;
                 if !matches!(frame.kind, wire::ERROR | wire::DONE | wire::OVERRUN) {
-                    take(&frame, &mut found);
+                    if limit.keeps(frame.body().len()) {
+                        take(&frame, &mut found);
+                    }
                     continue;
                 }
-                let Some(verdict) = frame.verdict() else { return Ok(whole.then_some(found)) };
-                return match Errno::from_raw(verdict.errno) {
-                    _ if verdict.errno == 0 => Ok(whole.then_some(found)),
+                let errno = frame.verdict().map(|verdict| (verdict.errno, verdict.text));
+                let (errno, kernel) = errno.unwrap_or_default();
+                if errno == 0 && whole {
+                    self.limit = limit;
+                }
+                return match Errno::from_raw(errno) {
+                    _ if errno == 0 => Ok(whole.then_some(found)),
                     Errno::ENOENT => Ok(Some(Vec::new())),
                     Errno::EINTR => Ok(None),
-                    errno => {
-                        let (what, kernel) = (what.to_owned(), verdict.text);
-                        Err(ReadError::Refused { what, errno, kernel })
-                    }
+                    errno => Err(ReadError::Refused { what: what.to_owned(), errno, kernel }),
                 };
             }
         }

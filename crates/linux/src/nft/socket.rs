@@ -8,6 +8,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::wire::{self, ACK, BATCH_BEGIN, BATCH_END, Writer};
 use super::{OpenError, Refusal, Transaction, TransactionError};
+use crate::limit::Limit;
 use crate::netns::Inside;
 use crate::receive::Buffer;
 
@@ -33,6 +34,8 @@ pub(super) const PER_SEND: usize = 100;
 pub struct Socket {
     netlink: Netlink,
     sequence: u32,
+    /// How much of lists is kept.
+    pub(super) limit: Limit,
 }
 
 // === impl Socket ===
@@ -50,9 +53,19 @@ impl Socket {
             netlink.set_cap_ack(true)?;
             // Connected to the kernel, so that nobody else's messages are taken for its.
             netlink.connect(&SocketAddr::new(0, 0))?;
-            Ok(Self { netlink, sequence: 0 })
+            Ok(Self { netlink, sequence: 0, limit: Limit::NONE })
         };
         open().map_err(|e: std::io::Error| OpenError { errno: errno(&e) })
+    }
+
+    /// Keeps so many bytes of the kernel's messages, of all lists from here on together. What is longer is read, and left out.
+    pub fn limit_lists(&mut self, bytes: usize) {
+        self.limit = Limit::of(bytes);
+    }
+
+    /// Bytes that were left out of lists since this was last asked.
+    pub fn left_out(&mut self) -> usize {
+        self.limit.left_out()
     }
 
     /// Commits the steps: all or none (`nft -f`). Nothing to do is done.
