@@ -26,9 +26,7 @@ pub enum ConnectivityError {
     #[error("namespace {0} exists, and no verification made it: choose another name with --namespace")]
     NamespaceTaken(String),
     /// Another verification is at work in it.
-    #[error(
-        "namespace {name} is in use by {by}: wait until that has ended, or choose another --namespace; the host ports are in use until then"
-    )]
+    #[error("namespace {name} is in use by {by}: wait until that has ended: until then, its probes use the nodes' ports")]
     InUse {
         /// Its name.
         name: String,

@@ -101,16 +101,16 @@ pub(crate) fn snapshots_in(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
         return Ok(vec![text]);
     }
     let mut found = Vec::new();
-    gather(file, true, &mut found)?;
+    gather(&mut file, true, &mut found)?;
     anyhow::ensure!(!found.is_empty(), "it has no {SNAPSHOT}: take an archive with netloom sysdump");
     Ok(found)
 }
 
 /// The snapshots of an archive, and of those in it.
-fn gather(archive: impl Read, is_outer: bool, found: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
+fn gather(archive: &mut dyn Read, is_outer: bool, found: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
     let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MOST));
     for entry in tar.entries().context("it is no archive of netloom sysdump")? {
-        let entry = entry.context("it is no whole archive of netloom sysdump")?;
+        let mut entry = entry.context("it is no whole archive of netloom sysdump")?;
         let Ok(name) = entry.path().map(|path| path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>())
         else {
             continue;
@@ -121,7 +121,7 @@ fn gather(archive: impl Read, is_outer: bool, found: &mut Vec<Vec<u8>>) -> anyho
                 entry.take(MOST).read_to_end(&mut text)?;
                 found.push(text);
             }
-            [NODES, inner] if is_outer && inner.ends_with(ENDING) => gather(entry, false, found)?,
+            [NODES, inner] if is_outer && inner.ends_with(ENDING) => gather(&mut entry, false, found)?,
             _ => {}
         }
     }
