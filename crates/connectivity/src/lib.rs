@@ -30,6 +30,7 @@ use cluster::{Connection, Container};
 use futures::future::{join_all, try_join_all};
 use probe::{Asking, CaseResult, Change, Outcome, Run, Runner, Transport, Wish};
 use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use verify::case::Target;
 use verify::{Case, Check, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
 
@@ -230,23 +231,32 @@ fn on_stage<T>(
     Ok((connection.server().to_owned(), done?))
 }
 
-/// What ends a verification: Ctrl-C, SIGTERM, and the end of the terminal (SIGHUP).
-struct Signals([tokio::signal::unix::Signal; 3]);
+/// What ends a verification: Ctrl-C, SIGTERM, and the end of the terminal (SIGHUP), unless it was started to outlive that (`nohup`).
+struct Signals {
+    interrupt: Signal,
+    end: Signal,
+    hangup: Option<Signal>,
+}
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Signals([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, end: signal(SignalKind::terminate())?, hangup })
     }
 
     /// Waits for them; the second one ends the process.
     async fn raise(mut self, interrupted: Arc<AtomicBool>) {
-        let Signals([interrupt, end, hangup]) = &mut self;
         loop {
+            let hangup = async {
+                match &mut self.hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = end.recv() => {}
-                _ = hangup.recv() => {}
+                _ = self.interrupt.recv() => {}
+                _ = self.end.recv() => {}
+                _ = hangup => {}
             }
             if interrupted.swap(true, Ordering::Relaxed) {
                 // As the shell says of who is ended by SIGINT.
@@ -254,6 +264,13 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whether the one who started this process had it ignore SIGHUP, the first of the signals in the mask.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// What comes of something, unless somebody has pressed Ctrl-C before.
