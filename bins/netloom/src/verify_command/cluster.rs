@@ -53,7 +53,7 @@ pub(super) fn watch(
 ) -> anyhow::Result<()> {
     let options = options(args)?;
     let began = Instant::now();
-    let progress = |line: &str| anstream::eprintln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
+    let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
     let mut watching = Watching { progress: &progress, begins, change, interrupted: Arc::new(AtomicBool::new(false)) };
     Ok(connectivity::watch(&options, wanted, timeout, &mut watching)?)
 }

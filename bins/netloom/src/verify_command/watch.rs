@@ -43,7 +43,7 @@ pub(super) fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> 
 }
 
 fn begins(paths: usize) {
-    anstream::eprintln!("{FAINT}watching {}; Ctrl-C ends it{FAINT:#}", counted(paths, "path"));
+    crate::output::eputln!("{FAINT}watching {}; Ctrl-C ends it{FAINT:#}", counted(paths, "path"));
 }
 
 /// Prints each change.
