@@ -54,6 +54,8 @@ pub enum Reply {
     Qdisc(Box<Qdisc>),
     /// The number of the namespace asked for; below 0: it has none.
     NetnsNumber(i32),
+    /// Whether packets are forwarded: the value of the sysctl.
+    Forwarding(i32),
 }
 
 /// One request that the kernel refused.

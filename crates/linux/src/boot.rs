@@ -1,6 +1,7 @@
 //! Which boot of the machine this is: what a power cut takes from the kernel, a record on disk must not claim to be there.
 
 use std::fmt;
+use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -38,8 +39,11 @@ pub enum BootIdError {
 /// # Errors
 /// [`BootIdError::Read`] without /proc.
 pub fn boot_id() -> Result<BootId, BootIdError> {
-    let text = std::fs::read_to_string(PATH).map_err(|e| BootIdError::Read(Errno::from_raw(e.raw_os_error().unwrap_or(libc::EINVAL))))?;
-    text.trim_end().parse()
+    // One read has it all.
+    let mut bytes = [0; 64];
+    let read = std::fs::File::open(PATH).and_then(|mut file| file.read(&mut bytes));
+    let length = read.map_err(|e| BootIdError::Read(Errno::from_raw(e.raw_os_error().unwrap_or(libc::EINVAL))))?;
+    String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).trim_end().parse()
 }
 
 /// When the kernel was started, to the second, by the machine's clock as it is now (`uptime -s`): who sets the clock moves

@@ -14,10 +14,13 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::libc;
 
+mod entries;
 mod exchange;
 mod holder;
 mod waiting;
 
+pub use entries::{Entry, entries};
+pub use exchange::rename_new;
 pub use holder::LockHolder;
 pub use waiting::{GoesOn, LockWait, TURN, ask_while_waiting, goes_on};
 

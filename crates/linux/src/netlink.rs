@@ -19,6 +19,7 @@ use crate::addr::Address;
 use crate::batch::{Batch, BatchError, Failure, Reply, Request};
 use crate::limit::Limit;
 use crate::link::Link;
+use crate::netconf;
 use crate::netns::Inside;
 use crate::nsid;
 use crate::receive::Buffer;
@@ -149,6 +150,10 @@ impl Netlink {
     /// [`OpenError`] when there is no descriptor left, or the kernel is older than 4.20.
     pub fn open(inside: &Inside) -> Result<Self, OpenError> {
         Self::of_protocol(inside, NETLINK_ROUTE)
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// The same to another part of the kernel (`NETLINK_*`, linux/netlink.h).
@@ -379,6 +384,7 @@ pub(crate) fn parse(message: &Received<'_>) -> Option<Reply> {
         RTM_NEWRULE => Reply::Rule(Box::new(Rule::parse(message)?)),
         RTM_NEWQDISC => Reply::Qdisc(Box::new(Qdisc::parse(message)?)),
         RTM_NEWNSID => Reply::NetnsNumber(nsid::parse(message)?),
+        RTM_NEWNETCONF => Reply::Forwarding(netconf::parse(message)?),
         _ => return None,
     })
 }

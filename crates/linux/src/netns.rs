@@ -18,6 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -28,6 +29,7 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::file::{self, Lock, LockError};
+use crate::netlink::{Netlink, OpenError};
 
 mod lock;
 mod mount;
@@ -45,6 +47,8 @@ pub struct Netns {
     fd: OwnedFd,
     path: PathBuf,
     id: NetnsId,
+    /// A routing socket in it, between two uses.
+    route: Mutex<Option<Netlink>>,
 }
 
 /// Which namespace it is: device and inode of its file in nsfs (`ls -Li /run/netns/NAME`). Written as `4:4026532281`.
@@ -120,9 +124,26 @@ pub enum EnterError {
     },
 }
 
+/// A routing socket of a namespace could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The namespace could not be entered, or the work panicked.
+    #[error(transparent)]
+    Enter(#[from] EnterError),
+    /// The socket could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
 // === impl Netns ===
 
 impl Netns {
+    fn of(fd: OwnedFd, path: &Path) -> Result<Self, Errno> {
+        let status = fstat(&fd)?;
+        Ok(Netns { fd, path: path.to_owned(), id: NetnsId { dev: status.st_dev, ino: status.st_ino }, route: Mutex::default() })
+    }
+
     /// Opens the namespace at a path: `/run/netns/NAME`, `/proc/PID/ns/net` or wherever one is mounted. `None`: gone, there
     /// is nothing at that path.
     ///
@@ -151,8 +172,7 @@ impl Netns {
         if status.filesystem_type() != NSFS_MAGIC || !is_of_network(fd.as_fd(), path) {
             return Err(NetnsError::NotANamespace { path: path.to_owned() });
         }
-        let status = fstat(&fd).map_err(|e| failed("look at", e))?;
-        Ok(Some(Netns { fd, path: path.to_owned(), id: NetnsId { dev: status.st_dev, ino: status.st_ino } }))
+        Netns::of(fd, path).map(Some).map_err(|e| failed("look at", e))
     }
 
     /// Opens the namespace that the calling thread is in. Its [`Netns::path`] holds for this thread only.
@@ -162,8 +182,7 @@ impl Netns {
     pub fn current() -> Result<Self, NetnsError> {
         let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
         let fd = own().map_err(|errno| failed("open (check that /proc is mounted)", errno))?;
-        let status = fstat(&fd).map_err(|errno| failed("look at", errno))?;
-        Ok(Netns { fd, path: OWN.into(), id: NetnsId { dev: status.st_dev, ino: status.st_ino } })
+        Netns::of(fd, OWN.as_ref()).map_err(|errno| failed("look at", errno))
     }
 
     /// Makes a namespace and mounts it at a path, as `ip netns add NAME` does at `/run/netns/NAME`: the folder is made
@@ -211,7 +230,14 @@ impl Netns {
     /// # Errors
     /// [`EnterError`]
     pub fn cookie(&self) -> Result<Option<u64>, EnterError> {
-        self.enter(|_| cookie())
+        match self.take_route() {
+            Some(socket) => {
+                let cookie = cookie_of(socket.socket());
+                self.keep_route(socket);
+                Ok(cookie)
+            }
+            None => self.enter(|_| cookie()),
+        }
     }
 
     /// The path it was opened by.
@@ -246,6 +272,45 @@ impl Netns {
         let visited = catch_unwind(AssertUnwindSafe(|| self.visit(f)));
         drop(way_back);
         visited.unwrap_or_else(|panic| Err(EnterError::Panicked { path: self.path.clone(), message: message_of(panic.as_ref()) }))
+    }
+
+    /// The same, with a routing socket of the namespace. It stays open for the next call, as long as this lives: links, addresses and
+    /// routes of several attachments go through one socket.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub fn enter_with<T: Send>(&self, f: impl FnOnce(&Inside, &mut Netlink) -> T + Send) -> Result<T, ConnectError> {
+        let work = |inside: &Inside| {
+            let mut socket = self.take_route().map_or_else(|| Netlink::open(inside), Ok)?;
+            let done = f(inside, &mut socket);
+            self.keep_route(socket);
+            Ok::<_, OpenError>(done)
+        };
+        Ok(self.enter(work)??)
+    }
+
+    /// Runs `f` with the routing socket of [`Netns::enter_with`], without entering where that is open already.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub fn route<T: Send>(&self, f: impl FnOnce(&mut Netlink) -> T + Send) -> Result<T, ConnectError> {
+        let Some(mut socket) = self.take_route() else { return self.enter_with(|_, socket| f(socket)) };
+        let done = f(&mut socket);
+        self.keep_route(socket);
+        Ok(done)
+    }
+
+    /// Out of its place while it is in use: who needs one meanwhile opens another.
+    fn take_route(&self) -> Option<Netlink> {
+        self.spare_route().take()
+    }
+
+    fn keep_route(&self, socket: Netlink) {
+        *self.spare_route() = Some(socket);
+    }
+
+    fn spare_route(&self) -> MutexGuard<'_, Option<Netlink>> {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Goes there for good.
@@ -305,7 +370,11 @@ const SIOCGSKNS: libc::Ioctl = 0x894C;
 
 /// The cookie of the namespace that the calling thread is in.
 fn cookie() -> Option<u64> {
-    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    cookie_of(&socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?)
+}
+
+/// The cookie of a socket's namespace.
+fn cookie_of(socket: &impl AsRawFd) -> Option<u64> {
     let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     let to: *mut u64 = &mut cookie;
     // SAFETY: the descriptor is open for the call, which writes at most `length` bytes to `cookie`, and both outlive it.

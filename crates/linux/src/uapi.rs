@@ -20,6 +20,13 @@ pub(crate) mod netlink {
     pub(crate) const NLMSGERR_ATTR_MSG: u16 = 1;
 }
 
+/// linux/netconf.h
+pub(crate) mod netconf {
+    pub(crate) const NETCONFA_IFINDEX: u16 = 1;
+    pub(crate) const NETCONFA_FORWARDING: u16 = 2;
+    pub(crate) const NETCONFA_IFINDEX_ALL: i32 = -1;
+}
+
 /// linux/neighbour.h
 pub(crate) mod neighbour {
     pub(crate) const NDA_DST: u16 = 1;
@@ -64,6 +71,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWTFILTER: u16 = 44;
     pub(crate) const RTM_GETTFILTER: u16 = 46;
     pub(crate) const RTM_NEWACTION: u16 = 48;
+    pub(crate) const RTM_NEWNETCONF: u16 = 80;
+    pub(crate) const RTM_GETNETCONF: u16 = 82;
     pub(crate) const RTM_NEWNSID: u16 = 88;
     pub(crate) const RTM_GETNSID: u16 = 90;
 

@@ -3,20 +3,20 @@
 //!
 //! Any process in the namespace can have it. So nobody waits for it for long, and it guards nothing but what would otherwise depend on luck.
 
-use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Inside, OWN};
+use super::{Inside, own};
 
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The lock of the calling thread's namespace, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct NetnsLock {
-    _file: Flock<File>,
+    _file: Flock<OwnedFd>,
 }
 
 // === impl NetnsLock ===
@@ -44,8 +44,8 @@ impl NetnsLock {
     }
 
     fn at_once(how: FlockArg) -> Result<Self, Errno> {
-        let file = File::open(OWN).map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-        Flock::lock(file, how).map(|file| NetnsLock { _file: file }).map_err(|(_, e)| e)
+        // Each opens the file anew: the lock belongs to what was opened.
+        Flock::lock(own()?, how).map(|file| NetnsLock { _file: file }).map_err(|(_, e)| e)
     }
 }
 

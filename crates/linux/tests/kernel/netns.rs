@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use linux::{EnterError, Errno, Inside, Netns, NetnsError};
+use linux::link::{self, Bridge, Kind};
+use linux::{EnterError, Errno, Inside, LinkSpec, Netlink, Netns, NetnsError};
 
 use crate::space::{Space, output, unused};
 
@@ -44,6 +45,42 @@ fn one_without_a_name_is_empty_and_never_the_same() {
         assert_eq!(cookie(&netns), cookie(&netns));
         assert!(seen.insert(cookie(&netns)));
     }
+}
+
+/// How many sockets for routing there are in a namespace, but for the kernel's own.
+fn route_sockets(netns: &Netns) -> usize {
+    let text = netns.enter(|_| fs::read_to_string("/proc/thread-self/net/netlink").unwrap()).unwrap();
+    let is_one = |line: &&str| matches!(line.split_whitespace().skip(1).take(2).collect::<Vec<_>>()[..], ["0", port] if port != "0");
+    text.lines().filter(is_one).count()
+}
+
+#[test]
+fn one_routing_socket_for_many_calls() {
+    let (one, other) = (Netns::unnamed().unwrap(), Netns::unnamed().unwrap());
+    let make = |netlink: &mut Netlink, name: &str| {
+        netlink.send_one(link::create(&LinkSpec::new(name.parse().unwrap(), Kind::Bridge(Bridge::default())))).map(drop).unwrap();
+    };
+    let here = |inside: &Inside, netlink: &mut Netlink| {
+        make(netlink, "nllx0");
+        inside.id().unwrap()
+    };
+    assert_eq!(one.enter_with(here).unwrap(), one.id());
+    assert_eq!(other.enter_with(here).unwrap(), other.id());
+    // From outside, and from another namespace, where another socket is at work.
+    one.route(|netlink| make(netlink, "nllx1")).unwrap();
+    let nested = |_: &Inside, netlink: &mut Netlink| {
+        make(netlink, "nllx2");
+        make(netlink, "nllx3");
+        one.route(|netlink| netlink.links().unwrap().len()).unwrap()
+    };
+    assert_eq!(other.enter_with(nested).unwrap(), 3);
+    assert_eq!(other.route(|netlink| netlink.links().unwrap().len()).unwrap(), 4);
+    assert_eq!((route_sockets(&one), route_sockets(&other)), (1, 1));
+    // The cookie is the same, whoever is asked.
+    assert_eq!(one.cookie().unwrap(), one.enter(|inside| inside.netns().unwrap().cookie().unwrap()).unwrap());
+    // Who asks while it is in use gets another one, and nobody waits.
+    let inner = one.route(|_| one.route(|netlink| netlink.link("nllx1").unwrap().map(|link| link.name)).unwrap()).unwrap();
+    assert_eq!((inner.as_deref(), route_sockets(&one)), (Some("nllx1"), 1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sysctls of the namespace that the thread is in.
 
-use linux::{Errno, Inside, Sysctl, link};
+use linux::{Errno, Family, Inside, Sysctl, link};
 
 use crate::space::{Space, done, veth};
 
@@ -37,6 +37,23 @@ fn every_thread_has_its_own_namespaces() {
         }
     });
     assert_eq!(here(), before);
+}
+
+/// The message and the file say the same.
+#[test]
+fn whether_packets_are_forwarded_is_told_without_a_file() {
+    Space::new().run(|inside, netlink| {
+        let file = |key: &[&str]| Sysctl::new(key.iter().copied()).unwrap();
+        for (family, sysctl, values) in [
+            (Family::V4, file(&["net", "ipv4", "ip_forward"]), &[0, 1, 0][..]),
+            (Family::V6, file(&["net", "ipv6", "conf", "all", "forwarding"]), &[0, 1, 2, 0]),
+        ] {
+            for value in values {
+                sysctl.write(inside, &value.to_string()).unwrap();
+                assert_eq!(netlink.forwarding(family), Ok(Some(*value)), "{sysctl}");
+            }
+        }
+    });
 }
 
 #[test]
