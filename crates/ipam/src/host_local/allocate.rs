@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use super::Store;
 use super::failure::IoFailure;
-use super::files;
+use super::files::{self, LastReserved};
 use super::free::capacity;
 use super::known::{Doubt, Holdings, Known};
 use super::lock::{self, LockError};
@@ -172,6 +172,8 @@ struct Choice<'a> {
     range: &'a Range,
     ip: IpAddr,
     requested: bool,
+    /// Of its set.
+    last: LastReserved,
 }
 
 /// What is never handed out.
@@ -238,7 +240,7 @@ impl Store {
             choices.push(match wanted {
                 Some((range, ip)) => {
                     self.refuse_taken(*ip)?;
-                    Choice { range, ip: *ip, requested: true }
+                    Choice { range, ip: *ip, requested: true, last: LastReserved::unread(&self.dir, index) }
                 }
                 None => self.choose(index, set, known, &gateways)?,
             });
@@ -280,8 +282,8 @@ impl Store {
             linux::crash_point!("allocate-reserved");
             known.iter_mut().for_each(|known| known.take(choice.ip, content));
         }
-        for (index, choice) in choices.iter().enumerate() {
-            files::set_last_reserved(&self.dir, index, choice.ip)?;
+        for choice in choices.iter() {
+            choice.last.note(choice.ip)?;
             linux::crash_point!("allocate-noted");
         }
         Ok(())
@@ -298,8 +300,8 @@ impl Store {
         known: &mut Option<Known<'_>>,
         gateways: &HashSet<IpAddr>,
     ) -> Result<Choice<'a>, Stop> {
-        let last = files::last_reserved(&self.dir, index);
-        let found = known.as_mut().map_or(Err(Doubt), |known| known.next_free(set, last, gateways))?;
+        let last = LastReserved::read(&self.dir, index);
+        let found = known.as_mut().map_or(Err(Doubt), |known| known.next_free(set, last.ip, gateways))?;
         let (range, ip) = found.ok_or_else(|| AllocateError::Exhausted {
             network: self.network.clone(),
             set: index,
@@ -307,7 +309,7 @@ impl Store {
             addresses: capacity(set, gateways),
             dir: self.dir.clone(),
         })?;
-        Ok(Choice { range, ip, requested: false })
+        Ok(Choice { range, ip, requested: false, last })
     }
 
     fn refuse_taken(&self, ip: IpAddr) -> Result<(), AllocateError> {

@@ -1,13 +1,14 @@
 //! The files of a network's directory: listed, read, made and removed. Symbolic links are never followed: what cannot
 //! be a file of ours still keeps its address from being handed out, but is not read.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use linux::file::IN_PLACE;
+use linux::Errno;
+use linux::file::{IN_PLACE, rename_new};
 
 use super::failure::IoFailure;
 use super::owner::Holder;
@@ -67,11 +68,11 @@ pub(super) fn list(dir: &Path) -> Result<Vec<Entry>, IoFailure> {
     #[cfg(test)]
     LISTED.set(LISTED.get() + 1);
     let mut entries = Vec::new();
-    for entry in fs::read_dir(dir).map_err(IoFailure::of("list", dir))? {
-        let entry = entry.map_err(IoFailure::of("list", dir))?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+    for entry in linux::file::entries(dir).map_err(IoFailure::of("list", dir))? {
+        let Ok(name) = entry.name.into_string() else { continue };
         if let Ok(ip) = name.parse::<IpAddr>() {
-            let regular = entry.file_type().is_ok_and(|t| t.is_file());
+            let look = || fs::symlink_metadata(dir.join(&name)).is_ok_and(|about| about.is_file());
+            let regular = entry.regular.unwrap_or_else(look);
             entries.push(Entry { ip: ip.to_canonical(), name, regular });
         }
     }
@@ -98,7 +99,7 @@ pub(super) fn holder(dir: &Path, ip: IpAddr) -> Result<Option<Holder>, IoFailure
 /// Lets an address's file appear, whole or not at all; `false` if the address is taken.
 ///
 /// The content is written under another name first: a writer that is killed between making and filling the file would
-/// leave an address that is nobody's and yet taken. link(2) then gives it its name, and fails if somebody has it.
+/// leave an address that is nobody's and yet taken. It then gets its name in one step, which fails if somebody has it.
 pub(super) fn reserve(dir: &Path, ip: IpAddr, content: &str) -> Result<bool, IoFailure> {
     let path = dir.join(ip.to_string());
     let half = dir.join(HALF_WRITTEN);
@@ -112,18 +113,27 @@ pub(super) fn reserve(dir: &Path, ip: IpAddr, content: &str) -> Result<bool, IoF
     };
     written.map_err(IoFailure::of("write", &half))?;
     linux::crash_point!("lease-half-written");
-    let linked = match fs::hard_link(&half, &path) {
-        // A file system without hard links (FAT, some network and user-space ones): then as the reference plugin does.
-        Err(e) if matches!(e.raw_os_error(), Some(1 | 38 | 95)) => write_new(&path, content),
-        other => other,
+    let (named, is_left) = match rename_new(&half, &path) {
+        Ok(()) => (Ok(()), false),
+        // A file system that cannot do it (some network and user-space ones).
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => (link(&half, &path, content), true),
+        Err(e) => (Err(e.into()), true),
     };
     linux::crash_point!("lease-linked");
-    let removed = remove(&half);
+    let removed = if is_left { remove(&half) } else { Ok(()) };
     linux::crash_point!("lease-named");
-    match linked {
+    match named {
         Ok(()) => removed.map(|()| true).inspect_err(|_| drop(fs::remove_file(&path))),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => removed.map(|()| false),
         Err(e) => Err(IoFailure::of("write", &path)(e)),
+    }
+}
+
+fn link(half: &Path, path: &Path, content: &str) -> io::Result<()> {
+    match fs::hard_link(half, path) {
+        // A file system without hard links (FAT, some network and user-space ones): then as the reference plugin does.
+        Err(e) if matches!(e.raw_os_error(), Some(1 | 38 | 95)) => write_new(path, content),
+        other => other,
     }
 }
 
@@ -141,31 +151,60 @@ pub(super) fn remove(path: &Path) -> Result<(), IoFailure> {
     }
 }
 
-/// The address of a set that was handed out last. It only says where the search begins: one that cannot be read begins
-/// at the beginning.
-pub(super) fn last_reserved(dir: &Path, set: usize) -> Option<IpAddr> {
-    let path = last_reserved_path(dir, set);
-    fs::symlink_metadata(&path).ok().filter(|about| about.is_file())?;
-    let mut text = String::new();
-    let file = OpenOptions::new().read(true).custom_flags(IN_PLACE).open(&path).ok()?;
-    file.take(64).read_to_string(&mut text).ok()?;
-    Some(text.trim().parse::<IpAddr>().ok()?.to_canonical())
+/// The file with the address of a set that was handed out last, open from the search until the next address is noted.
+#[derive(Debug)]
+pub(super) struct LastReserved {
+    /// The address. It only says where the search begins: one that cannot be read begins at the beginning.
+    pub(super) ip: Option<IpAddr>,
+    path: PathBuf,
+    /// With how many bytes it has; `None`: it is not there, or of no use.
+    file: Option<(File, u64)>,
 }
 
-/// Written over the old text and only then cut to length, so that a full disk does not lose what was there.
-pub(super) fn set_last_reserved(dir: &Path, set: usize, ip: IpAddr) -> Result<(), IoFailure> {
-    let path = last_reserved_path(dir, set);
-    let text = ip.to_string();
-    let write = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(IN_PLACE).open(&path)?;
-        linux::crash_point!("last-reserved-opened");
-        file.write_all(text.as_bytes())?;
-        linux::crash_point!("last-reserved-written");
-        // To set the length it has already would be a change to the file system too.
-        if file.metadata()?.len() == text.len() as u64 { Ok(()) } else { file.set_len(text.len() as u64) }
-    };
-    write().map_err(IoFailure::of("write", &path))
+impl LastReserved {
+    /// Of a set that is not searched.
+    pub(super) fn unread(dir: &Path, set: usize) -> Self {
+        LastReserved { ip: None, path: last_reserved_path(dir, set), file: None }
+    }
+
+    pub(super) fn read(dir: &Path, set: usize) -> Self {
+        let mut last = LastReserved::unread(dir, set);
+        let Ok(mut file) = OpenOptions::new().read(true).write(true).custom_flags(IN_PLACE).open(&last.path) else { return last };
+        let Some(about) = file.metadata().ok().filter(Metadata::is_file) else { return last };
+        let mut bytes = [0; 64];
+        let Ok(length) = read_some(&mut file, &mut bytes) else { return last };
+        let text = bytes.get(..length).and_then(|text| str::from_utf8(text).ok());
+        last.ip = text.and_then(|text| text.trim().parse::<IpAddr>().ok()).map(|ip| ip.to_canonical());
+        last.file = Some((file, about.len()));
+        last
+    }
+
+    /// Written over the old text and only then cut to length, so that a full disk does not lose what was there.
+    pub(super) fn note(&self, ip: IpAddr) -> Result<(), IoFailure> {
+        let text = ip.to_string();
+        let made = || -> io::Result<(File, u64)> {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(IN_PLACE).open(&self.path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        };
+        let write = || -> io::Result<()> {
+            let new;
+            let (file, length) = match &self.file {
+                Some(open) => open,
+                None => {
+                    new = made()?;
+                    &new
+                }
+            };
+            linux::crash_point!("last-reserved-opened");
+            file.write_all_at(text.as_bytes(), 0)?;
+            linux::crash_point!("last-reserved-written");
+            // To set the length it has already would be a change to the file system too.
+            if *length <= text.len() as u64 { Ok(()) } else { file.set_len(text.len() as u64) }
+        };
+        write().map_err(IoFailure::of("write", &self.path))
+    }
 }
 
 fn last_reserved_path(dir: &Path, set: usize) -> PathBuf {

@@ -33,7 +33,7 @@
 //! - What somebody who takes no lock does in the fraction of a millisecond between our last look at the times, which is
 //!   before our first change and after all files have been read, and our stamp.
 //!
-//! Both are people's doing, and for both: an address is taken only by link(2), which fails if it is not free; it is
+//! Both are people's doing, and for both: an address is taken in one step, which fails if it is not free; it is
 //! freed only after its own file has been read; that no address is free is said only if all files were read less than
 //! a minute ago, so that a full range, of which every ADD is refused, is not read by each of them. What remains is that an
 //! address that was freed in this way may be missed for a minute, and an owner that came in this way is not found; the next

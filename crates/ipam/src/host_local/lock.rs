@@ -83,6 +83,11 @@ pub(super) fn shared(dir: &Path, deadline: Option<Instant>) -> Result<Option<Loc
     }
 }
 
+/// How often, and how long each time, a caller sleeps before it waits in the kernel: who has the lock needs a tenth of a millisecond, and a
+/// thread to wait with costs more than that.
+const NAPS: u32 = 10;
+const NAP: Duration = Duration::from_micros(100);
+
 /// How long a caller sleeps between two attempts where it cannot wait in the kernel.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -115,6 +120,12 @@ fn acquire(
     };
     let Some(deadline) = deadline else { return patiently(&file).map_err(failed).map(|()| Lock { file }) };
     let left = || deadline.saturating_duration_since(Instant::now());
+    for _ in 0..NAPS {
+        thread::sleep(NAP.min(left()));
+        if attempt(&file).map_err(failed)? {
+            return Ok(Lock { file });
+        }
+    }
     let (tell, told) = mpsc::channel();
     // That nobody listens any more is the only failure there is.
     let waiter = |same| thread::Builder::new().name("lock".to_owned()).spawn(move || drop(tell.send(patiently(&same))));
