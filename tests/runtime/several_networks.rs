@@ -50,6 +50,31 @@ fn a_pod_is_attached_checked_and_detached_as_one() {
     host.expect_traces(&before, "DEL");
 }
 
+/// The macvlans are made with the index behind that of the link before, which somebody else's link may have.
+#[test]
+fn an_index_that_is_taken_is_not_insisted_on() {
+    let (host, before) = used();
+    let index = |name: &str| host.link("c1", name).unwrap().0["ifindex"].as_u64().unwrap();
+    let result = at(&host, "c1").add(&config());
+    let free = ["eth0", "net1", "net2"].map(index);
+    assert_eq!(free, [free[0], free[0] + 1, free[0] + 2]);
+    at(&host, "c1").del(&config(), &result);
+
+    // Where the kernel goes on counting.
+    let next = free[2] + 1;
+    host.sh("c1", &format!("ip link add other index {} type bridge", next + 1));
+    let result = at(&host, "c1").add(&config());
+    assert_eq!(["eth0", "other", "net1", "net2"].map(index), [next, next + 1, next + 2, next + 3]);
+    for name in ["net1", "net2"] {
+        assert_eq!(host.addresses("c1", name).iter().filter(|a| a.starts_with("10.")).count(), 1, "{name}");
+        assert_eq!(host.sh("c1", &format!("sysctl -n net.ipv6.conf.{name}.accept_ra")).trim(), "0", "{name}");
+    }
+    assert_eq!(at(&host, "c1").check(&config(), &result).code, 0);
+    at(&host, "c1").del(&config(), &result);
+    host.sh("c1", "ip link del other");
+    host.expect_traces(&before, "DEL");
+}
+
 /// The record alone counts: the delegates may be gone from the configuration.
 #[test]
 fn del_needs_neither_delegates_nor_namespace() {

@@ -52,7 +52,7 @@ enum Failed {
 /// The whole of the executable under one of these names.
 pub(crate) fn main(program: &str) -> ExitCode {
     let env = Env::of_this_process();
-    let mut stdout = std::io::stdout();
+    let mut stdout = process::stdout();
     // Nothing that an agent is needed for.
     if matches!(env.command.as_str(), "" | "VERSION") {
         return process::main(&Pod::here(), BUILTINS);

@@ -19,7 +19,7 @@ use plugins::BUILTINS;
 
 /// Takes memory from the kernel in large pieces; musl's own takes it page by page, a system call and more for each.
 #[global_allocator]
-static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static MEMORY: linux::SmallBlocks<dlmalloc::GlobalDlmalloc> = linux::SmallBlocks::new(dlmalloc::GlobalDlmalloc);
 
 fn main() -> ExitCode {
     linux::file::ask_while_waiting(plugin::process::tell_of_lock);

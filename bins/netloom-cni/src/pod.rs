@@ -20,6 +20,8 @@ use plugins::BUILTINS;
 /// The plugin `netloom`.
 pub(crate) struct Pod {
     finder: Finder,
+    /// Whether nobody has looked if the container's namespace is the host's own, which a pod never shares.
+    unchecked: bool,
 }
 
 /// Where the records of sandboxes are, in a directory for each network.
@@ -132,12 +134,12 @@ impl Kept {
     /// The records of the other networks.
     fn others(&self) -> Result<Vec<Records>, CniError> {
         let fail = |e: std::io::Error| CniError::new(Code::IO, format!("list {}: {e}", self.all.display()));
-        let entries = match std::fs::read_dir(&self.all) {
+        let entries = match linux::file::entries(&self.all) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(fail)?,
         };
-        let paths = entries.map(|entry| entry.map(|e| e.path()).map_err(fail)).collect::<Result<Vec<_>, _>>()?;
-        Ok(paths.into_iter().filter(|path| *path != self.own && path.is_dir()).map(Records::new).collect())
+        let paths = entries.into_iter().filter(|entry| entry.regular != Some(true)).map(|entry| self.all.join(entry.name));
+        Ok(paths.filter(|path| *path != self.own && path.is_dir()).map(Records::new).collect())
     }
 
     /// The interfaces that a container has through other networks of this plugin.
@@ -190,7 +192,9 @@ impl Pod {
     /// As this process was called.
     pub(crate) fn here() -> Self {
         let path = std::env::split_paths(&std::env::var_os("CNI_PATH").unwrap_or_default()).collect();
-        Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()).telling(process::tell) }
+        let unchecked = std::env::var_os("CNI_NETNS_OVERRIDE").is_some();
+        let finder = Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()).telling(process::tell);
+        Pod { finder: finder.remembering(), unchecked }
     }
 
     /// Whether a sandbox was attached in this way, by this process's own hands: then nobody else knows of it.
@@ -223,7 +227,9 @@ impl Plugin for Pod {
         let plan = conf.plan(&call.id.ifname, &kept.taken(&call.id.container)?)?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
         args.well_formed()?;
-        let sandbox = Sandbox { id: container.clone(), netns: call.netns()?.path().to_owned(), pod: pod(&args), args };
+        let netns = call.netns()?;
+        let opened = (!self.unchecked).then(|| netns.clone());
+        let sandbox = Sandbox { id: container.clone(), netns: netns.path().to_owned(), opened, pod: pod(&args), args };
         let attacher = self.attacher(kept.own());
         let record = attacher.add(&sandbox, &plan, x.host, x.deadline)?;
         let deadline = x.deadline;

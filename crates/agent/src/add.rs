@@ -107,8 +107,13 @@ impl Agent {
         }
         self.name_pools(pod, &mut plan, &host.dirs, request.by)?;
         laps.lap("plan");
-        let attached =
-            Attached { id: sandbox.container.clone(), netns: request.netns.clone(), args: request.args.clone(), pod: view.clone() };
+        let attached = Attached {
+            id: sandbox.container.clone(),
+            netns: request.netns.clone(),
+            opened: None,
+            args: request.args.clone(),
+            pod: view.clone(),
+        };
         // Before its record is there, a DEL finds nothing; after it, a DEL stops it. Whoever sends one has ended our caller.
         self.is_waited_for(request)?;
         let foreseen = self.foresee(sandbox.container.as_str(), &plan);

@@ -86,7 +86,7 @@ fn round(attacher: &Attacher, host: &mut Host, plan: &Plan, pods: &[PathBuf], ti
     let [adds, dels, retires, finishes, alone] = times;
     for (halves, runtime) in [(false, false), (true, false), (true, true)] {
         for (id, netns) in ids.iter().zip(pods) {
-            let sandbox = Sandbox { id: id.clone(), netns: netns.clone(), args: CniArgs::default(), pod: PodView::default() };
+            let sandbox = Sandbox { id: id.clone(), netns: netns.clone(), opened: None, args: CniArgs::default(), pod: PodView::default() };
             let begin = Instant::now();
             attacher.add(&sandbox, plan, host, by)?;
             adds.push(begin.elapsed());

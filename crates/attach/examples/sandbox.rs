@@ -43,7 +43,8 @@ fn main() -> ExitCode {
 }
 
 fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
-    let sandbox = Sandbox { id: ContainerId::parse(id)?, netns: netns.into(), args: CniArgs::default(), pod: PodView::default() };
+    let sandbox =
+        Sandbox { id: ContainerId::parse(id)?, netns: netns.into(), opened: None, args: CniArgs::default(), pod: PodView::default() };
     let mut plan = Plan::default();
     for (number, network) in networks.iter().enumerate() {
         let name = if number == 0 { "eth0".to_owned() } else { format!("net{number}") };

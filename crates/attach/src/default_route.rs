@@ -13,11 +13,11 @@ use crate::{AddError, Record, State};
 
 /// Moves the pod's default routes to the attachments that have the key, in the kernel and in the results. This is for when all
 /// attachments are made: each brings the default routes of its own network.
-pub(crate) fn settle(record: &mut Record) -> Result<(), AddError> {
+pub(crate) fn settle(record: &mut Record, netns: &Netns) -> Result<(), AddError> {
     let keyed = record.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.default_route.clone()?)));
     for (at, gateways) in keyed.collect::<Vec<_>>() {
         let Some(step) = record.steps.get(at) else { continue };
-        let moved = chain::open_netns(&record.netns).and_then(|netns| move_to(&netns, &step.ifname, &gateways));
+        let moved = move_to(netns, &step.ifname, &gateways);
         moved.map_err(|error| AddError { network: step.name.clone(), error, left: Vec::new() })?;
         linux::crash_point!("default-route-moved");
         let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
@@ -32,11 +32,8 @@ pub(crate) fn settle(record: &mut Record) -> Result<(), AddError> {
 /// Moves the default routes inside a namespace, in one batch for each family.
 fn move_to(netns: &Netns, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), CniError> {
     let failed = |e: String| CniError::new(Code::INTERNAL, format!("default-route: {e}"));
-    let work = |inside: &linux::Inside| -> Result<(), String> {
-        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
-        families(gateways).try_for_each(|family| move_family(&mut netlink, family, ifname, gateways))
-    };
-    netns.enter(work).map_err(|e| failed(e.to_string()))?.map_err(failed)
+    let work = |netlink: &mut Netlink| families(gateways).try_for_each(|family| move_family(netlink, family, ifname, gateways));
+    netns.route(work).map_err(|e| failed(e.to_string()))?.map_err(failed)
 }
 
 /// The families that the key speaks of.

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chain::{Chain, Runtime};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId, Interface};
 use json::Value;
 use linux::boot::BootIdError;
-use linux::{Netlink, Netns, NetnsError, NetnsId, boot_id};
+use linux::{Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Foreseen, Host, Teardown};
 
 use crate::idle_bridge::{self, Left};
@@ -16,12 +17,14 @@ use crate::records::Tombstone;
 use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
 
 /// A sandbox as its runtime describes it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Sandbox {
     /// Its container ID.
     pub id: ContainerId,
     /// The path of its namespace.
     pub netns: PathBuf,
+    /// The namespace, where the caller has opened it already, as [`chain::open_netns`] does.
+    pub opened: Option<Arc<Netns>>,
     /// `CNI_ARGS`
     pub args: CniArgs,
     /// The pod.
@@ -90,6 +93,16 @@ impl From<DelError> for CniError {
 impl From<CniError> for DelError {
     fn from(e: CniError) -> Self {
         DelError { errors: vec![e] }
+    }
+}
+
+// === impl Sandbox ===
+
+impl Sandbox {
+    /// As its record has it.
+    pub(crate) fn of(record: &Record) -> Self {
+        let Record { sandbox, netns, args, pod, .. } = record;
+        Sandbox { id: sandbox.clone(), netns: netns.clone(), opened: None, args: args.clone(), pod: pod.clone() }
     }
 }
 
@@ -194,7 +207,9 @@ impl Attacher {
         by: Instant,
         check: &mut CheckAttachment<'_>,
     ) -> Result<Record, AddError> {
-        let mut record = intent(sandbox, plan, &host.dirs.devices, &self.chain)?;
+        // The same one for all attachments, whatever comes to its path meanwhile.
+        let netns = sandbox.opened.clone().map_or_else(|| chain::open_netns(&sandbox.netns).map(Arc::new), Ok)?;
+        let mut record = intent(sandbox, &netns, plan, &host.dirs.devices, &self.chain)?;
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
@@ -202,7 +217,7 @@ impl Attacher {
             let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { continue };
             let done = match self.records.buried(&sandbox.id).is_some() {
                 true => Err(deleted(&sandbox.id).into()),
-                false => self.add_one(sandbox, planned, step, host, by, check),
+                false => self.add_one(AddTarget { sandbox, netns: &netns, by }, planned, step, host, check),
             };
             let is_last = at + 1 == plan.attachments.len();
             if let Err(failed) = done.and_then(|()| if is_last { Ok(()) } else { self.keep_result(planned, &record) }) {
@@ -211,7 +226,7 @@ impl Attacher {
                 return Err(self.give_up(record, failed, host, by));
             }
         }
-        if let Err(failed) = default_route::settle(&mut record) {
+        if let Err(failed) = default_route::settle(&mut record, &netns) {
             return Err(self.give_up(record, failed, host, by));
         }
         linux::crash_point!("attach-unconfirmed");
@@ -238,11 +253,10 @@ impl Attacher {
 
     fn add_one(
         &self,
-        sandbox: &Sandbox,
+        AddTarget { sandbox, netns, by }: AddTarget<'_>,
         planned: &Planned,
         step: &mut Step,
         host: &mut Host,
-        by: Instant,
         check: &mut CheckAttachment<'_>,
     ) -> Result<(), AddError> {
         let failed = |e: CniError| AddError { network: planned.name(), error: e, left: Vec::new() };
@@ -251,7 +265,7 @@ impl Attacher {
         let begin = Instant::now();
         let mut check = |plugin, foreseen: Foreseen<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
         host.is_transient = idle_bridge::is_chosen(step);
-        let made = self.chain.add_checked(&step.list, &runtime, host, by, &mut check);
+        let made = self.chain.add_in(&step.list, &runtime, Some(netns), host, by, &mut check);
         host.is_transient = false;
         let result = match made {
             Ok(result) => result,
@@ -268,7 +282,7 @@ impl Attacher {
         linux::crash_point!("attachment-made");
         step.took = Some(Duration::from_micros(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX)));
         step.device = device::told(step, offered);
-        let missing = not_honoured(planned, step, &sandbox.netns, &result);
+        let missing = not_honoured(planned, step, netns, &result);
         step.state = State::Added(result);
         if let Some(error) = missing {
             // It was made, and goes with the others before it.
@@ -356,8 +370,7 @@ impl Attacher {
         by: Instant,
     ) -> Result<Vec<CniError>, CniError> {
         let netns = same_netns(record)?;
-        let sandbox =
-            Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
+        let sandbox = Sandbox::of(record);
         let mut errors = Vec::new();
         for step in record.steps.iter().rev() {
             let runtime = runtime(&sandbox, step, netns.clone());
@@ -386,8 +399,7 @@ impl Attacher {
             let msg = format!("sandbox {} was deleted; ADD it again if it is needed", record.sandbox);
             return Err(vec![CniError::new(Code::UNKNOWN_CONTAINER, msg).into()]);
         }
-        let sandbox =
-            Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
+        let sandbox = Sandbox::of(record);
         let mut bad = Vec::new();
         for step in record.steps.iter().filter(|s| s.list.version.has_check()) {
             let runtime = runtime(&sandbox, step, Some(record.netns.clone()));
@@ -397,6 +409,14 @@ impl Attacher {
         }
         if bad.is_empty() { Ok(()) } else { Err(bad) }
     }
+}
+
+/// Where an attachment is made, and until when.
+#[derive(Clone, Copy)]
+struct AddTarget<'a> {
+    sandbox: &'a Sandbox,
+    netns: &'a Arc<Netns>,
+    by: Instant,
 }
 
 /// Why an ADD that met a DEL undid itself.
@@ -430,8 +450,7 @@ pub(crate) fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path, c
 }
 
 /// What will be done, as it is written down before.
-fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path, chain: &Chain) -> Result<Record, CniError> {
-    let netns = chain::open_netns(&sandbox.netns)?;
+fn intent(sandbox: &Sandbox, netns: &Netns, plan: &Plan, devices: &Path, chain: &Chain) -> Result<Record, CniError> {
     Ok(Record {
         sandbox: sandbox.id.clone(),
         boot: boot_id().map_err(|e| CniError::new(Code::IO, e.to_string()))?,
@@ -497,7 +516,7 @@ fn args(of_runtime: &CniArgs, step: &Step) -> CniArgs {
 
 /// What the pod asked for and the network did not do (S20, S21, S29). Where the result tells of no interface, as none does before
 /// 0.3.0, the kernel says which hardware address there is.
-fn not_honoured(planned: &Planned, step: &Step, netns: &Path, result: &AddResult) -> Option<CniError> {
+fn not_honoured(planned: &Planned, step: &Step, netns: &Netns, result: &AddResult) -> Option<CniError> {
     let selection = planned.source.selection()?;
     let mut result = Cow::Borrowed(result);
     if selection.mac.is_some() && !result.interfaces.iter().any(|i| !i.sandbox.is_empty() && !i.mac.is_empty()) {
@@ -507,10 +526,10 @@ fn not_honoured(planned: &Planned, step: &Step, netns: &Path, result: &AddResult
 }
 
 /// The interface that an attachment has in its namespace, if there is one.
-fn interface_of(step: &Step, netns: &Path) -> Option<Interface> {
-    let link = chain::open_netns(netns).ok()?.enter(|inside| Netlink::open(inside).ok()?.link(step.ifname.as_str()).ok()?).ok()??;
+fn interface_of(step: &Step, netns: &Netns) -> Option<Interface> {
+    let link = netns.route(|netlink| netlink.link(step.ifname.as_str())).ok()?.ok()??;
     let (name, mac) = (step.ifname.to_string(), link.mac.as_ref()?.to_string());
-    Some(Interface { name, mac, sandbox: netns.display().to_string(), ..Interface::default() })
+    Some(Interface { name, mac, sandbox: netns.path().display().to_string(), ..Interface::default() })
 }
 
 /// The namespace's path, if it still is that namespace: after a reboot, or when the path was used again, it is not.

@@ -195,8 +195,14 @@ impl Records {
     pub fn lock(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
         let path = self.lock_file(sandbox);
         let fail = |reason: String| RecordError::Io { step: "lock", path: path.clone(), reason };
-        self.make_dir().map_err(|e| fail(e.to_string()))?;
-        match file::lock(&path, Some(by)) {
+        let locked = match file::lock(&path, Some(by)) {
+            Err(LockError::Open { errno: Errno::ENOENT, .. }) => {
+                self.make_dir().map_err(|e| fail(e.to_string()))?;
+                file::lock(&path, Some(by))
+            }
+            other => other,
+        };
+        match locked {
             Ok(lock) => {
                 // An ADD may be killed, and the executable that it started for a step go on.
                 lock.pass_on().map_err(|e| fail(e.to_string()))?;
@@ -339,12 +345,19 @@ impl Records {
     pub fn write(&self, record: &Record) -> Result<(), RecordError> {
         let path = self.path(&record.sandbox);
         let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
-        self.make_dir().map_err(|e| fail("create the directory of", e.to_string()))?;
         let text = json::compact(&record.to_json());
         if text.len() > MAX_FILE {
             return Err(RecordError::TooLarge { path, size: text.len() });
         }
-        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
+        let write = || file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile);
+        let written = match write() {
+            Err(e) if e.errno == Errno::ENOENT => {
+                self.make_dir().map_err(|e| fail("create the directory of", e.to_string()))?;
+                write()
+            }
+            other => other,
+        };
+        written.map_err(|e| fail("write", e.to_string()))
     }
 
     /// The record of a sandbox; `None` if there is none.

@@ -137,8 +137,7 @@ impl Attacher {
     }
 
     fn firewall(&self, record: &Record, host: &mut Host, patience: &mut Duration) -> Vec<Firewall> {
-        let sandbox =
-            Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
+        let sandbox = Sandbox::of(record);
         let mut one = |step: &crate::Step| {
             let runtime = runtime(&sandbox, step, Some(record.netns.clone()));
             let begun = Instant::now();

@@ -149,9 +149,25 @@ impl Chain {
         by: Instant,
         check: &mut CheckResult<'_>,
     ) -> Result<AddResult, AddError> {
+        self.add_in(list, runtime, None, host, by, check)
+    }
+
+    /// The same in a namespace that the caller has opened already, as [`open_netns`] does: for several networks of one sandbox.
+    ///
+    /// # Errors
+    /// [`AddError`], as of [`Chain::add`].
+    pub fn add_in(
+        &self,
+        list: &NetworkList,
+        runtime: &Runtime,
+        netns: Option<&Arc<Netns>>,
+        host: &mut Host,
+        by: Instant,
+        check: &mut CheckResult<'_>,
+    ) -> Result<AddResult, AddError> {
         let steps = self.steps(list, &runtime.capability_args)?;
         refuse(&steps, "add")?;
-        let netns = runtime.netns()?;
+        let netns = netns.map_or_else(|| runtime.netns(), |netns| Ok(netns.clone()))?;
         let id = runtime.id(list);
         self.prepare_cache(&id)?;
         linux::crash_point!("chain-begun");

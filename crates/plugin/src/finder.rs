@@ -1,10 +1,11 @@
 //! From a plugin's type to the plugin: compiled in, or an executable on `CNI_PATH`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
@@ -48,7 +49,12 @@ pub struct Finder {
     tell: fn(Said<'_>),
     /// Whether this program is a plugin under the names by which a runtime calls it.
     may_be_itself: bool,
+    /// What was found on the path.
+    seen: Option<Arc<Mutex<Seen>>>,
 }
+
+/// The file of each type that was looked for.
+type Seen = BTreeMap<String, Option<(PathBuf, Metadata)>>;
 
 /// Names under which this program is called by a runtime for a whole pod. As a plugin of a network it would start all over.
 pub const ITSELF: &[&str] = &["netloom", "netloom-cni", "multus", "multus-shim"];
@@ -61,7 +67,7 @@ impl Finder {
     /// from where this process is now.
     pub fn new(builtins: Builtins, path: Vec<PathBuf>, prefer: Prefer, env: Environment) -> Self {
         let path = path.into_iter().filter(|dir| !dir.as_os_str().is_empty()).filter_map(|dir| std::path::absolute(dir).ok()).collect();
-        Finder { builtins, path, prefer, env, exec: Arc::new(Here), tell: |_| {}, may_be_itself: true }
+        Finder { builtins, path, prefer, env, exec: Arc::new(Here), tell: |_| {}, may_be_itself: true, seen: None }
     }
 
     /// Runs executables elsewhere.
@@ -77,6 +83,12 @@ impl Finder {
     /// Refuses this program as a plugin of a network, under whichever name it lies on the path: what an agent attaches pods with.
     pub fn without_itself(self) -> Self {
         Finder { may_be_itself: false, ..self }
+    }
+
+    /// Looks for each plugin once: for a finder that lives as long as one call, whose plugins are then the same from its beginning to its
+    /// end.
+    pub fn remembering(self) -> Self {
+        Finder { seen: Some(Arc::default()), ..self }
     }
 
     /// The directories that are searched.
@@ -140,7 +152,13 @@ impl Finder {
     /// The first regular file of that name; whether it can be executed shows when it is (as the reference library).
     fn on_path(&self, kind: &PluginType) -> Option<(PathBuf, Metadata)> {
         let file = |path: PathBuf| path.metadata().ok().filter(Metadata::is_file).map(|file| (path, file));
-        self.path.iter().find_map(|dir| file(dir.join(kind.as_str())))
+        let look = || self.path.iter().find_map(|dir| file(dir.join(kind.as_str())));
+        let Some(seen) = &self.seen else { return look() };
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(kind.as_str()) {
+            Some(known) => known.clone(),
+            None => seen.entry(kind.as_str().to_owned()).or_insert_with(look).clone(),
+        }
     }
 
     fn not_found(&self, kind: &PluginType) -> CniError {

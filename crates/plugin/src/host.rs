@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::CniError;
-use linux::{Inside, Netlink, NetnsLock, nft};
+use linux::{Inside, Netlink, NetnsId, NetnsLock, nft};
 
 /// How long somebody who removes idle links is waited for, who has the lock for some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +36,7 @@ pub struct Host {
     nft: Option<nft::Socket>,
     /// Where state is kept.
     pub dirs: Dirs,
+    newest: Option<(NetnsId, u32)>,
     /// Whether what plugins make for all containers of a network goes with the last one: it is marked so. Otherwise it stays.
     pub is_transient: bool,
 }
@@ -90,7 +91,7 @@ impl Dirs {
 impl Host {
     /// The namespace that the calling thread is in.
     pub fn here(dirs: Dirs) -> Self {
-        Host { inside: Inside::here(), route: None, nft: None, dirs, is_transient: false }
+        Host { inside: Inside::here(), route: None, nft: None, newest: None, dirs, is_transient: false }
     }
 
     /// The proof that sockets and sysctls need.
@@ -113,6 +114,17 @@ impl Host {
             self.route = Some(Netlink::open(&self.inside).map_err(crate::external::internal)?);
         }
         self.route.as_mut().ok_or_else(|| crate::external::internal("no routing socket"))
+    }
+
+    /// Notes the index of a link that was made in a container's namespace.
+    pub fn made_link(&mut self, netns: NetnsId, index: u32) {
+        self.newest = Some((netns, index));
+    }
+
+    /// The index that the kernel will probably give to the next link there: a link that is made with it can be configured without a look at
+    /// it first. It may be taken all the same.
+    pub fn next_index(&self, netns: NetnsId) -> Option<u32> {
+        self.newest.filter(|(of, _)| *of == netns)?.1.checked_add(1)
     }
 
     /// The nftables socket of the host.

@@ -88,12 +88,15 @@ pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
         eprint!("{}", about(plugin));
         return ExitCode::SUCCESS;
     }
-    // The standard library's own writes what follows the last newline by a second call.
-    let code = match std::io::stdout().as_fd().try_clone_to_owned() {
-        Ok(stdout) => run(plugin, builtins, &env, &mut std::io::stdin(), &mut File::from(stdout)),
-        Err(_) => run(plugin, builtins, &env, &mut std::io::stdin(), &mut std::io::stdout()),
-    };
-    ExitCode::from(code)
+    ExitCode::from(run(plugin, builtins, &env, &mut std::io::stdin(), &mut stdout()))
+}
+
+/// Standard output. The standard library's own writes what follows the last newline by a second call, and the runtime wakes up twice.
+pub fn stdout() -> Box<dyn Write> {
+    match std::io::stdout().as_fd().try_clone_to_owned() {
+        Ok(stdout) => Box::new(File::from(stdout)),
+        Err(_) => Box::new(std::io::stdout()),
+    }
 }
 
 /// [`main`] with its surroundings given: returns the exit code.
@@ -142,7 +145,7 @@ fn verb(
 ) -> Result<(), CniError> {
     let (config, prev) = checked(plugin, env, bytes, version)?;
     let path = std::env::split_paths(&env.path).collect();
-    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell);
+    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell).remembering();
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
     let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
     let mut x = Cx::new(&mut host, &mut teardown, &finder, deadline);

@@ -7,7 +7,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Interface, Plugi
 use ipnet::IpNet;
 use json::Value;
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Reply, Sysctl, addr, route};
 use plugin::{Call, Cx};
 
 use crate::conflict::{self, Wire};
@@ -149,7 +149,7 @@ pub(crate) fn ipv6(
     result: &AddResult,
     settings: &[(Ipv6Conf, i32)],
 ) -> Result<(), CniError> {
-    let gets_ipv6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    let gets_ipv6 = has_ipv6(result);
     if !gets_ipv6 && link.ipv6(Ipv6Conf::DisableIpv6) != Some(0) {
         return Ok(());
     }
@@ -167,6 +167,18 @@ pub(crate) fn ipv6(
         set_ipv6(inside, link, *setting, *value)?;
     }
     Ok(())
+}
+
+/// [`ipv6`] for an interface that nobody has looked at yet: whether all was done that has to be, because it gets addresses of IPv4 alone, of
+/// which an IPAM plugin says what they are. If not, [`ipv6`] does it, or says why it cannot.
+pub(crate) fn is_ipv4_alone(inside: &Inside, call: &Call<'_>, result: &AddResult) -> bool {
+    let is_told = !result.ips.is_empty() && call.config.ipam().is_ok_and(|ipam| ipam.is_none_or(|kind| kind.as_str() != "dhcp"));
+    is_told && !has_ipv6(result) && write(inside, call.id.ifname.as_str(), Ipv6Conf::AcceptRa, 0).is_ok()
+}
+
+/// Whether a result has an IPv6 address.
+pub(crate) fn has_ipv6(result: &AddResult) -> bool {
+    result.ips.iter().any(|ip| ip.address.addr().is_ipv6())
 }
 
 /// One setting below `net.ipv6.conf.LINK`, if the link was read with another value.
@@ -191,7 +203,24 @@ fn write(inside: &Inside, link: &str, setting: Ipv6Conf, value: i32) -> Result<(
 /// A route whose destination, table and metric are taken already is skipped and dropped from `result`: the interface
 /// that came first keeps it, and no second next hop is appended.
 pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResult, dad: Dad) -> Result<(), CniError> {
-    let (index, name) = (link.index, &link.name);
+    // The carrier: see above.
+    bring_up(netlink, (link.index, &link.name), result, dad, has_ipv6(result)).map(drop)
+}
+
+/// The same for a link of which no more is known yet than its index and its name. Returns what it is, which is asked for by the same message.
+pub(crate) fn configure_new(netlink: &mut Netlink, index: u32, name: &str, result: &mut AddResult) -> Result<Link, CniError> {
+    let link = bring_up(netlink, (index, name), result, Dad::Off, true)?;
+    link.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))
+}
+
+/// Of configure and configure_new: `look`, whether the link is asked for at the end.
+fn bring_up(
+    netlink: &mut Netlink,
+    (index, name): (u32, &str),
+    result: &mut AddResult,
+    dad: Dad,
+    look: bool,
+) -> Result<Option<Link>, CniError> {
     linux::crash_point!("address-unset");
     let mut batch = Batch::new();
     // Not in one message with the next: there it would be set only after the link is up.
@@ -204,26 +233,30 @@ pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResu
     }
     batch.push(notify.called(format!("have {name} tell its neighbours (arp_notify)")));
     batch.push(up.called(format!("bring {name} up in the container")));
-    if result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+    if look {
         batch.push(link::get_by_index(index));
     }
-    netlink.send(batch).map_err(internal)?;
+    let link = match netlink.send(batch).map_err(internal)?.pop() {
+        Some(Reply::Link(link)) => Some(*link),
+        _ => None,
+    };
     linux::crash_point!("address-set");
     if dad == Dad::On {
         settle(netlink, index)?;
     }
-    routes(netlink, link, result)
+    routes(netlink, index, name, result)?;
+    Ok(link)
 }
 
 /// Adds the routes of `result`, and drops from it those that are taken already.
-pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
+pub(crate) fn routes(netlink: &mut Netlink, index: u32, name: &str, result: &mut AddResult) -> Result<(), CniError> {
     let ips = result.ips.clone();
     let mut kept = Vec::with_capacity(result.routes.len());
     for wanted in std::mem::take(&mut result.routes) {
         let gateway = gateway_of(&wanted, &ips);
         let via = gateway.map(|g| format!(" via {g}")).unwrap_or_default();
-        let add = route::add(&kernel_route(&wanted, gateway, link.index));
-        match netlink.send_one(add.called(format!("add route {}{via} dev {} in the container", wanted.dst, link.name))) {
+        let add = route::add(&kernel_route(&wanted, gateway, index));
+        match netlink.send_one(add.called(format!("add route {}{via} dev {name} in the container", wanted.dst))) {
             Ok(_) => {
                 linux::crash_point!("address-routed");
                 kept.push(wanted);

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
-use linux::{Inside, Link};
+use linux::{Inside, Link, Netlink};
 use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
@@ -121,13 +121,14 @@ impl Plugin for Bridge {
             let guarded = conf.mac.as_ref().filter(|_| conf.mac_spoof_check);
             strict::add(call, x, &result, guarded.map(|mac| (outer.index, mac)))?;
         }
-        let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
-        host::meet(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &outer, &result)?;
+        let link = netns
+            .enter_with(|inside, netlink| configure(inside, netlink, (outer.other_end(), call), &conf, &mut result))
+            .map_err(internal)??;
+        x.host.made_link(netns.id(), link.index);
+        let bridge = host::meet(x.host.netlink()?, bridge, gateway.as_ref(), &outer, &result)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
-        // One whose address nobody has set takes that of a port.
-        let bridge = x.host.netlink()?.link_by_index(bridge.index).map_err(internal)?.unwrap_or(bridge);
         result.interfaces = vec![address::of_host(&bridge), address::of_host(&outer), address::interface(&link, netns)];
         result.interfaces.extend(gateway.iter().map(address::of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
@@ -257,8 +258,17 @@ fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Opt
 }
 
 /// The container's end, from inside.
-fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
-    let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
+fn configure(
+    inside: &Inside,
+    netlink: &mut Netlink,
+    (index, call): (u32, &Call<'_>),
+    conf: &Conf,
+    result: &mut AddResult,
+) -> Result<Link, CniError> {
+    let name = call.id.ifname.as_str();
+    if !conf.disable_container_interface && !conf.enable_dad && address::is_ipv4_alone(inside, call, result) {
+        return address::configure_new(netlink, index, name, result);
+    }
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     if conf.disable_container_interface {
         return Ok(link);
@@ -268,6 +278,6 @@ fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResu
         true => (Dad::On, [(Ipv6Conf::EnhancedDad, 1), (Ipv6Conf::AcceptDad, 1)].as_slice()),
     };
     address::ipv6(inside, &link, call, result, settings)?;
-    address::configure(&mut netlink, &link, result, dad)?;
+    address::configure(netlink, &link, result, dad)?;
     Ok(link)
 }

@@ -71,7 +71,7 @@ impl Plugin for Dummy {
             Errno::EOPNOTSUPP => verify::lacks("dummy"),
             _ => internal(e),
         })?;
-        single::configure("dummy", conf.dns, addresses, &Wire::None, call, x)
+        single::configure("dummy", conf.dns, addresses, &Wire::None, None, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

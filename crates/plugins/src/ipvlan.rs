@@ -81,8 +81,8 @@ impl Plugin for Ipvlan {
             (None, Some(prev)) if !prev.ips.is_empty() => Addresses::Known(AddResult { interfaces: Vec::new(), ..prev.clone() }),
             _ => Addresses::before_link(Some(address::required(call.config, "ipvlan")?), call, x)?,
         };
-        parent.carry(call, x, None, |parent| Ok(Kind::Ipvlan { parent: parent.index, mode }))?;
-        single::configure("ipvlan", dns, addresses, &Wire::Parent(&parent), call, x)
+        let index = parent.carry(call, x, None, |parent| Ok(Kind::Ipvlan { parent: parent.index, mode }))?;
+        single::configure("ipvlan", dns, addresses, &Wire::Parent(&parent), index, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -89,8 +89,8 @@ impl Plugin for Macvlan {
         let Conf { parent, macvlan, mac, dns } = Conf::read(call.config, call.args)?;
         let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
         let mac = mac::of_new_link(call.config, mac, &addresses, x)?;
-        parent.carry(call, x, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
-        single::configure("macvlan", dns, addresses, &Wire::Own, call, x)
+        let index = parent.carry(call, x, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
+        single::configure("macvlan", dns, addresses, &Wire::Own, index, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

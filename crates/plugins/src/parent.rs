@@ -38,25 +38,36 @@ impl Parent {
         Ok(Parent { master, in_container, mtu })
     }
 
-    /// Makes a link of `kind` upon it: born in the container's namespace with its final name, and this attachment's group.
+    /// Makes a link of `kind` upon it: born in the container's namespace with its final name, and this attachment's group. Returns its index,
+    /// where that was chosen.
     pub(crate) fn carry(
         &self,
         call: &Call<'_>,
         x: &mut Cx<'_>,
         mac: Option<Mac>,
         kind: impl FnOnce(&Link) -> Result<Kind<'static>, CniError> + Send,
-    ) -> Result<(), CniError> {
+    ) -> Result<Option<u32>, CniError> {
         let netns = call.netns()?;
+        let index = x.host.next_index(netns.id());
         let make = |netlink: &mut Netlink, parent: Link, kind: Kind<'static>, into: Option<&Netns>| {
             let name = kind.name();
-            let spec = LinkSpec {
+            let mut spec = LinkSpec {
+                index: index.filter(|_| into.is_some()),
                 mac,
                 mtu: self.mtu(&parent.name, parent.mtu)?,
                 group: Some(identity::group(call.id)),
                 netns: into.map(|ns| ns.as_fd()),
                 ..LinkSpec::new(call.id.ifname.clone(), kind)
             };
-            Ok::<_, CniError>(netlink.send_one(link::create(&spec)).map(drop).map_err(|e| Refused { kind: name, parent: parent.name, e }))
+            let made = match netlink.send_one(link::create(&spec)) {
+                // The index is taken; before Linux 6.14 also one that the host has.
+                Err(e) if spec.index.is_some() && matches!(e.errno(), Errno::EEXIST | Errno::EBUSY) => {
+                    spec.index = None;
+                    netlink.send_one(link::create(&spec))
+                }
+                made => made,
+            };
+            Ok::<_, CniError>(made.map(|_| spec.index).map_err(|e| Refused { kind: name, parent: parent.name, e }))
         };
         let made = if self.in_container {
             let make_inside = |inside: &Inside| {

@@ -239,7 +239,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
     linux::crash_point!("ptp-pair-quiet");
     for v4 in [true, false] {
         if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
-            veth::forward(x.host.inside(), v4)?;
+            veth::forward(x.host, v4)?;
         }
     }
     linux::crash_point!("ptp-host-forwards");
@@ -288,7 +288,7 @@ fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut A
     }
     netlink.send(batch).map_err(internal)?;
     linux::crash_point!("ptp-addressed");
-    address::routes(&mut netlink, &link, result)?;
+    address::routes(&mut netlink, link.index, &link.name, result)?;
     notice_carrier(&mut netlink, &link, ways)?;
     Ok(link)
 }

@@ -6,19 +6,20 @@
 
 use cni::{AddResult, CniError, Dns, IfName};
 use linux::link::Ipv6Conf;
-use linux::{Inside, Link};
+use linux::{Inside, Link, Netlink};
 use plugin::{Call, Cx, Doomed, Mark};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
 use crate::{identity, internal, open, verify};
 
-/// ADD from where the link is there: it is noted for the teardown, gets its addresses and comes up.
+/// ADD from where the link is there: it is noted for the teardown, gets its addresses and comes up. `index`: its own, where that is known.
 pub(crate) fn configure(
     kind: &'static str,
     dns: Dns,
     addresses: Addresses,
     wire: &Wire<'_>,
+    index: Option<u32>,
     call: &Call<'_>,
     x: &mut Cx<'_>,
 ) -> Result<AddResult, CniError> {
@@ -26,7 +27,8 @@ pub(crate) fn configure(
     x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
     let mut result = addresses.with_link(call, x, wire)?;
     let netns = call.netns()?;
-    let link = netns.enter(|inside| bring_up(inside, call, &mut result)).map_err(internal)??;
+    let link = netns.enter_with(|inside, netlink| bring_up(inside, netlink, index, call, &mut result)).map_err(internal)??;
+    x.host.made_link(netns.id(), link.index);
     linux::crash_point!("single-configured");
     result.interfaces = vec![address::interface(&link, netns)];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
@@ -34,12 +36,14 @@ pub(crate) fn configure(
     Ok(result)
 }
 
-fn bring_up(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
-    let mut netlink = open(inside)?;
+fn bring_up(inside: &Inside, netlink: &mut Netlink, index: Option<u32>, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
     let name = call.id.ifname.as_str();
+    if let Some(index) = index.filter(|_| address::is_ipv4_alone(inside, call, result)) {
+        return address::configure_new(netlink, index, name, result);
+    }
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::NdiscNotify, 1)])?;
-    address::configure(&mut netlink, &link, result, Dad::Off)?;
+    address::configure(netlink, &link, result, Dad::Off)?;
     Ok(link)
 }
 

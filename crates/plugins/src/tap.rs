@@ -92,7 +92,7 @@ impl Plugin for Tap {
         linux::crash_point!("tap-addresses-known");
         netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
         linux::crash_point!("tap-made");
-        single::configure("tun", conf.dns, addresses, &Wire::None, call, x)
+        single::configure("tun", conf.dns, addresses, &Wire::None, None, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -71,12 +71,12 @@ impl Plugin for Vlan {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { parent, id, ipam, dns } = Conf::read(call.config)?;
         let addresses = Addresses::before_link(Some(ipam), call, x)?;
-        parent.carry(call, x, None, |parent| match parent.flags.up() {
+        let index = parent.carry(call, x, None, |parent| match parent.flags.up() {
             true => Ok(Kind::Vlan { parent: parent.index, id }),
             // It would not come up (ENETDOWN).
             false => Err(parent::down(parent, "vlan")),
         })?;
-        single::configure("vlan", dns, addresses, &Wire::Own, call, x)
+        single::configure("vlan", dns, addresses, &Wire::Own, index, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

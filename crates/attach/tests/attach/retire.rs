@@ -89,7 +89,7 @@ impl Machine {
     }
 
     fn add(&mut self, name: &str, pod: &str) -> Result<Record, AddError> {
-        let sandbox = Sandbox { id: id(name), netns: self.netns(pod), args: CniArgs::default(), pod: PodView::default() };
+        let sandbox = Sandbox { id: id(name), netns: self.netns(pod), opened: None, args: CniArgs::default(), pod: PodView::default() };
         self.attacher.add(&sandbox, &self.plan, &mut self.host, soon())
     }
 

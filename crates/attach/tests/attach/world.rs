@@ -84,7 +84,7 @@ impl World {
     }
 
     pub(crate) fn add(&self, plan: &Plan) -> Result<Record, AddError> {
-        let sandbox = Sandbox { id: id(), netns: self.netns.clone(), args: CniArgs::default(), pod: PodView::default() };
+        let sandbox = Sandbox { id: id(), netns: self.netns.clone(), opened: None, args: CniArgs::default(), pod: PodView::default() };
         self.attacher().add(&sandbox, plan, &mut self.host(), soon())
     }
 

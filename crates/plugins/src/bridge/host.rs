@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::{AddResult, CniError, Code, IfName, IpConfig};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, addr, neigh};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Reply, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
@@ -131,7 +131,7 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
         }
         addresses(host.netlink()?, bridge, &wanted, force)?;
         linux::crash_point!("bridge-addressed");
-        veth::forward(host.inside(), v4)?;
+        veth::forward(host, v4)?;
         linux::crash_point!("bridge-forwards");
     }
     Ok(())
@@ -182,12 +182,20 @@ fn in_the_way(wanted: &IpNet, other: &IpNet) -> bool {
 /// The host looks at the new port's carrier, and forgets whoever had the container's addresses before. The announcement that the
 /// container's end makes when it comes up may be lost, because the bridge forwards nothing for a new port until its carrier was
 /// noticed: then the host would go on sending to the old hardware address until that entry has aged.
-pub(super) fn meet(netlink: &mut Netlink, bridge: &Link, port: &Link, result: &AddResult) -> Result<(), CniError> {
-    let forget = |ip: &IpConfig| neigh::delete(bridge.index, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
-    let forget = result.ips.iter().map(forget);
-    match netlink.send(std::iter::once(link::get_by_index(port.index)).chain(forget).collect()) {
-        // An emulator of another processor (qemu-user) knows no request about neighbours, and sends nothing: the old entry ages.
-        Err(e) if e.errno() == Errno::EOPNOTSUPP => Ok(()),
-        sent => sent.map(drop).map_err(internal),
+///
+/// Returns the bridge as it is now: one whose hardware address nobody has set takes that of a port.
+pub(super) fn meet(netlink: &mut Netlink, bridge: Link, gateway: Option<&Link>, port: &Link, result: &AddResult) -> Result<Link, CniError> {
+    let speaks = gateway.map_or(bridge.index, |gateway| gateway.index);
+    let forget = |ip: &IpConfig| neigh::delete(speaks, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
+    let mut batch: Batch<'_> = std::iter::once(link::get_by_index(port.index)).chain(result.ips.iter().map(forget)).collect();
+    batch.push(link::get_by_index(bridge.index));
+    match netlink.send(batch).map(|mut replies| replies.pop()) {
+        Ok(Some(Reply::Link(now))) => Ok(*now),
+        // An emulator of another processor (qemu-user) knows no request about neighbours, and sends nothing: the old entry ages. An answer
+        // that did not fit is asked for again.
+        Err(e) if matches!(e.errno(), Errno::EOPNOTSUPP | Errno::ENOBUFS) => {
+            Ok(netlink.link_by_index(bridge.index).map_err(internal)?.unwrap_or(bridge))
+        }
+        sent => sent.map(|_| bridge).map_err(internal),
     }
 }
