@@ -27,8 +27,8 @@ const STAGES: &[(&str, &str)] = &[
     ("bridge-pair-quiet", "the host's end takes no router advertisements"),
     ("bridge-gateway-there", "the gateway's address and forwarding are there"),
     ("netns-entered", "the container's namespace is entered"),
-    ("address-unset", "its end is looked at"),
-    ("address-set", "address, notice to neighbours, up"),
+    ("address-unset", "its end takes no router advertisements"),
+    ("address-set", "address, notice to neighbours, up, a look at it"),
     ("netns-left", "the default route; back on the host"),
     ("result-printed", "the result is printed"),
 ];

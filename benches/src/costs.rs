@@ -24,22 +24,23 @@ pub(crate) struct Costs {
     pub(crate) system_calls: Result<u64, String>,
 }
 
-/// Looks at one ADD of `bridge` + `host-local` by each side.
-pub(crate) fn look(sides: &[Side], launcher: &Path) -> Result<Vec<Costs>> {
-    sides.iter().map(|side| of(side, launcher).with_context(|| format!("the costs of {}", side.name()))).collect()
+/// Looks at one ADD of a network by each side.
+pub(crate) fn look(sides: &[Side], network: Network, launcher: &Path) -> Result<Vec<Costs>> {
+    sides.iter().map(|side| of(side, network, launcher).with_context(|| format!("the costs of {}", side.name()))).collect()
 }
 
-fn of(side: &Side, launcher: &Path) -> Result<Costs> {
+fn of(side: &Side, network: Network, launcher: &Path) -> Result<Costs> {
+    let add = |number, launch: &(dyn Fn(&Job, &Path) -> Result<String> + Sync)| add((side, network), number, launch);
     // The kernel counts what a process was before it became the program: a small one has to start it.
-    let peak = add(side, 1, |job, _| launched(launcher, &["peak".to_owned()], job))?;
+    let peak = add(1, &|job, _| launched(launcher, &["peak".to_owned()], job))?;
     let peak = peak.lines().find_map(|l| l.strip_prefix("peak ")?.trim().parse().ok()).context("no peak was told")?;
     let calls = ["-f", "-qq", "-c", "-U", "calls,name", "-o"].map(str::to_owned);
-    let system_calls = add(side, 2, |job, file| {
+    let system_calls = add(2, &|job, file| {
         let told = launched(Path::new("strace"), &[&calls[..], &[file.display().to_string()]].concat(), job)?;
         Ok(fs::read_to_string(file).unwrap_or(told))
     });
     let valgrind = ["--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=/dev/null"].map(str::to_owned);
-    let instructions = add(side, 3, |job, _| match side.is_one_program() {
+    let instructions = add(3, &|job, _| match side.is_one_program() {
         // Under valgrind a program does not find itself on CNI_PATH, and would take its own names for other programs.
         true => launched(Path::new("valgrind"), &valgrind, &job.with("CNI_PATH", "/nonexistent")),
         false => launched(Path::new("valgrind"), &valgrind, job),
@@ -61,10 +62,10 @@ fn number(told: Result<String>, number: impl Fn(&str) -> Option<String>) -> Resu
 }
 
 /// An ADD in a container of its own, started by `launch`, then the DEL.
-fn add(side: &Side, number: usize, launch: impl Fn(&Job, &Path) -> Result<String> + Sync) -> Result<String> {
+fn add((side, network): (&Side, Network), number: usize, launch: &(dyn Fn(&Job, &Path) -> Result<String> + Sync)) -> Result<String> {
     let container = Namespace::make(&format!("cost{number}"))?;
     let file = std::env::temp_dir().join(format!("nlb-{}-cost", std::process::id()));
-    let job = |verb| side.jobs(Network::Bridge, verb, &container, number);
+    let job = |verb| side.jobs(network, verb, &container, number);
     let told = side.host().enter(|| {
         let told = job(Verb::Add).iter().map(|job| launch(job, &file)).collect::<Result<String>>();
         for job in job(Verb::Del) {

@@ -164,8 +164,12 @@ fn run(options: &Options) -> Result<()> {
     };
     let crowds = crowd::run(&sides, options.crowds, &mut |round| progress("many at once", round, options.crowds))?;
     print!("\n{}", table::crowds(options.crowds, &crowds));
-    let costs = costs::look(&sides, &options.floor)?;
-    print!("\n{}", table::costs(&costs));
+    let mut costs = Vec::new();
+    for network in Network::ALL {
+        let of_network = costs::look(&sides, network, &options.floor)?;
+        print!("\n{}", table::costs(network, &of_network));
+        costs.push(json!({"network": network.name(), "sides": of_network.iter().map(costs::Costs::json).collect::<Vec<_>>()}));
+    }
     let scales = match [sides[0].plugins(), sides[1].plugins()] {
         [Some(ours), Some(theirs)] => {
             scale::run(ours, theirs, scratch.path(), &mut |round| progress("many addresses", round, scale::ROUNDS))?
@@ -180,7 +184,7 @@ fn run(options: &Options) -> Result<()> {
     if let Some(file) = &options.json {
         let mut report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
-            "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
+            "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs,
             "scales": scales.iter().map(scale::Scale::json).collect::<Vec<_>>(),
             "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });

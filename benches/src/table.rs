@@ -108,12 +108,13 @@ pub(crate) fn ports(growths: &[Growth]) -> String {
 }
 
 /// What an ADD costs besides time.
-pub(crate) fn costs(costs: &[Costs]) -> String {
-    let mut text = format!("{:38} {:>9} {:>16} {:>9}\n", "bridge + host-local, one ADD", "netloom", "reference v1.9.1", "floor");
+pub(crate) fn costs(network: Network, costs: &[Costs]) -> String {
+    let title = format!("{}, one ADD", network.name());
+    let mut text = format!("{title:50} {:>9} {:>16} {:>9}\n", "netloom", "reference v1.9.1", "floor");
     let mut line = |name: &str, of: &dyn Fn(&Costs) -> Option<u64>| {
         let cells: Vec<String> = costs.iter().map(|c| of(c).map_or_else(|| "-".to_owned(), |n| n.to_string())).collect();
         if let [a, b, c] = cells.as_slice() {
-            text += &format!("{name:38} {a:>9} {b:>16} {c:>9}\n");
+            text += &format!("{name:50} {a:>9} {b:>16} {c:>9}\n");
         }
     };
     line("size of the executables, KiB", &|c| Some(c.size_kib));
