@@ -103,6 +103,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                 if let Err(e) = agent.attacher_in_host().forget_idle_bridges(&mut host) {
                     Line::warn("reconcile").with("what", "bridges that nobody uses may be left").with("error", e).end();
                 }
+                agent.forget_idle_chains(&mut host);
             };
             if catch_unwind(AssertUnwindSafe(round)).is_err() {
                 Line::error("reconcile").with("error", "this is a bug in the agent or in a plugin; please report it with the log").end();
@@ -183,6 +184,20 @@ impl Agent {
             }
         }
         in_use
+    }
+
+    /// The chains of our table that networks without any pod have left.
+    fn forget_idle_chains(&self, host: &mut Host) {
+        let done = match host.has_nft() {
+            Ok(true) => host.nft().map_err(|e| e.to_string()).and_then(|nft| rules::forget_idle_chains(nft).map_err(|e| e.to_string())),
+            Ok(false) => Ok(0),
+            Err(e) => Err(e.to_string()),
+        };
+        match done {
+            Ok(0) => {}
+            Ok(chains) => Line::debug("reconcile").with("idle_chains", chains).end(),
+            Err(e) => Line::warn("reconcile").with("what", "chains that no pod uses may be left in the firewall").with("error", e).end(),
+        }
     }
 
     /// What a DEL of the process before this one had retired is finished; so is what was detached in part and left.

@@ -14,6 +14,7 @@ use linux::nft::{Family, Mode, SetElement, Socket, Step};
 
 mod egress;
 mod frames;
+mod idle;
 mod ingress;
 mod ports;
 mod source;

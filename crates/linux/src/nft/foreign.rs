@@ -48,6 +48,32 @@ impl Socket {
         )
     }
 
+    /// The names of a table's chains that no hook calls (`nft list chains`). No table: none.
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn plain_chains(&mut self, family: Family, table: &str) -> Result<Vec<String>, ReadError> {
+        const TABLE: u16 = 1;
+        const NAME: u16 = 3;
+        const HOOK: u16 = 4;
+        let name_of = |chain: &[u8]| {
+            let text = |kind: u16| wire::find(chain, kind).map(wire::text);
+            let is_meant = text(TABLE)? == table && wire::find(chain, HOOK).is_none();
+            text(NAME).filter(|_| is_meant)
+        };
+        self.dump(
+            &format!("chains {family}"),
+            Kind::GetChain,
+            family,
+            |_| {},
+            |frame, found| {
+                if frame.kind == Kind::NewChain.number() {
+                    found.extend(name_of(frame.body()));
+                }
+            },
+        )
+    }
+
     /// Whether a rule of a chain has these bytes in it, such as the name of a link. No chain: no.
     ///
     /// # Errors
