@@ -110,3 +110,37 @@ pub fn inherited_socket() -> Result<Option<OwnedFd>, u32> {
         Some(more) => Err(more),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const CHILD: &str = "NETLOOM_TEST_INHERITS";
+
+    /// Whoever asks again would close the descriptor of the first one, or use one that something else has by then.
+    #[test]
+    fn an_inherited_socket_has_one_owner() {
+        if std::env::var_os(CHILD).is_none() {
+            // In a process of its own, to which somebody says that descriptor 3 is its.
+            let name = std::thread::current().name().unwrap().to_owned();
+            let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --exact \"$1\" --test-threads 1 3</dev/null";
+            let child = Command::new("sh").args(["-c", script]).arg(std::env::current_exe().unwrap()).arg(name).env(CHILD, "1").output();
+            let child = child.unwrap();
+            assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");
+            return;
+        }
+        let first = inherited_socket().unwrap().expect("descriptor 3 is ours");
+        assert_eq!(first.as_raw_fd(), 3);
+        let flags = fcntl(&first, FcntlArg::F_GETFD).unwrap();
+        assert_ne!(flags & FdFlag::FD_CLOEXEC.bits(), 0, "programs that are started do not get it");
+        for _ in 0..2 {
+            assert!(inherited_socket().unwrap().is_none(), "it has an owner");
+        }
+        let is_open = || std::fs::read_link("/proc/self/fd/3").is_ok();
+        assert!(is_open());
+        drop(first);
+        assert!(!is_open() && inherited_socket().unwrap().is_none(), "nor later");
+    }
+}
