@@ -6,6 +6,7 @@
 //!     alone                 one call, then the next --> p50, p99; after DEL: until the last link is gone
 //!     from 16 callers       100 pods --> total time; p50, p99 of each call
 //!   then: 110 pods attached --> the agent's memory
+//!   then: 5,000 pods come and go, from 16 callers --> its memory again
 //! ```
 //!
 //! With `--before DIR` the other side is an agent as released before, with an API server of its own: what a change costs.
@@ -116,8 +117,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let alone = alone(&sides, agent, options.rounds)?;
     let crowd = crowds(&sides, agent, plane, options.crowds)?;
     let memory = full(&sides[0], agent, plane)?;
+    let worn = turnover(&sides[0], agent, options.turnover)?;
     let other = if before.is_some() { Other::Before } else { Other::Reference };
-    let figures = Figures { other, rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory };
+    let figures =
+        Figures { other, rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory, turnover: options.turnover, worn };
     print!("\n{}\n{}", figures.table(), figures::stages("netloom", agent));
     if let Some(before) = &before {
         print!("{}", figures::stages("before", &before.agent));
@@ -200,6 +203,21 @@ fn full(side: &Caller, agent: &mut Agent, plane: &Plane) -> Result<agent::Memory
     drop(containers);
     agent.until(|agent| agent.records() == 0)?;
     memory
+}
+
+/// What it has when so many pods have come and gone.
+fn turnover(side: &Caller, agent: &mut Agent, pods: usize) -> Result<agent::Memory> {
+    for begun in (0..pods).step_by(CROWD) {
+        let containers = namespaces(&format!("t{begun}"), CROWD.min(pods - begun))?;
+        for verb in VERBS {
+            side.crowd(verb, &containers, CALLERS)?;
+        }
+        drop(containers);
+        agent.until(|agent| agent.records() == 0)?;
+        progress("pods that come and go", begun, pods);
+    }
+    thread::sleep(QUIET);
+    agent.memory()
 }
 
 fn namespaces(name: &str, number: usize) -> Result<Vec<Namespace>> {

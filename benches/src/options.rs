@@ -20,6 +20,7 @@ Usage: netloom-benches [cluster | neighbours | nodes | ovs | paths | plugins | p
   ranges              addresses of a whereabouts range on ten nodes, with a real API server (--rounds 5)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
+  --turnover N        of cluster: how many pods come and go, 16 at once, before the last look at the agent's memory (5000)
   --plugin-rounds N   how often each plugin is run by itself (200)
   --plugin NAME       this plugin only, of those; or masquerade, or ports (one host port against 10,000)
   --json FILE         write the figures there too
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) plugin: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
+    /// How many pods come and go before the last look at an agent's memory.
+    pub(crate) turnover: usize,
     pub(crate) json: Option<PathBuf>,
     pub(crate) netloom: PathBuf,
     pub(crate) netloom_cni: PathBuf,
@@ -105,6 +108,7 @@ impl Options {
             plugin: None,
             rounds,
             crowds: if cluster { 6 } else { 10 },
+            turnover: 5000,
             json: None,
             netloom: "dist/netloom".into(),
             netloom_cni: "dist/netloom-cni".into(),
@@ -122,6 +126,7 @@ impl Options {
             match name.as_str() {
                 "--rounds" => options.rounds = number(&name, &value()?)?,
                 "--crowds" => options.crowds = number(&name, &value()?)?,
+                "--turnover" => options.turnover = number(&name, &value()?)?,
                 "--plugin-rounds" => options.plugin_rounds = number(&name, &value()?)?,
                 "--plugin" => options.plugin = Some(value()?),
                 "--json" => options.json = Some(value()?.into()),

@@ -54,6 +54,10 @@ pub(crate) struct Figures {
     pub(crate) begin: Memory,
     /// On a full node.
     pub(crate) memory: Memory,
+    /// How many pods have come and gone then.
+    pub(crate) turnover: usize,
+    /// After them, with no pod.
+    pub(crate) worn: Memory,
 }
 
 /// One line of the table.
@@ -140,7 +144,9 @@ impl Figures {
             text += &format!("{:31} {:>9} {:>9}\n", format!("DEL of {name}: until all is gone"), ms(gone.p50), ms(gone.p99));
         }
         text += &format!("\n{:46} {:>9} {:>9} {:>9}\n", "the agent's memory, KiB", "resident", "peak", "anonymous");
-        for (name, memory) in [("pods and definitions listed", self.begin), ("every pod attached, after all of the above", self.memory)] {
+        let worn = format!("{} pods more came and went, none is left", self.turnover);
+        let full = "every pod attached, after all of the above";
+        for (name, memory) in [("pods and definitions listed", self.begin), (full, self.memory), (&worn, self.worn)] {
             text += &format!("{name:46} {:>9} {:>9} {:>9}\n", memory.resident, memory.peak, memory.anonymous);
         }
         text
@@ -157,6 +163,8 @@ impl Figures {
         let what = format!("resident with {PODS} pods, {DEFINITIONS} definitions, MiB");
         goals.push(Goal::at_most(&what, 16.0, mib(self.memory.resident)));
         goals.push(Goal::at_most("  its peak until then, MiB", 16.0, mib(self.memory.peak)));
+        let what = format!("resident after {} more ADD and DEL from {CALLERS} callers, MiB", self.turnover);
+        goals.push(Goal::at_most(&what, 16.0, mib(self.worn.resident)));
         goals
     }
 
@@ -166,6 +174,6 @@ impl Figures {
         let rows: Vec<Value> = self.rows().iter().map(row).collect();
         let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
         let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});
-        json!({"times": rows, "until_gone": gone, "memory": {"begin": memory(self.begin), "full": memory(self.memory)}})
+        json!({"times": rows, "until_gone": gone, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
     }
 }
