@@ -33,8 +33,8 @@ pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, CheckAttachment, DelError, Lost, Sandbox};
 pub use plan::{
-    Asked, Bound, Given, MAX_DEFINITION, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS, MAX_VALUES, Networks,
-    Plan, Planned, PodView, Refusal, Source, network_of, plan,
+    Asked, Bound, Given, MAX_DEFINITION, MAX_DESTINATIONS, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS,
+    MAX_VALUES, Networks, Plan, Planned, PodView, Refusal, Source, network_of, plan,
 };
 pub use policy::{
     AddressRun, AddressSource, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out,

@@ -14,7 +14,9 @@ mod names;
 mod resolve;
 
 use names::interface_names;
-pub use resolve::{MAX_DEFINITION, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS, MAX_VALUES, network_of};
+pub use resolve::{
+    MAX_DEFINITION, MAX_DESTINATIONS, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS, MAX_VALUES, network_of,
+};
 use resolve::{Resolved, Resolver, memory_of};
 
 /// What a pod says.

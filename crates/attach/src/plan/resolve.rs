@@ -38,6 +38,10 @@ pub const MAX_NETWORKS_VALUES: usize = 8192;
 /// looked for among what the node has, and has rules of its own.
 pub const MAX_HOST_PORTS: usize = 256;
 
+/// The addresses, ranges, gateways and routes of one network at the most, those that the pod's selection asks for included: each is held
+/// against what the node has. Real ones have up to some ten.
+pub const MAX_DESTINATIONS: usize = 512;
+
 /// What configurations take.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
@@ -184,6 +188,9 @@ impl<'a> Resolver<'a> {
         let uses = Uses::of(&list, self.asked.builtins);
         self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
+        let is_on_disk = self.is_on_disk(&selection.definition);
+        let of_network = if is_on_disk { 0 } else { uses.destinations() };
+        destinations_fit(of_network + selection.ips.len()).map_err(&mut refuse).ok()?;
         let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
         let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
@@ -206,7 +213,6 @@ impl<'a> Resolver<'a> {
         if is_refused {
             return None;
         }
-        let is_on_disk = case.is_on_disk;
         if let Some(own) = own.filter(|own| protection > Protection::Off && !is_on_disk && !own.is_default_network(definition)) {
             guard(&mut list, &uses, own);
         }
@@ -249,8 +255,13 @@ impl<'a> Resolver<'a> {
 
     /// A definition's network, as a pod of a namespace selects it.
     fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, uses: &'c Uses) -> Case<'c> {
-        let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
+        let is_on_disk = self.is_on_disk(definition);
         Case { pod_namespace, definition, is_selected: true, uses, device: None, granted: None, is_on_disk }
+    }
+
+    /// Whether a definition means a network of the node's disk.
+    fn is_on_disk(&self, definition: &DefinitionRef) -> bool {
+        self.networks.definition(definition).is_some_and(|definition| !definition.has_config())
     }
 
     fn allowed(&self, case: &Case, what: &dyn fmt::Display, refusals: &mut Vec<Refusal>) -> Option<()> {
@@ -288,6 +299,19 @@ fn host_ports_fit(count: usize) -> Result<(), CniError> {
          counted for each; publish fewer"
     );
     Err(CniError::invalid("portMappings", why))
+}
+
+/// # Errors
+/// If one network must not have as many.
+fn destinations_fit(count: usize) -> Result<(), CniError> {
+    if count <= MAX_DESTINATIONS {
+        return Ok(());
+    }
+    let why = format!(
+        "{count} addresses, ranges, gateways and routes, counted in each plugin that has them, are too many: at most {MAX_DESTINATIONS} are \
+         accepted; ask for fewer, or split the definition into several"
+    );
+    Err(CniError::invalid("spec.config", why))
 }
 
 /// Keeps the pod to its own addresses on a bridge whose other ports are kept to theirs, whatever the configuration says of that.

@@ -307,6 +307,34 @@ fn a_pod_publishes_so_many_host_ports() {
     assert!(with(2).unwrap_err()[0].contains("the pod publishes 257 host ports"));
 }
 
+/// Each address is held against what the node has, and each route is a change of the pod's namespace.
+#[test]
+fn a_network_has_so_many_addresses_and_routes() {
+    let planned = |addresses: usize, routes: usize, asked: usize| {
+        let mut networks = fixture();
+        let own: Vec<String> = (0..addresses).map(|n| format!(r#"{{"address":"10.1.{}.{}/16"}}"#, n / 250, n % 250 + 1)).collect();
+        let routes: Vec<String> = (0..routes).map(|n| format!(r#"{{"dst":"10.2.{n}.0/24"}}"#)).collect();
+        let config = format!(
+            r#"{{"cniVersion":"1.0.0","type":"dummy","capabilities":{{"ips":true}},"ipam":{{"type":"static","addresses":[{}],"routes":[{}]}}}}"#,
+            own.join(","),
+            routes.join(",")
+        );
+        networks.definitions.get_mut("a/plain").unwrap().config = Some(config);
+        let ips: Vec<String> = (0..asked).map(|n| format!(r#""10.3.0.{n}/16""#)).collect();
+        let ips = if asked == 0 { String::new() } else { format!(r#","ips":[{}]"#, ips.join(",")) };
+        let pod = pod(&format!(r#"[{{"name":"plain"{ips}}}]"#));
+        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+    };
+    planned(300, 200, 0).unwrap();
+    planned(300, 0, 200).unwrap();
+    for (addresses, routes, asked) in [(513, 0, 0), (300, 213, 0), (300, 200, 13)] {
+        let refused = planned(addresses, routes, asked).unwrap_err();
+        let says =
+            "513 addresses, ranges, gateways and routes, counted in each plugin that has them, are too many: at most 512 are accepted";
+        assert!(refused[0].contains(says), "{refused:?}");
+    }
+}
+
 #[test]
 fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
     let ignore = Admission { invalid_annotation: InvalidAnnotation::Ignore, ..Admission::default() };

@@ -92,6 +92,7 @@ impl Uses {
     pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) {
         let sides = sides(kinds, raw, place, of_flannel);
         for range in ranges::of(raw, place) {
+            self.ranges += usize::from(range.address.is_none());
             if !sides.iter().any(HostSide::is_routed) {
                 self.routed.push(Routed { one: range.one.clone(), run: range.run, side: None, is_gateway: false, told: range.address });
             }
@@ -109,7 +110,12 @@ impl Uses {
                 self.routed.extend(runs.map(routed));
             }
         }
-        self.sides.extend(sides);
+        for side in sides {
+            // Each address is held against each of them.
+            if !self.sides.contains(&side) {
+                self.sides.push(side);
+            }
+        }
     }
 }
 

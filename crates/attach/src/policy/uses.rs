@@ -76,6 +76,9 @@ pub struct Uses {
     pub(crate) sides: Vec<HostSide>,
     /// Hardware addresses that pods are to get.
     pub(crate) macs: Vec<Use>,
+    /// How many ranges of addresses, and how many routes of pods, there are.
+    pub(crate) ranges: usize,
+    pub(crate) routes: usize,
 }
 
 /// What a plugin type's configuration can name.
@@ -205,6 +208,11 @@ impl Uses {
         let mut uses = Uses::default();
         uses.entry(plugin, index, builtins);
         uses
+    }
+
+    /// How many addresses, ranges, gateways and routes there are, in all plugins that have them.
+    pub(crate) fn destinations(&self) -> usize {
+        self.addresses.len() + self.ways.len() + self.ranges + self.routes
     }
 
     /// The bridges that pods are ports of, each with the number in the list of the plugin that makes the port; without one where another
@@ -371,6 +379,8 @@ impl Uses {
         for (key, value) in ["addresses", "ranges", "ipRanges"].into_iter().flat_map(|key| all(&ipam, key)) {
             below(value, &format!("{place}.ipam.{key}"), &["address", "gateway"], &mut texts);
         }
+        let routes = [(&ipam, "routes"), (raw, "routes"), (raw, "addroutes")].into_iter().flat_map(|(object, key)| all(object, key));
+        self.routes += routes.map(|(_, value)| value.as_array().map_or(0, <[Value]>::len)).sum::<usize>();
         for (key, value) in all(&runtime, "ipRanges") {
             below(value, &format!("{place}.runtimeConfig.{key}"), &["gateway"], &mut texts);
         }
