@@ -31,6 +31,9 @@ fn node(name: &str) -> Node {
     node
 }
 
+/// A pod's life with a variable of the agent that has this value; whether the agent died.
+type Life = fn(&Node, &Pod<'_>, &str, &str) -> bool;
+
 /// What was come by, each with how often.
 fn traced(node: &Node) -> BTreeMap<String, usize> {
     let path = node.host.path(TRACE);
@@ -41,13 +44,18 @@ fn traced(node: &Node) -> BTreeMap<String, usize> {
     times
 }
 
-/// A pod's life with an agent of this environment, from a DEL that is kept to the end of what is retired. Where the agent
-/// dies the next one does not.
-fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
+/// A pod's life with an agent of this environment, from a DEL that is kept.
+fn life_after_another(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
     pod.renew();
     pod.must("ADD");
     node.kill9();
     pod.must("DEL");
+    life(node, pod, variable, value)
+}
+
+/// A pod's life with an agent of this environment, to the end of what is retired. Where the agent dies the next one does not. Whether it died.
+pub(crate) fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
+    node.kill9();
     pod.renew();
     node.set(variable, value);
     node.launch();
@@ -64,13 +72,12 @@ fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
             break;
         }
     }
-    for _ in 0..10 {
+    node.until("DEL succeeds", || {
         let outcome = pod.del();
-        if outcome.code == 0 {
-            break;
-        }
-        assert_eq!(outcome.error()["code"], json!(11), "{variable}={value}: DEL: {outcome:?}");
-    }
+        died |= outcome.code != 0 && revive(node);
+        assert!(outcome.code == 0 || outcome.error()["code"] == json!(11), "{variable}={value}: DEL: {outcome:?}");
+        outcome.code == 0
+    });
     // What is retired is finished a moment later, perhaps by the one that dies then.
     node.until("what is left is done, or the agent is dead", || !node.lives() || node.host.list("/var/lib/netloom/sandboxes").is_empty());
     died |= revive(node);
@@ -80,7 +87,7 @@ fn life(node: &Node, pod: &Pod<'_>, variable: &str, value: &str) -> bool {
 }
 
 /// Where the agent is dead, the next one dies no more. Whether it was.
-pub(crate) fn revive(node: &Node) -> bool {
+fn revive(node: &Node) -> bool {
     let died = !node.lives();
     if died {
         node.set("NETLOOM_CRASH_AT", "");
@@ -89,8 +96,8 @@ pub(crate) fn revive(node: &Node) -> bool {
     died
 }
 
-/// Every point that a pod's life comes by.
-fn all_of(node: &Node, pod: &Pod<'_>) -> BTreeMap<String, usize> {
+/// Every point that a pod's life comes by, each with how often.
+pub(crate) fn traced_life(node: &Node, pod: &Pod<'_>, life: Life) -> BTreeMap<String, usize> {
     life(node, pod, "NETLOOM_CRASH_TRACE", TRACE);
     node.settled();
     node.kill9();
@@ -101,7 +108,7 @@ fn all_of(node: &Node, pod: &Pod<'_>) -> BTreeMap<String, usize> {
 
 /// Whether it did.
 fn dies(node: &Node, pod: &Pod<'_>, before: &Traces, point: &str) -> bool {
-    let died = life(node, pod, "NETLOOM_CRASH_AT", point);
+    let died = life_after_another(node, pod, "NETLOOM_CRASH_AT", point);
     node.restart();
     pod.must("ADD");
     pod.must("CHECK");
@@ -120,7 +127,7 @@ fn deaths() -> Vec<String> {
     let node = node("points");
     let pod = node.pod("web", NETWORKS);
     drop(node.before());
-    let points = all_of(&node, &pod);
+    let points = traced_life(&node, &pod, life_after_another);
     let chosen = |(name, times): (&String, &usize)| {
         let all = soak() > 0;
         let which = if all { BTreeSet::from([1, 2.min(*times), *times]) } else { BTreeSet::from([1]) };
