@@ -208,3 +208,45 @@ fn the_database_restarts() {
     drop((one, two));
     node.expect(&before, "a restart of the database");
 }
+
+/// Pods whose ports do not come wait beside the workers: more of them than there are workers, all of one namespace, keep nobody else from its
+/// own. What they have begun is undone when their time is over.
+#[test]
+fn pods_that_wait_for_ports_hold_up_nobody() {
+    const WAIT: usize = 12;
+    let (node, switch) = node("waiting", "workers: 4\nopenstackWait: 100s");
+    let before = node.before();
+    let pods: Vec<Pod<'_>> = (0..WAIT).map(|n| node.pod(&format!("waits-{n}"), "net-a")).collect();
+    // Half of them wait for a port to be bound, the others until theirs is ACTIVE.
+    let port = |n: usize| [("eth1", Port('a', 80 + u8::try_from(n).unwrap()))];
+    pods.iter().enumerate().skip(WAIT / 2).for_each(|(n, pod)| bind(&node, pod, &port(n)));
+    let mut adding: Vec<_> = pods.iter().map(|pod| pod.begin("ADD")).collect();
+    node.until("each has its call served, and half of the ports are plugged", || {
+        let status = node.status();
+        status["calls"] == json!(WAIT) && status["callsWaiting"] == json!(0) && plugged(&switch).len() == WAIT / 2
+    });
+    // A pod of the same namespace, and one of another.
+    let same = node.pod("plain", "mac1");
+    let other = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other-than-waiting", "namespace": "default"}}));
+    for pod in [&same, &other] {
+        pod.must("ADD");
+        pod.must("DEL");
+    }
+    assert!(adding.iter_mut().all(|call| call.try_wait().unwrap().is_none()), "all of them still wait");
+    // Those that are deleted go at once, and those whose ports come are attached.
+    for (n, pod) in pods.iter().enumerate().skip(WAIT / 2) {
+        say(&node, pod, &port(n), true);
+    }
+    for call in adding.split_off(WAIT / 2) {
+        let added = ended(call);
+        assert_eq!(added.code, 0, "{added:?}");
+    }
+    for mut call in adding {
+        call.kill().unwrap();
+        call.wait().unwrap();
+    }
+    pods.iter().for_each(|pod| drop(pod.must("DEL")));
+    drop((pods, same, other));
+    node.settled();
+    node.expect(&before, "pods that waited");
+}

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
+use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Plan, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use linux::Link;
@@ -82,7 +82,12 @@ impl Agent {
         }
         let mut known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
+        // Whoever waits for ports has all of this meanwhile.
+        let is_waiting = self.settings.vifs.source != VifSource::Nowhere;
+        let waiting =
+            if is_waiting { Some(self.room.take(known.texts() + 3 * view.networks.as_ref().map_or(0, String::len))?) } else { None };
         let ports = self.ports_of(Some(request), pod, view, &mut known, host)?;
+        drop(waiting);
         if self.settings.vifs.source != VifSource::Nowhere {
             laps.lap("vifs");
         }
@@ -121,16 +126,24 @@ impl Agent {
         let mut keep_own = |planned: &Planned, plugin: usize, foreseen: Foreseen<'_>, host: &mut Host| match foreseen {
             Foreseen::Parent(link) if parents.contains(&link.index) => Ok(()),
             Foreseen::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
-            _ => self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told),
+            _ => {
+                let is_result = matches!(foreseen, Foreseen::Result(_));
+                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told)?;
+                if is_result && planned.protection > Protection::Off {
+                    self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given()))?;
+                }
+                Ok(())
+            }
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
-        drop((foreseen, room));
+        drop((foreseen, plan));
         laps.lap("attach");
         let is_up = self.is_waited_for(request).and_then(|()| self.until_active(request, pod, &ports));
         if self.settings.vifs.source != VifSource::Nowhere {
             laps.lap("active");
         }
+        drop(room);
         if let Err(e) = is_up {
             linux::crash_point!("add-unplugging");
             let by = request.by.max(Instant::now() + chain::UNDO);
@@ -173,6 +186,34 @@ impl Agent {
                 self.event(pod, EventKind::Warning, NODES_OWN, &error);
             }
         }
+        Ok(())
+    }
+
+    /// What an external plugin has made is no way past the guards of the default network's bridge.
+    fn keep_guards<'n>(
+        &self,
+        request: &Request,
+        pod: &Pod,
+        plan: &Plan,
+        planned: &Planned,
+        own: impl FnOnce() -> ThisNode<'n>,
+    ) -> Result<(), CniError> {
+        let Some(selection) = planned.source.selection().filter(|_| !planned.is_on_disk) else { return Ok(()) };
+        if self.chain_of(request).is_builtin(&planned.list) {
+            return Ok(());
+        }
+        let others = plan.attachments.iter().map(|other| other.ifname.as_str()).filter(|name| *name != planned.ifname.as_str());
+        let own = own();
+        if own.is_default_network(&selection.definition) {
+            return Ok(());
+        }
+        let Some(what) = own.past_guards(&request.netns, &others.collect()) else { return Ok(()) };
+        let what = format!("the pod got the interface {what}");
+        let error = CniError::from(attach::protected(&selection.definition, what));
+        if planned.protection == Protection::On {
+            return Err(error);
+        }
+        self.event(pod, EventKind::Warning, NODES_OWN, &error.within(format!("network {selection}")).to_string());
         Ok(())
     }
 

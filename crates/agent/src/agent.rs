@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
@@ -37,6 +37,9 @@ const PREDECESSOR: Duration = Duration::from_secs(60);
 /// How long calls that are being served may go on after SIGTERM: less than Kubernetes gives a pod.
 const LAST_CALLS: Duration = Duration::from_secs(25);
 
+/// What is called when a call begins to wait for others, and when it goes on.
+pub(crate) type OnWait = Arc<dyn Fn(bool) + Send + Sync>;
+
 /// The agent of a node.
 pub struct Agent {
     pub(crate) settings: Settings,
@@ -62,6 +65,9 @@ pub struct Agent {
     pub(crate) load: Load,
     /// Who may be served.
     pub(crate) shares: Arc<Shares>,
+    /// Called with `true` by the thread of a call that begins to wait for others, and with `false` when it goes on: its place is lent to
+    /// other calls meanwhile. Set once the socket is there.
+    pub(crate) waits_for_others: OnceLock<OnWait>,
     /// Memory of pods that are being attached.
     pub(crate) room: Room,
     /// Warnings of calls that have been told.
@@ -129,6 +135,7 @@ impl Agent {
             findings: Findings::default(),
             load: Load::default(),
             shares: Shares::new(settings.workers),
+            waits_for_others: OnceLock::new(),
             room: Room::default(),
             warned: std::sync::Mutex::default(),
             events: Events::start(cluster.clone(), &runtime),
@@ -235,9 +242,11 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     let dirs = agent.settings.dirs();
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
+    let on_wait: OnWait = Arc::new(serve::stand_ins(&agent, &socket, &dirs));
+    drop(agent.waits_for_others.set(Arc::clone(&on_wait)));
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
     addresses::announce(&agent)?;
-    addresses::follow(&agent, serve::stand_ins(&agent, &socket, &dirs));
+    addresses::follow(&agent, move |waits| on_wait(waits));
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.
     reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;

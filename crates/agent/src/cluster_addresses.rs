@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Until all lists have come, nothing is known of what they hold: an ADD that selects networks waits, and fails if they do not come, however
-//! long the API server takes. Pods that select none are attached meanwhile. A server that does not serve a list, or not to the agent, will
-//! not do so later either: then the agent goes on without, and says what is not protected.
+//! long the API server takes. Pods that select none are attached meanwhile. So it is, too, where the agent's ClusterRole lacks a rule: what is
+//! protected does not depend on that, and the rule may come any time. Only a server that has no ServiceCIDR objects at all, as before
+//! Kubernetes 1.33, will not have them later either: then the agent goes on without, and says what is not protected.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use cni::{CniError, Code};
 use ipnet::IpNet;
 
 use crate::log::Line;
-use crate::provided::Provided;
+use crate::provided::PodNetwork;
 use crate::{Agent, Settings};
 
 /// How long after the agent's start an answer that does not come is waited for: after that the agent serves the pods that need none, and
@@ -30,6 +31,9 @@ use crate::{Agent, Settings};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an ADD waits for it; then its runtime tries again.
 const OF_A_CALL: Duration = Duration::from_secs(10);
+/// What is not protected where no range of Services is known, and what to do then.
+pub(crate) const NO_RANGE: &str = "addresses of Services are not protected from definitions";
+pub(crate) const NO_RANGE_NEXT: &str = "list their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -59,7 +63,7 @@ pub(crate) struct ClusterOwn<'a> {
     /// Where Services are reached beside their ranges.
     pub(crate) services: Option<&'a Services>,
     /// The network of its pods, where agents provide it.
-    pub(crate) pods: Option<&'a Provided>,
+    pub(crate) pods: Option<&'a dyn PodNetwork>,
 }
 
 /// What came of the lists.
@@ -84,13 +88,14 @@ pub(crate) enum Came {
 // === impl Came ===
 
 impl Came {
-    fn of(listed: &Listed) -> Self {
+    /// `may_lack`: whether a server may be without the kind.
+    fn of(listed: &Listed, may_lack: bool) -> Self {
         let error = listed.failing.as_ref().map(|failing| &failing.error);
         let why = || error.map_or_else(|| "the API server has not answered yet".to_owned(), ToString::to_string);
         match error {
             _ if listed.complete => Came::Listed,
-            // A token that is not accepted now may be replaced.
-            Some(error) if error.is_final() && !matches!(error, ApiError::Unauthorized { .. }) => Came::Never(why()),
+            // Whatever else the server refuses, it may accept once a token or a ClusterRole is mended.
+            Some(ApiError::NotServed { .. }) if may_lack => Came::Never(why()),
             _ => Came::Pending(why()),
         }
     }
@@ -153,8 +158,8 @@ impl ClusterAddresses {
 
     fn came(&self) -> Option<Lists> {
         let Followed { ranges, services, endpoints } = self.followed.as_ref()?;
-        let of = Came::of;
-        Some(Lists { ranges: of(&ranges.listed()), services: of(&services.listed()), servers: of(&endpoints.listed()) })
+        let ranges = Came::of(&ranges.listed(), true);
+        Some(Lists { ranges, services: Came::of(&services.listed(), false), servers: Came::of(&endpoints.listed(), false) })
     }
 
     /// Whether the agent has just begun: the lists are on their way.
@@ -206,11 +211,10 @@ pub(crate) fn connected(server: Option<IpAddr>) -> Vec<IpAddr> {
 
 /// The same in words, of what came of the lists.
 pub(crate) fn gaps(lists: &Lists, has_no_range: bool) -> Vec<String> {
-    let next = "list their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
     let of_ranges = match &lists.ranges {
         _ if !has_no_range => None,
-        Came::Never(why) => Some(format!("addresses of Services are not protected from definitions: {next}; {why}")),
-        Came::Listed => Some(format!("addresses of Services are not protected from definitions: no ServiceCIDR has any; {next}")),
+        Came::Never(why) => Some(format!("{NO_RANGE}: {NO_RANGE_NEXT}; {why}")),
+        Came::Listed => Some(format!("{NO_RANGE}: no ServiceCIDR has any; {NO_RANGE_NEXT}")),
         Came::Pending(_) => None,
     };
     let of = |what: &str, came: &Came| match came {
@@ -246,6 +250,8 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// A protection must not end because the API server is slow.
@@ -254,7 +260,7 @@ mod tests {
         let failing = |error| Listed { complete: false, failing: Some(cluster::Failing { since: std::time::SystemTime::now(), error }) };
         let asked = cluster::Asked { group: "", resource: "services", verb: "list", of: "".into() };
         let slow = ApiError::Unreachable { asked, server: "https://192.0.2.1".into(), cause: "timed out".to_owned() };
-        let services = Came::of(&failing(slow));
+        let services = Came::of(&failing(slow), false);
         assert!(matches!(services, Came::Pending(_)), "{services:?}");
         let lists = Lists { ranges: Came::Listed, services, servers: Came::Listed };
         let said = lists.late().unwrap();
@@ -262,11 +268,26 @@ mod tests {
         assert_eq!(gaps(&lists, false), [""; 0], "they are protected: nobody gets one");
     }
 
+    /// A rule that is missing in the ClusterRole must not turn a protection off, which nobody would notice.
+    #[test]
+    fn what_is_forbidden_is_waited_for() {
+        let asked = || cluster::Asked { group: "networking.k8s.io", resource: "servicecidrs", verb: "list", of: "".into() };
+        let (server, said): (Arc<str>, _) = ("https://192.0.2.1".into(), "forbidden".to_owned());
+        let failing = |error| Listed { complete: false, failing: Some(cluster::Failing { since: std::time::SystemTime::now(), error }) };
+        let forbidden = failing(ApiError::Forbidden { asked: asked(), server: Arc::clone(&server), said: said.clone() });
+        for may_lack in [true, false] {
+            assert!(matches!(Came::of(&forbidden, may_lack), Came::Pending(why) if why.contains("ClusterRole")));
+        }
+        let not_served = failing(ApiError::NotServed { asked: asked(), server, said });
+        assert!(matches!(Came::of(&not_served, true), Came::Never(_)), "Kubernetes before 1.33");
+        assert!(matches!(Came::of(&not_served, false), Came::Pending(_)), "every API server has Services");
+    }
+
     #[test]
     fn what_does_not_come_is_told_with_the_setting_that_is_missing() {
-        let waits = Came::of(&Listed::default());
+        let waits = Came::of(&Listed::default(), true);
         assert_eq!(waits, Came::Pending("the API server has not answered yet".to_owned()));
-        assert_eq!(Came::of(&Listed { complete: true, failing: None }), Came::Listed);
+        assert_eq!(Came::of(&Listed { complete: true, failing: None }, true), Came::Listed);
         let never = Came::Never("not served".to_owned());
         let gaps = |ranges: &Came, has_no_range, services: &Came, servers: &Came| {
             gaps(&Lists { ranges: ranges.clone(), services: services.clone(), servers: servers.clone() }, has_no_range)

@@ -29,6 +29,7 @@ mod firewall;
 mod foresee;
 mod health;
 pub mod install;
+mod network_table;
 mod networks;
 mod node_own;
 mod node_traffic;

@@ -60,6 +60,11 @@ impl Known {
         self.default.iter().chain(&self.every_pod)
     }
 
+    /// How many bytes the configurations of the definitions have.
+    pub(crate) fn texts(&self) -> usize {
+        self.definitions.values().filter_map(|definition| definition.config.as_ref()).map(String::len).sum()
+    }
+
     /// Whether an attachment of the pod may need a device, so that the kubelet must be asked.
     pub(crate) fn need_devices(&self) -> bool {
         self.definitions.values().any(|d| d.resource_name.as_deref().is_some_and(|r| !r.is_empty()))

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use attach::{AddressRun, AddressSource, Given, NodeOwn, Parent};
 use cni::{IfName, Mac, NetworkList};
@@ -19,12 +20,15 @@ use plugins::BUILTINS;
 
 use crate::Agent;
 use crate::cluster_addresses::ClusterOwn;
+use crate::network_table::NetworkTable;
 use crate::node_traffic::{Attached, is_of_a_link};
+use crate::provided::PodNetwork;
 
 mod addresses;
 mod links;
 mod listeners;
 mod node_ports;
+mod ports;
 mod published;
 mod received;
 mod reserved;
@@ -46,7 +50,13 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) nameservers: OnceCell<Result<Vec<IpAddr>, String>>,
     /// With the links over which they are.
     pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
-    pub(crate) routed: OnceCell<Vec<(IpNet, String)>>,
+    pub(crate) routed: OnceCell<NetworkTable<String>>,
+    /// By the bridge that is left out, and whether addresses come from a pool.
+    pub(crate) attached: RefCell<BTreeMap<(Option<String>, bool), Rc<NetworkTable<String>>>>,
+    pub(crate) of_default_bridges: OnceCell<Result<NetworkTable<String>, String>>,
+    /// Of each next hop, one network to which a route of the node's own leads over it.
+    led_over: OnceCell<Result<BTreeMap<IpAddr, IpNet>, String>>,
+    of_pods: OnceCell<Result<BTreeSet<u32>, String>>,
     virtual_servers: OnceCell<Result<Vec<VirtualServer>, String>>,
     /// With the links that have them.
     addresses_of_services: OnceCell<Result<Vec<(IpAddr, String)>, String>>,
@@ -87,8 +97,8 @@ impl fmt::Debug for ThisNode<'_> {
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
     pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
-        let cluster = ClusterOwn { pods: self.provided.as_ref(), ..self.cluster_addresses.own() };
-        ThisNode::new(host, given, cluster).with_openstack(&self.settings.vifs.bridges)
+        let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
+        ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() }).with_openstack(&self.settings.vifs.bridges)
     }
 }
 
@@ -188,6 +198,10 @@ impl<'a> ThisNode<'a> {
             nameservers: OnceCell::new(),
             next_hops: OnceCell::new(),
             routed: OnceCell::new(),
+            attached: RefCell::default(),
+            of_default_bridges: OnceCell::new(),
+            led_over: OnceCell::new(),
+            of_pods: OnceCell::new(),
             virtual_servers: OnceCell::new(),
             addresses_of_services: OnceCell::new(),
             listeners: Listeners::default(),
@@ -373,11 +387,17 @@ impl<'a> ThisNode<'a> {
         self.addresses.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
+    /// The links of pods, by index; else why they cannot be read.
+    fn of_pods(&self) -> Result<&BTreeSet<u32>, &str> {
+        let look = || Ok(links::of_pods(self.links()?, self.routes()?).into_iter().collect());
+        self.of_pods.get_or_init(look).as_ref().map_err(String::as_str)
+    }
+
     /// The links whose networks are the node's own, by index and in words: the uplinks, and what is none of pods; else why they cannot
     /// be read.
     pub(crate) fn own_links(&self) -> Result<&[(u32, String)], &str> {
         let look = || {
-            let (links, needed, of_pods) = (self.links()?, self.needed()?, links::of_pods(self.links()?, self.routes()?));
+            let (links, needed, of_pods) = (self.links()?, self.needed()?, self.of_pods()?);
             let of = |link: &Link| match needed.get(&link.index) {
                 Some(need) if need.is_uplink() => Some((link.index, format!("{}, {need}", link.name))),
                 _ if of_pods.contains(&link.index) => None,
@@ -402,7 +422,8 @@ impl<'a> ThisNode<'a> {
     pub(crate) fn behind_default_bridges(&self, but: Option<&str>) -> Result<Vec<Attached>, String> {
         let bridges = self.default_bridges(but)?;
         let mut all = self.networks_of(&bridges)?;
-        let of = |index: u32| bridges.iter().find(|(own, _)| *own == index).map(|(_, bridge)| bridge.clone());
+        let bridges: BTreeMap<u32, String> = bridges.into_iter().collect();
+        let of = |index: u32| bridges.get(&index).cloned();
         let is_way = |route: &&linux::Route| route.kind == RouteKind::Unicast && route.gateway.is_none() && !route.is_default();
         let routes =
             self.routes()?.iter().filter(is_way).filter(|route| !is_of_a_link(route.dst.addr()) && !route.dst.addr().is_multicast());

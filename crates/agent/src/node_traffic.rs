@@ -1,13 +1,16 @@
 //! Whose traffic a route of the host would take: that of the cluster, of the uplink's neighbours, of the node's other pods.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::rc::Rc;
 
 use attach::{AddressRun, AddressSource};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::Route;
 use linux::route::RouteKind;
 
+use crate::network_table::NetworkTable;
 use crate::node_own::ThisNode;
 
 /// Where a cloud tells the machine who it is, and gives it its credentials.
@@ -102,7 +105,7 @@ impl ThisNode<'_> {
         if let Some(range) = self.cluster.ranges.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
             return Some(format!("which redirects traffic for the cluster's Services ({range})"));
         }
-        if let Some(address) = self.cluster.services.and_then(|services| services.address(|address| run.contains(address))) {
+        if let Some(address) = self.cluster.services.and_then(|services| services.address_in(run.first, run.last)) {
             return Some(format!("which redirects traffic for a Service ({address})"));
         }
         if let Some(server) = self.cluster.servers.iter().find(|server| run.contains(server.to_canonical())) {
@@ -132,35 +135,33 @@ impl ThisNode<'_> {
     /// The same of the networks of the node's links, of its pods' networks, and of those to which the host has a route.
     fn taken_from_networks(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Result<Option<String>, String> {
         let is_of_pool = self.is_of_pool(source);
-        let attached = self.attached(bridge, is_of_pool)?;
-        if let Some(own) = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network))) {
-            return Ok(Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link)));
+        if let Some((network, link)) = self.attached(bridge, is_of_pool)?.overlapping(run) {
+            return Ok(Some(format!("which redirects traffic for {network}, the network of {link}")));
         }
         if let Some(own) = self.given_range(run, bridge).filter(|_| !is_of_pool) {
             return Ok(Some(format!("which redirects traffic for {own}")));
         }
-        let routed = self.routed()?;
-        let way = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network)));
-        Ok(way.map(|(_, way)| format!("which redirects traffic {way}")))
+        Ok(self.routed()?.overlapping(run).map(|(_, way)| format!("which redirects traffic {way}")))
     }
 
     /// The next hops of the host's routes, and the networks to which it has a route: other nodes' pods, say, or what is behind a tunnel.
     /// Where the node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such
     /// routes: theirs lead over bridges and pairs, and have no next hop. Two routes to half of all addresses are a default route.
-    fn routed(&self) -> Result<&[(IpNet, String)], &str> {
+    fn routed(&self) -> Result<&NetworkTable<String>, &str> {
         if let Some(known) = self.routed.get() {
             return Ok(known);
         }
         let (routes, own_links) = (self.routes()?, self.own_links()?);
+        let own_links: BTreeMap<u32, &str> = own_links.iter().map(|(own, link)| (*own, link.as_str())).collect();
         let over = |route: &Route| {
             let mut links = route.ways().filter_map(|(_, oif)| oif);
-            links.find_map(|oif| own_links.iter().find(|(own, _)| *own == oif)).map(|(_, link)| link.clone())
+            links.find_map(|oif| own_links.get(&oif)).map(|link| (*link).to_owned())
         };
         let mut routed = Vec::new();
         for route in routes.iter().filter(|route| route.kind == RouteKind::Unicast) {
             let hops: Vec<IpAddr> = route.ways().filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop)).collect();
             // A pod may be the router to a network behind it: such a next hop is on a link of pods.
-            let is_own = |oif: Option<u32>| oif.is_none_or(|oif| own_links.iter().any(|(own, _)| *own == oif));
+            let is_own = |oif: Option<u32>| oif.is_none_or(|oif| own_links.contains_key(&oif));
             let own = route.ways().filter(|(_, oif)| is_own(*oif)).filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop));
             for hop in own {
                 routed.push((IpNet::from(hop), format!("over {hop}, a next hop of the node's routes")));
@@ -175,15 +176,15 @@ impl ThisNode<'_> {
                 routed.push((route.dst, format!("to {}, which the node reaches over {way}", route.dst)));
             }
         }
-        Ok(self.routed.get_or_init(|| routed))
+        Ok(self.routed.get_or_init(|| routed.into_iter().collect()))
     }
 
     /// The default network that one of these addresses is in, in words.
     pub(crate) fn is_of_default_network(&self, run: AddressRun) -> Option<String> {
-        match self.behind_default_bridges(None) {
+        match self.of_default_bridges() {
             Ok(networks) => {
-                let of_bridge = networks.iter().find(|own| run.overlaps(AddressRun::of(own.network)));
-                let of_bridge = of_bridge.map(|own| format!("{} is the network of {}", own.network, own.link));
+                let of_bridge = networks.overlapping(run);
+                let of_bridge = of_bridge.map(|(network, link)| format!("{network} is the network of {link}"));
                 // Its bridge may not be there yet, or it has none.
                 let of_range = || self.given_range(run, None).map(|own| own.replacen(", addresses", " are addresses", 1));
                 let whose = of_bridge.or_else(of_range)?;
@@ -195,13 +196,25 @@ impl ThisNode<'_> {
 
     /// The networks of the node's own links, and those of the default network's bridge unless it is this one; else why they cannot be
     /// read.
-    fn attached(&self, bridge: Option<&str>, is_of_pool: bool) -> Result<Vec<Attached>, String> {
+    fn attached(&self, bridge: Option<&str>, is_of_pool: bool) -> Result<Rc<NetworkTable<String>>, String> {
+        let key = (bridge.map(str::to_owned), is_of_pool);
+        if let Some(known) = self.attached.borrow().get(&key) {
+            return Ok(Rc::clone(known));
+        }
         let own = self.networks_of(self.own_links()?)?;
         let mut all: Vec<Attached> = own.into_iter().filter(|own| !self.is_vlan_of_pods(own.index, own.network)).collect();
         if !is_of_pool {
             all.extend(self.behind_default_bridges(bridge)?);
         }
-        Ok(all)
+        let made: Rc<NetworkTable<String>> = Rc::new(all.into_iter().map(|own| (own.network, own.link)).collect());
+        self.attached.borrow_mut().insert(key, Rc::clone(&made));
+        Ok(made)
+    }
+
+    /// The networks behind all bridges of networks that pods have without asking.
+    fn of_default_bridges(&self) -> Result<&NetworkTable<String>, &String> {
+        let look = || Ok(self.behind_default_bridges(None)?.into_iter().map(|own| (own.network, own.link)).collect());
+        self.of_default_bridges.get_or_init(look).as_ref()
     }
 
     /// The networks of links, by index and in words. Every link has link-local addresses of IPv6: they say nothing.
@@ -210,7 +223,8 @@ impl ThisNode<'_> {
             return Ok(Vec::new());
         }
         let addresses = self.addresses()?;
-        let of = |index: u32| links.iter().find(|(own, _)| *own == index).map(|(_, link)| link.clone());
+        let links: BTreeMap<u32, &str> = links.iter().map(|(own, link)| (*own, link.as_str())).collect();
+        let of = |index: u32| links.get(&index).map(|link| (*link).to_owned());
         let global = addresses.iter().filter(|address| !is_of_a_link(address.net.addr()));
         Ok(global
             .filter_map(|address| Some(Attached { network: address.net.trunc(), index: address.index, link: of(address.index)? }))

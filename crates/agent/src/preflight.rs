@@ -1,21 +1,25 @@
 //! What an agent would refuse of the definitions and pods that a cluster has, before one serves them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, network_of, plan};
-use cluster::{ClusterNetworks, Pod};
+use attach::{AddressRun, Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, network_of, plan};
+use cluster::{ApiError, ClusterNetworks, Node, NodeBlocks, Pod};
 use cni::{CniError, IfName, NetworkList};
+use ipnet::IpNet;
 use npwg::{Definition, DefinitionRef};
 use plugin::{Dirs, Host};
 use plugins::BUILTINS;
 
 use crate::Settings;
-use crate::cluster_addresses::{ClusterOwn, connected};
+use crate::cluster_addresses::{ClusterOwn, NO_RANGE, NO_RANGE_NEXT, connected};
 use crate::default_network::DefaultNetwork;
+use crate::network_table::NetworkTable;
 use crate::node_own::ThisNode;
 use crate::pods::view;
-use crate::provided::{self, Addresses, PodPorts};
+use crate::provided::{self, Addresses, PodNetwork, PodPorts, Provide, Source};
 use crate::settings::NetworkSource;
 
 /// Something that would be refused, or warned of.
@@ -23,6 +27,8 @@ use crate::settings::NetworkSource;
 pub struct Finding {
     /// Whether pods would fail; otherwise they are attached, and an Event says so.
     pub fails: bool,
+    /// Whether it is about what the agent may know of the cluster, and about no definition.
+    pub of_cluster: bool,
     /// What the pod would be told.
     pub message: String,
     /// The rule of the settings' `policy` that allows it, as JSON, where one does.
@@ -36,6 +42,36 @@ struct All {
     definitions: BTreeMap<DefinitionRef, Definition>,
     conf_dirs: Vec<PathBuf>,
     system_namespace: String,
+}
+
+/// The network that agents provide, as the API server has it: what an agent of another node plans with.
+struct PodsOfCluster {
+    ranges: NetworkTable<()>,
+    nodes: BTreeMap<IpAddr, String>,
+}
+
+impl PodsOfCluster {
+    fn of(provide: &Provide, nodes: &[Arc<Node>], blocks: &[Arc<NodeBlocks>]) -> Self {
+        let of_nodes = nodes.iter().flat_map(|node| &node.pod_cidrs).filter(|_| provide.source == Source::PodCidrs);
+        let of_pools = blocks.iter().flat_map(|blocks| blocks.ranges.iter().chain(&blocks.networks));
+        let of_pools = of_pools.filter(|_| provide.source == Source::Pools);
+        let ranges = of_nodes.chain(of_pools).chain(&provide.cluster_ranges).map(|range| (*range, ()));
+        let addresses = |node: &Arc<Node>| {
+            let own: Vec<_> = node.internal_ips.iter().map(|ip| (ip.to_canonical(), node.name.clone())).collect();
+            own
+        };
+        PodsOfCluster { ranges: ranges.collect(), nodes: nodes.iter().flat_map(addresses).collect() }
+    }
+}
+
+impl PodNetwork for PodsOfCluster {
+    fn range_of_pods(&self, run: AddressRun) -> Option<IpNet> {
+        self.ranges.overlapping(run).map(|(range, ())| *range)
+    }
+
+    fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
+        self.nodes.range(run.first..=run.last).next().map(|(address, name)| (*address, name.clone()))
+    }
 }
 
 impl Networks for All {
@@ -72,17 +108,21 @@ fn on_disk(dirs: &[PathBuf], name: &str) -> Result<NetworkList, CniError> {
 
 /// Holds what a cluster has against these settings, on the node where this runs: its uplink, addresses and ports are meant.
 pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> {
-    let ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, asked_at } = cluster;
+    let ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, nodes, blocks, unread, asked_at } = cluster;
     let all = All {
         definitions: definitions.into_iter().map(|definition| (definition.reference(), definition)).collect(),
         conf_dirs: settings.more_conf_dirs.iter().chain([&settings.conf_dir]).cloned().collect(),
         system_namespace: settings.multus_namespace.clone(),
     };
     let mut host = Host::here(Dirs::default());
-    let default = default_network(settings, &all);
+    let of_own_node = nodes.iter().find(|node| node.name == settings.node_name).map(|node| node.pod_cidrs.clone()).unwrap_or_default();
+    let default = default_network(settings, &all, &of_own_node);
     let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
     let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
-    let of_cluster = ClusterOwn { ranges: ranges.collect(), servers: servers.collect(), services: Some(&services), pods: None };
+    let provided = settings.provide.as_ref().map(|provide| PodsOfCluster::of(provide, &nodes, &blocks));
+    let pods_of_cluster = provided.as_ref().map(|provided| provided as &dyn PodNetwork);
+    let of_cluster = ClusterOwn { ranges: ranges.collect(), servers: servers.collect(), services: Some(&services), pods: pods_of_cluster };
+    let has_no_range = of_cluster.ranges.is_empty();
     let own = ThisNode::new(&mut host, default.as_slice(), of_cluster).with_openstack(&settings.vifs.bridges);
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
@@ -105,7 +145,19 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     for (reference, definition) in all.definitions.iter().filter(|(reference, _)| !selected.contains(*reference)) {
         alone(policy, reference, definition, &own, &mut |fails, message| note(fails, message, None));
     }
-    found.into_iter().map(|((warns, message), pods)| finding(!warns, message, pods.into_iter().collect())).collect()
+    let of_definitions = found.into_iter().map(|((warns, message), pods)| finding(!warns, message, pods.into_iter().collect()));
+    of_the_cluster(&unread, has_no_range).into_iter().chain(of_definitions).collect()
+}
+
+/// What the agent would not know of the cluster, and what becomes of pods then.
+fn of_the_cluster(unread: &[ApiError], has_no_range: bool) -> Vec<Finding> {
+    let finding = |fails, message| Finding { fails, of_cluster: true, message, rule: None, pods: Vec::new() };
+    // Kubernetes before 1.33 has no ServiceCIDR objects.
+    let may_lack = |e: &&ApiError| matches!(e, ApiError::NotServed { asked, .. } if asked.resource == "servicecidrs");
+    let refused = unread.iter().filter(|e| !may_lack(e));
+    let refused = refused.map(|e| finding(true, format!("{e}; an agent with this account attaches no pod that selects networks")));
+    let no_range = has_no_range.then(|| finding(false, format!("{NO_RANGE}: {NO_RANGE_NEXT}")));
+    refused.chain(no_range).collect()
 }
 
 /// What of a definition would be refused that no pod selects, for pods of its own namespace.
@@ -140,14 +192,15 @@ fn selections(view: &PodView, settings: &Settings) -> Vec<DefinitionRef> {
     default.into_iter().chain(named.into_iter().flatten()).map(|selection| selection.definition).collect()
 }
 
-/// The default network where it is a file of this node, in the settings, or a definition.
-fn default_network(settings: &Settings, all: &All) -> Option<Given> {
+/// The default network where it is a file of this node, in the settings, or a definition; where agents provide it, with the ranges of this
+/// node's Node.
+fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Option<Given> {
     let on_node = |list| Some(Given { list, definition: None });
     match &settings.default_network {
-        // Nobody but the node's agent knows its ranges; its name and its bridge are known.
         NetworkSource::Provided => {
             let source = settings.provide.as_ref().map(|provide| provide.source).unwrap_or_default();
-            on_node(provided::list(Addresses::of(source, &[]), None, PodPorts::default()).ok()?)
+            let ports = settings.provide.as_ref().map(|provide| provide.ports).unwrap_or_default();
+            on_node(provided::list(Addresses::of(source, of_own_node), None, ports).ok()?)
         }
         NetworkSource::Nowhere => None,
         NetworkSource::Inline(list) => on_node(list.as_ref().clone()),
@@ -168,5 +221,47 @@ const RULE: &str = " a rule of the agent's \"policy\": ";
 
 fn finding(fails: bool, message: String, pods: Vec<String>) -> Finding {
     let rule = message.split_once(RULE).map(|(_, rule)| rule.to_owned());
-    Finding { fails, message, rule, pods }
+    Finding { fails, of_cluster: false, message, rule, pods }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_refused_is_a_finding() {
+        let asked = |resource| cluster::Asked { group: "", resource, verb: "list", of: "".into() };
+        let (server, said) = (Arc::<str>::from("https://192.0.2.1"), String::new());
+        let not_served = |resource| ApiError::NotServed { asked: asked(resource), server: Arc::clone(&server), said: said.clone() };
+        assert_eq!(of_the_cluster(&[not_served("servicecidrs")], false), []);
+        let [no_range] = of_the_cluster(&[not_served("servicecidrs")], true).try_into().unwrap();
+        assert!(!no_range.fails && no_range.message.contains("serviceCIDRs"), "{no_range:?}");
+        let forbidden = ApiError::Forbidden { asked: asked("services"), server: Arc::clone(&server), said: said.clone() };
+        for e in [forbidden, not_served("services")] {
+            let [refused] = of_the_cluster(&[e], false).try_into().unwrap();
+            assert!(refused.fails && refused.message.starts_with("list services: "), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn pods_of_other_nodes_are_known_as_the_api_server_has_them() {
+        let node = Node {
+            name: "b".to_owned(),
+            pod_cidrs: vec!["10.244.2.0/24".parse().unwrap()],
+            internal_ips: vec!["192.0.2.2".parse().unwrap()],
+            ..Node::default()
+        };
+        let blocks = NodeBlocks { ranges: vec!["10.9.0.0/28".parse().unwrap()], ..NodeBlocks::default() };
+        let (nodes, blocks) = ([Arc::new(node)], [Arc::new(blocks)]);
+        let one = |text: &str| AddressRun::one(text.parse().unwrap());
+        let mut provide = Provide { cluster_ranges: vec!["10.250.0.0/16".parse().unwrap()], ..Provide::new(between::Mode::Direct) };
+        for (source, its, others) in [(Source::PodCidrs, "10.244.2.9", "10.9.0.1"), (Source::Pools, "10.9.0.1", "10.244.2.9")] {
+            provide.source = source;
+            let pods = PodsOfCluster::of(&provide, &nodes, &blocks);
+            assert!(pods.range_of_pods(one(its)).is_some() && pods.range_of_pods(one("10.250.7.7")).is_some());
+            assert_eq!(pods.range_of_pods(one(others)), None);
+            assert_eq!(pods.node_in(one("192.0.2.2")).unwrap().1, "b");
+            assert_eq!(pods.node_in(one("192.0.2.3")), None);
+        }
+    }
 }

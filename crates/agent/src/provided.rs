@@ -32,6 +32,7 @@ use json::{Object, Value};
 
 use crate::lock;
 use crate::log::Line;
+use crate::network_table::NetworkTable;
 
 mod condition;
 mod follow;
@@ -121,6 +122,8 @@ pub(crate) struct State {
     former: Vec<IpNet>,
     /// Of what any node may get a range.
     pools: Vec<IpNet>,
+    /// All that pods may have of these and of the plan; made when it is asked for, `None` after a change.
+    of_pods: Option<Arc<NetworkTable<()>>>,
     /// What pods' links get.
     pub(crate) mtu: Option<u32>,
     /// How many Nodes there are besides the own one, and how many of them have a way to all of their ranges.
@@ -171,6 +174,41 @@ impl Provide {
     }
 }
 
+/// The network of a cluster's pods, which definitions are held against.
+pub(crate) trait PodNetwork {
+    /// Among which addresses of pods, of this node or of another, one of these is: a node's ranges, what it had before while a pod may have an
+    /// address of it, those of all nodes, whether packets find them or not, and where any node may get a range: the networks of pools, `clusterCIDRs`.
+    fn range_of_pods(&self, run: AddressRun) -> Option<IpNet>;
+
+    /// A Node whose address is one of these, by name: packets for its pods go there.
+    fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)>;
+}
+
+impl PodNetwork for Provided {
+    fn range_of_pods(&self, run: AddressRun) -> Option<IpNet> {
+        lock(&self.state).of_pods(&self.settings.cluster_ranges).overlapping(run).map(|(range, ())| *range)
+    }
+
+    fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
+        self.nodes.address_in(run.first, run.last).map(|(address, node)| (address, node.name.clone()))
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn of_pods(&mut self, cluster_ranges: &[IpNet]) -> Arc<NetworkTable<()>> {
+        if let Some(made) = &self.of_pods {
+            return Arc::clone(made);
+        }
+        let of_plan = self.plan.iter().flat_map(|plan| plan.ranges.iter().chain(&plan.inside).chain(&plan.closed));
+        let all = self.ranges.iter().chain(&self.former).chain(of_plan).chain(&self.pools).chain(cluster_ranges);
+        let made: Arc<NetworkTable<()>> = Arc::new(all.map(|range| (*range, ())).collect());
+        self.of_pods = Some(Arc::clone(&made));
+        made
+    }
+}
+
 // === impl Provided ===
 
 impl Provided {
@@ -205,25 +243,6 @@ impl Provided {
         Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
     }
 
-    /// Among which addresses of pods, of this node or of another, one of these is: a node's ranges, what it had before while a pod may have an
-    /// address of it, those of all nodes, whether packets find them or not, and where any node may get a range: the networks of pools, `clusterCIDRs`.
-    pub(crate) fn range_of_pods(&self, run: AddressRun) -> Option<IpNet> {
-        let state = lock(&self.state);
-        let plan = state.plan.as_deref();
-        let of_plan = plan.into_iter().flat_map(|plan| plan.ranges.iter().chain(&plan.inside).chain(&plan.closed));
-        let mut all = state.ranges.iter().chain(&state.former).chain(of_plan).chain(&state.pools).chain(&self.settings.cluster_ranges);
-        all.find(|range| run.overlaps(AddressRun::of(**range))).copied()
-    }
-
-    /// A Node whose address is one of these, by name: packets for its pods go there.
-    pub(crate) fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
-        let of = |node: &Arc<cluster::Node>| {
-            let mut own = node.internal_ips.iter().map(IpAddr::to_canonical);
-            Some((own.find(|address| run.contains(*address))?, node.name.clone()))
-        };
-        self.nodes.all().iter().find_map(of)
-    }
-
     /// Waits until packets for a pod with these addresses find it on this node: a block may be granted, and one of its addresses assigned, before
     /// a route leads to it. Nobody waits for long; the pod's own packets are on their way in any case.
     pub(crate) fn wait_for_way(&self, result: &AddResult, until: Instant) {
@@ -247,7 +266,7 @@ impl Provided {
     /// Takes a plan: definitions are held against it from now on.
     fn plan(&self, plan: Arc<Plan>, pools: Vec<IpNet>) {
         let mut state = lock(&self.state);
-        (state.plan, state.pools) = (Some(plan), pools);
+        (state.plan, state.pools, state.of_pods) = (Some(plan), pools, None);
         self.planned.notify_all();
     }
 

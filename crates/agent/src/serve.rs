@@ -189,8 +189,8 @@ fn serve_line(agent: &Agent, host: &mut Host) {
     }
 }
 
-/// For each call that waits for an address another thread serves: the DEL that gives one back must not stand behind it. To be
-/// called by the thread of the call, when it begins to wait (`true`) and when it goes on.
+/// For each call that waits for an address or a port another thread serves: the DEL that gives one back must not stand behind it, nor
+/// must other pods. To be called by the thread of the call, when it begins to wait (`true`) and when it goes on.
 pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(bool) + Send + Sync + 'static {
     let (agent, socket, dirs) = (Arc::downgrade(agent), Arc::clone(socket), dirs.clone());
     move |waits| {
@@ -200,7 +200,7 @@ pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -
         }
         let Some(agent) = agent.upgrade() else { return };
         let there = &agent.load.stand_ins;
-        while there.load(Ordering::Relaxed) < agent.shares.aside().min(SLOW) {
+        while there.load(Ordering::Relaxed) < agent.shares.aside() {
             there.fetch_add(1, Ordering::Relaxed);
             let (agent, socket, dirs) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone());
             let work = move || {

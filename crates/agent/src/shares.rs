@@ -10,6 +10,9 @@
 //! stands behind them. Within that it gets one more while more are free than its calls have (dynamic thresholds, as switches share a
 //! buffer among ports): two namespaces have a third each, and some are left for who comes later. ADDs have three quarters of all at the
 //! most, so that no DEL stands behind those of others either, nor the question for addresses of a plugin that an ADD waits for.
+//!
+//! Each call that has stepped aside has a thread that waits. So only so many may, and half as many of one namespace: one more keeps its
+//! place while it waits, and its namespace has one less for others.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +34,9 @@ use crate::serve::Heard;
 const LONGEST: usize = 768;
 /// How many of one namespace: as many as a node has pods at the most, all at once.
 const OF_ONE: usize = 512;
+
+/// How many calls may have stepped aside at a time: more than a node usually has pods.
+pub(crate) const ASIDE: usize = 192;
 
 /// A caller that has said what it wants.
 pub(crate) struct Caller {
@@ -78,7 +84,8 @@ struct State {
     served: HashMap<Kind, usize>,
     all: usize,
     adds: usize,
-    aside: usize,
+    /// Those that have stepped aside.
+    aside: HashMap<Kind, usize>,
     line: VecDeque<(Kind, Caller)>,
     /// When a place was given or given back the last time.
     moved: Instant,
@@ -107,7 +114,7 @@ impl Kind {
 
 impl Shares {
     pub(crate) fn new(places: usize) -> Arc<Self> {
-        let state = State { served: HashMap::new(), all: 0, adds: 0, aside: 0, line: VecDeque::new(), moved: Instant::now() };
+        let state = State { served: HashMap::new(), all: 0, adds: 0, aside: HashMap::new(), line: VecDeque::new(), moved: Instant::now() };
         Arc::new(Shares { places, state: Mutex::new(state) })
     }
 
@@ -149,7 +156,7 @@ impl Shares {
 
     /// How many calls have lent their place.
     pub(crate) fn aside(&self) -> usize {
-        lock(&self.state).aside
+        lock(&self.state).all_aside()
     }
 
     /// How many are in line.
@@ -204,6 +211,23 @@ impl State {
         }
         self.moved = Instant::now();
     }
+
+    fn count_aside(&mut self, kind: &Kind, more: bool) {
+        let held = self.aside.entry(kind.clone()).or_default();
+        *held = held.saturating_add_signed(if more { 1 } else { -1 });
+        if *held == 0 {
+            self.aside.remove(kind);
+        }
+    }
+
+    fn all_aside(&self) -> usize {
+        self.aside.values().sum()
+    }
+
+    fn may_step_aside(&self, kind: &Kind) -> bool {
+        let of_namespace: usize = self.aside.iter().filter(|(own, _)| own.namespace == kind.namespace).map(|(_, held)| held).sum();
+        self.all_aside() < ASIDE && of_namespace < ASIDE / 2
+    }
 }
 
 // === impl Place ===
@@ -225,10 +249,10 @@ impl Place {
     }
 
     fn stand(&mut self, is_aside: bool) {
-        if self.is_aside != is_aside {
-            let mut state = lock(&self.of.state);
+        let mut state = lock(&self.of.state);
+        if self.is_aside != is_aside && (!is_aside || state.may_step_aside(&self.kind)) {
             state.count(&self.kind, !is_aside);
-            state.aside = state.aside.saturating_add_signed(if is_aside { 1 } else { -1 });
+            state.count_aside(&self.kind, is_aside);
             self.is_aside = is_aside;
         }
     }
@@ -238,7 +262,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut state = lock(&self.of.state);
         if self.is_aside {
-            state.aside = state.aside.saturating_sub(1);
+            state.count_aside(&self.kind, false);
         } else {
             state.count(&self.kind, false);
         }
@@ -361,6 +385,34 @@ mod tests {
         assert!(next.is_some() && shares.aside() == 0 && shares.in_line() == 0);
         drop(next);
         assert_eq!(lock(&shares.state).all, 0);
+    }
+
+    /// Whoever waits has a thread: pods of one namespace that wait for ever take neither all of these, nor the places of others.
+    #[test]
+    fn only_so_many_step_aside() {
+        let shares = Shares::new(16);
+        let mut all = Vec::new();
+        let mut step_aside = |namespace: &str, calls: usize| {
+            let before = shares.aside();
+            for _ in 0..calls {
+                let (mut places, streams) = served(&shares, "ADD", namespace, 1);
+                places.iter_mut().for_each(|place| place.stand(true));
+                all.push((places, streams));
+            }
+            shares.aside() - before
+        };
+        assert_eq!(step_aside("worst", 300), ASIDE / 2);
+        // It holds no more places than others that do not wait.
+        let (innocent, _streams) = served(&shares, "ADD", "innocent", 1);
+        assert_eq!(innocent.len(), 1);
+        drop(innocent);
+        assert_eq!(step_aside("second", 300), ASIDE / 2);
+        assert_eq!(step_aside("third", 1), 0);
+        let (dels, _streams) = served(&shares, "DEL", "fourth", 1);
+        assert_eq!(dels.len(), 1);
+        drop((all, dels));
+        let state = lock(&shares.state);
+        assert!(state.aside.is_empty() && state.served.is_empty() && state.all == 0);
     }
 
     #[test]

@@ -12,10 +12,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attach::{Bound, Given, Networks as _, PodView};
-use cluster::{KuryrPorts, Pod, PodChanges};
+use cluster::{KuryrPorts, NodePort, Pod, PodChange, PodChanges};
 use cni::{CniError, Code, IfName};
 use linux::Family;
 use npwg::Selection;
@@ -24,6 +25,7 @@ use plugin::Host;
 use serde_json::Map;
 
 use crate::Agent;
+use crate::agent::OnWait;
 use crate::call::Request;
 use crate::networks::Known;
 use crate::settings::VifSource;
@@ -34,6 +36,9 @@ use network::network;
 
 /// How often it is looked whether the caller of an ADD that waits is still there: its end wakes nobody.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long the API server is asked for an object that the agent does not keep.
+const LATEST: Duration = Duration::from_secs(5);
 
 /// The ports of one pod.
 #[derive(Default)]
@@ -66,9 +71,15 @@ enum Said {
 /// The VIF of the default network where that is Neutron's, and that of each selection, with their keys.
 type Matched = (Option<(String, Vif)>, Vec<(String, Vif)>);
 
-/// Waits for a change of what a controller says.
+/// The place of a call among those that are served, which others have while this one waits ([`crate::shares`]).
+struct Aside<'a> {
+    on_wait: Option<&'a OnWait>,
+    is_aside: bool,
+}
+
+/// Waits for a change of what a controller says of one pod.
 enum Changes {
-    KuryrPorts(Box<KuryrPorts>),
+    KuryrPorts { ports: Box<KuryrPorts>, last: Option<Arc<NodePort>> },
     Pods(PodChanges),
 }
 
@@ -103,7 +114,7 @@ impl Agent {
             Ok(found.map_err(|why| missing = why).ok())
         };
         let found = match request {
-            Some(request) => self.wait(request, look)?,
+            Some(request) => self.wait(request, pod, look)?,
             None => look()?,
         };
         let Some(found) = found else {
@@ -155,7 +166,7 @@ impl Agent {
             return Ok(());
         }
         let mut waiting = ports.plugged.clone();
-        let done = self.wait(request, || {
+        let done = self.wait(request, pod, || {
             if let Said::Vifs(vifs) = self.said_of(pod)? {
                 waiting = still_waiting(&ports.plugged, &vifs)?;
             }
@@ -188,7 +199,12 @@ impl Agent {
             };
         };
         let not_yet = |why: String| Ok(Said::NotYet(why));
-        match ports.of(&pod.namespace, &pod.name).as_deref() {
+        let mut seen = ports.of(&pod.namespace, &pod.name);
+        if seen.as_ref().is_some_and(|seen| seen.read.is_none()) {
+            let asked = self.cluster.fetch_kuryr_port(ports, &pod.namespace, &pod.name);
+            seen = self.ask(asked, Instant::now() + LATEST).map_err(|e| e.within("KuryrPort"))?;
+        }
+        match seen.as_ref().and_then(|seen| seen.read.as_ref()) {
             None => match ports.listed() {
                 listed if listed.complete => not_yet("it has no KuryrPort for this node".to_owned()),
                 listed => {
@@ -203,24 +219,31 @@ impl Agent {
         }
     }
 
-    /// What `look` finds, when it finds something; `None` when the time of the settings is over.
-    fn wait<T>(&self, request: &Request, mut look: impl FnMut() -> Result<Option<T>, CniError>) -> Result<Option<T>, CniError> {
+    /// What `look` finds, when it finds something; `None` when the time of the settings is over. It looks when something of this pod has
+    /// changed, however often other pods' ports do. Others are served meanwhile.
+    fn wait<T>(&self, request: &Request, pod: &Pod, mut look: impl FnMut() -> Result<Option<T>, CniError>) -> Result<Option<T>, CniError> {
         let until = request.by.min(Instant::now() + self.settings.vifs.wait);
         // From before the first look: no change is missed.
         let mut changes = match &self.kuryr_ports {
-            Some(ports) => Changes::KuryrPorts(Box::new(ports.clone())),
+            Some(ports) => Changes::KuryrPorts { last: ports.of(&pod.namespace, &pod.name), ports: Box::new(ports.clone()) },
             None => Changes::Pods(self.cluster.pod_changes()),
         };
+        let mut aside = Aside { on_wait: self.waits_for_others.get(), is_aside: false };
+        let mut has_changed = true;
         loop {
-            if let Some(found) = look()? {
+            let left = until.saturating_duration_since(Instant::now());
+            if (has_changed || left.is_zero())
+                && let Some(found) = look()?
+            {
                 return Ok(Some(found));
             }
             self.is_waited_for(request)?;
-            let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
-            drop(self.runtime.block_on(async { tokio::time::timeout(left.min(LOOK), changes.next()).await }));
+            aside.step();
+            let next = async { tokio::time::timeout(left.min(LOOK), changes.next(pod)).await };
+            has_changed = self.runtime.block_on(next).is_ok();
         }
     }
 }
@@ -323,18 +346,47 @@ impl fmt::Display for Port {
     }
 }
 
+// === impl Aside ===
+
+impl Aside<'_> {
+    /// Lends the place, once.
+    fn step(&mut self) {
+        if !self.is_aside {
+            self.is_aside = true;
+            self.on_wait.into_iter().for_each(|on_wait| on_wait(true));
+        }
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if self.is_aside {
+            self.on_wait.into_iter().for_each(|on_wait| on_wait(false));
+        }
+    }
+}
+
 // === impl Changes ===
 
 impl Changes {
-    async fn next(&mut self) {
+    async fn next(&mut self, pod: &Pod) {
         match self {
-            Changes::KuryrPorts(ports) => ports.changed().await,
-            Changes::Pods(pods) => {
-                if pods.next().await.is_none() {
-                    // The cluster is not followed any more.
-                    std::future::pending::<()>().await;
+            Changes::KuryrPorts { ports, last } => loop {
+                ports.changed().await;
+                let now = ports.of(&pod.namespace, &pod.name);
+                if now.as_ref().map(Arc::as_ptr) != last.as_ref().map(Arc::as_ptr) {
+                    *last = now;
+                    return;
                 }
-            }
+            },
+            Changes::Pods(pods) => loop {
+                match pods.next().await {
+                    Some(PodChange::Changed(now) | PodChange::Gone(now)) if (&now.namespace, &now.name) != (&pod.namespace, &pod.name) => {}
+                    Some(_) => return,
+                    // The cluster is not followed any more.
+                    None => std::future::pending::<()>().await,
+                }
+            },
         }
     }
 }

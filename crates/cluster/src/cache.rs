@@ -58,6 +58,8 @@ pub(crate) struct Cache<T> {
     limit: Option<Limit<T>>,
     /// Counts uses and changes: a later one has a higher number.
     clock: AtomicU64,
+    /// Counts changes of what is kept, for who keeps something that was made of all of it.
+    generation: AtomicU64,
     listed: Mutex<Listed>,
     changes: broadcast::Sender<Change<T>>,
     /// That something changed, for who looks at everything then.
@@ -82,12 +84,22 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// One whose objects may have so much together.
     pub(crate) fn limited(limit: Option<Limit<T>>) -> Self {
         let changes = broadcast::Sender::new(CHANGES);
-        let (clock, news) = (AtomicU64::new(1), watch::Sender::new(()));
-        Cache { items: RwLock::default(), limit, clock, listed: Mutex::default(), changes, news }
+        let (clock, generation, news) = (AtomicU64::new(1), AtomicU64::new(0), watch::Sender::new(()));
+        Cache { items: RwLock::default(), limit, clock, generation, listed: Mutex::default(), changes, news }
     }
 
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Another number after each change of what is kept. To be asked before all of it is looked at.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// To be called while the items are locked.
+    fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<T> {
@@ -109,6 +121,7 @@ impl<T: Clone + PartialEq> Cache<T> {
         let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(item) = items.get_mut(key.as_str()).filter(|item| item.came == came) {
             item.value = value;
+            self.changed();
         }
         self.lighten(&mut items);
     }
@@ -145,6 +158,7 @@ impl<T: Clone + PartialEq> Cache<T> {
             }
             all -= weight(item);
             item.value = (limit.light)(&item.value);
+            self.changed();
         }
     }
 
@@ -155,6 +169,11 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// What the first object gives that has it, in any order; none is copied.
     pub(crate) fn find<R>(&self, of: impl Fn(&T) -> Option<R>) -> Option<R> {
         self.items.read().unwrap_or_else(PoisonError::into_inner).values().find_map(|item| of(&item.value))
+    }
+
+    /// Shows each object; none is copied.
+    pub(crate) fn each(&self, mut show: impl FnMut(&T)) {
+        self.items.read().unwrap_or_else(PoisonError::into_inner).values().for_each(|item| show(&item.value));
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change<T>> {
@@ -192,6 +211,7 @@ impl<T: Clone + PartialEq> Cache<T> {
             let mut new: HashMap<Box<str>, Item<T>> = all.into_iter().map(item).collect();
             self.lighten(&mut new);
             *items = new;
+            self.changed();
         }
         let was_complete = std::mem::replace(&mut self.listed.lock().unwrap_or_else(PoisonError::into_inner).complete, true);
         if !changes.is_empty() || !was_complete {
@@ -205,6 +225,9 @@ impl<T: Clone + PartialEq> Cache<T> {
             let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
             let used = items.get(&key).map_or(0, |old| old.used.load(Ordering::Relaxed));
             let old = items.insert(key, Item { value: new.clone(), used: AtomicU64::new(used), came: self.tick() });
+            if old.as_ref().is_none_or(|old| old.value != new) {
+                self.changed();
+            }
             self.lighten(&mut items);
             old
         };
@@ -215,7 +238,10 @@ impl<T: Clone + PartialEq> Cache<T> {
     }
 
     pub(crate) fn remove(&self, key: &str) {
-        let old = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let old = {
+            let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
+            items.remove(key).inspect(|_| self.changed())
+        };
         if let Some(old) = old {
             self.news.send_replace(());
             self.tell(Change::Gone(old.value));

@@ -163,3 +163,8 @@ pub fn cilium_node_definition() -> Value {
         },
     })
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<CiliumNode>(bytes).map(Followed::keep));
+}

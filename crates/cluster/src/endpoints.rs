@@ -52,7 +52,6 @@ impl Watched for Endpoints {
     const RESOURCE: (&'static str, &'static str) = ("discovery.k8s.io", "endpointslices");
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     const PAGE: u32 = 0;
-    const IS_OPTIONAL: bool = true;
 
     fn version(seen: &Seen) -> Option<&str> {
         Some(&seen.metadata.resource_version)

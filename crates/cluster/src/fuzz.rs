@@ -8,7 +8,7 @@ use crate::definition::{MAX_CONFIG, SeenDefinition};
 use crate::list::Page;
 use crate::pod::{Pod, SeenPod};
 use crate::watch::Watched;
-use crate::{claim, devices, endpoints, node_blocks, node_pool, nodes, reached, services};
+use crate::{cilium_node, claim, devices, endpoints, kuryr_ports, namespaces, node_blocks, node_pool, nodes, reached, services};
 
 /// A pod.
 pub fn pod(bytes: &[u8]) {
@@ -45,7 +45,7 @@ pub fn devices(bytes: &[u8]) {
     devices::fuzz(bytes);
 }
 
-/// A node's pool, a claim, a range of Services, a Service, the API server's addresses.
+/// A node's pool, a claim, a range of Services, a Service, the API server's addresses, a pod's Neutron ports, a CiliumNode, a namespace.
 pub fn own(bytes: &[u8]) {
     node_blocks::fuzz(bytes);
     node_pool::fuzz(bytes);
@@ -53,6 +53,9 @@ pub fn own(bytes: &[u8]) {
     services::fuzz(bytes);
     reached::fuzz(bytes);
     endpoints::fuzz(bytes);
+    kuryr_ports::fuzz(bytes);
+    cilium_node::fuzz(bytes);
+    namespaces::fuzz(bytes);
 }
 
 /// A Node.

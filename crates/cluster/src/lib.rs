@@ -18,6 +18,7 @@
 //! Objects are trimmed while they are read: of a pod some hundred bytes are kept. The caches survive whatever happens to
 //! the server, and change only by what it says.
 
+mod addresses;
 mod announced;
 mod cache;
 mod call;
@@ -62,7 +63,7 @@ pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind, note};
 pub use exec::{Container, Exec, ExecError, MAX_OUTPUT, OpenExec};
-pub use kuryr_ports::KuryrPorts;
+pub use kuryr_ports::{KuryrPorts, NodePort};
 pub use namespaces::{Labels, Namespaces};
 pub use node_blocks::{Blocks, NodeBlocks};
 pub use node_pool::NodeIpPool;

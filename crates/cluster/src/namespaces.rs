@@ -94,3 +94,8 @@ impl Cluster {
         Ok(seen.map(|seen| seen.metadata.labels.unwrap_or_default()))
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+}

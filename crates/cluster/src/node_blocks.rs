@@ -41,11 +41,11 @@ pub struct Blocks {
 }
 
 /// The kind, for a watch.
-struct AllBlocks;
+pub(crate) struct AllBlocks;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-struct Seen {
+pub(crate) struct Seen {
     metadata: SeenMeta,
     #[serde(default)]
     spec: Option<NodeIpPoolSpec>,

@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
+use crate::addresses::Addresses;
 use crate::cache::Listed;
 use crate::watch::{Following, Watched};
 use crate::{Announced, AnnouncedError, Cluster};
@@ -59,6 +60,7 @@ pub struct ConditionDigest(u64);
 pub struct Nodes {
     own: Arc<str>,
     following: Following<Arc<Node>>,
+    addresses: Arc<Addresses<Arc<Node>>>,
 }
 
 /// The kind, for a watch.
@@ -296,6 +298,15 @@ impl Nodes {
         self.following.cache.get("", name)
     }
 
+    /// An address of a Node from `first` to `last`, both of one family, with the Node.
+    pub fn address_in(&self, first: IpAddr, last: IpAddr) -> Option<(IpAddr, Arc<Node>)> {
+        let of = |node: &Arc<Node>| {
+            let own: Vec<_> = node.internal_ips.iter().map(|address| (address.to_canonical(), Arc::clone(node))).collect();
+            own
+        };
+        self.addresses.first_in(&self.following.cache, of, first, last)
+    }
+
     /// The Node of this node.
     pub fn own(&self) -> Option<Arc<Node>> {
         self.get(&self.own)
@@ -318,7 +329,7 @@ impl Nodes {
 impl Cluster {
     /// Follows all Nodes from now on. Must be called within a tokio runtime.
     pub fn follow_nodes(&self) -> Nodes {
-        Nodes { own: self.node().into(), following: Following::all::<AllNodes>(self.inner.caller.clone()) }
+        Nodes { own: self.node().into(), following: Following::all::<AllNodes>(self.inner.caller.clone()), addresses: Arc::default() }
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::task::AbortHandle;
 
 use crate::Cluster;
+use crate::addresses::Addresses;
 use crate::cache::{Cache, Limit, Listed};
 use crate::watch::{Watch, Watched};
 
@@ -23,6 +24,7 @@ const MOST: usize = 4 << 20;
 /// Where Services are reached; followed until this is dropped if a cluster is.
 pub struct Services {
     cache: Arc<Cache<Arc<Reached>>>,
+    addresses: Addresses<()>,
     watch: Option<AbortHandle>,
 }
 
@@ -145,7 +147,6 @@ impl Watched for EveryService {
     const RESOURCE: (&'static str, &'static str) = ("", "services");
     const PATH: &'static str = "/api/v1/services";
     const PAGE: u32 = 500;
-    const IS_OPTIONAL: bool = true;
 
     fn version(seen: &Seen) -> Option<&str> {
         Some(&seen.metadata.resource_version)
@@ -162,7 +163,7 @@ impl Watched for EveryService {
 impl Default for Services {
     /// None.
     fn default() -> Self {
-        Services { cache: Arc::new(Cache::limited(Some(Reached::LIMIT))), watch: None }
+        Services { cache: Arc::new(Cache::limited(Some(Reached::LIMIT))), addresses: Addresses::default(), watch: None }
     }
 }
 
@@ -185,9 +186,10 @@ impl Services {
         Services::of([("/".into(), Arc::new(one))])
     }
 
-    /// One of the addresses at which Services are reached, if one is meant.
-    pub fn address(&self, is_meant: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
-        self.cache.find(|reached| reached.addresses.iter().copied().find(|address| is_meant(*address)))
+    /// An address at which a Service is reached, from `first` to `last`, both of one family.
+    pub fn address_in(&self, first: IpAddr, last: IpAddr) -> Option<IpAddr> {
+        let of = |reached: &Arc<Reached>| reached.addresses.iter().map(|address| (*address, ())).collect::<Vec<_>>();
+        self.addresses.first_in(&self.cache, of, first, last).map(|(address, ())| address)
     }
 
     /// One of the addresses at which Services have this port, if one is meant.
@@ -222,7 +224,8 @@ impl Cluster {
     pub fn follow_services(&self) -> Services {
         let services = Services::default();
         let watch = Watch::<EveryService> { caller: self.inner.caller.clone(), cache: Arc::clone(&services.cache), selector: None };
-        Services { watch: Some(tokio::spawn(watch.run()).abort_handle()), cache: Arc::clone(&services.cache) }
+        let cache = Arc::clone(&services.cache);
+        Services { watch: Some(tokio::spawn(watch.run()).abort_handle()), cache, addresses: Addresses::default() }
     }
 }
 
@@ -251,7 +254,10 @@ mod tests {
             r#"{"metadata":{"namespace":"web","name":"headless"},"spec":{"clusterIP":"None","clusterIPs":["None"],"ports":[{"port":80}]},"status":{"loadBalancer":{}}}"#,
             r#"{"metadata":{"namespace":"web","name":"elsewhere"},"spec":{"type":"ExternalName","externalName":"example.com","ports":null},"status":null}"#,
         ]);
-        let is_there = |text: &str| services.address(|address| address == text.parse::<IpAddr>().unwrap()).is_some();
+        let is_there = |text: &str| {
+            let address = text.parse().unwrap();
+            services.address_in(address, address).is_some()
+        };
         for own in ["10.200.0.7", "fd00:9::7", "192.0.2.7", "203.0.113.7"] {
             assert!(is_there(own), "{own}");
         }
@@ -280,6 +286,7 @@ mod tests {
         let kept: usize = services.cache.all().iter().map(|reached| reached.addresses.len()).sum();
         assert!(kept * size_of::<IpAddr>() <= MOST && kept > 0, "{kept}");
         assert!(services.cache.all().iter().all(|reached| reached.addresses.len() <= MOST_OF_ONE));
-        assert!(services.address(|address| address == "10.200.0.7".parse::<IpAddr>().unwrap()).is_some());
+        let small: IpAddr = "10.200.0.7".parse().unwrap();
+        assert_eq!(services.address_in(small, small), Some(small));
     }
 }

@@ -14,6 +14,8 @@ use crate::call::Caller;
 use crate::cluster::{Definitions, Pods};
 use crate::endpoints::Endpoints;
 use crate::list::Page;
+use crate::node_blocks::{AllBlocks, NodeBlocks};
+use crate::nodes::{AllNodes, Node};
 use crate::reached::{EveryService, Services};
 use crate::services::ServiceCidrs;
 use crate::watch::Watched;
@@ -85,15 +87,22 @@ pub struct ClusterNetworks {
     pub services: Services,
     /// The addresses of the API servers, as far as the server tells.
     pub servers: Vec<String>,
+    /// The Nodes, with their ranges and addresses; none where they are not asked for.
+    pub nodes: Vec<Arc<Node>>,
+    /// What nodes were granted of the pools of the cluster's own network; nothing where that is not asked for.
+    pub blocks: Vec<Arc<NodeBlocks>>,
+    /// What the server refuses to tell of all this, or does not have.
+    pub unread: Vec<ApiError>,
     /// The address at which it was asked, where its URL names no host.
     pub asked_at: Option<IpAddr>,
 }
 
-/// What concerns networks. Without a kubeconfig the pod's service account is used.
+/// What concerns networks; `of_nodes`: the network of pods as well, which agents provide. Without a kubeconfig the pod's service account is
+/// used.
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn read_networks(kubeconfig: Option<&Path>) -> Result<ClusterNetworks, ReadError> {
+pub fn read_networks(kubeconfig: Option<&Path>, of_nodes: bool) -> Result<ClusterNetworks, ReadError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| ReadError::Runtime(e.to_string()))?;
     runtime.block_on(async {
         let caller = Caller::new(client(kubeconfig).await?);
@@ -105,18 +114,31 @@ pub fn read_networks(kubeconfig: Option<&Path>) -> Result<ClusterNetworks, ReadE
             }
         }
         let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(Pod::asks), None).await?;
+        let mut unread = Vec::new();
         let service_ranges = list::<ServiceCidrs, _>(&caller, |seen| Some(ServiceCidrs::keep(seen).1), None).await;
+        let service_ranges = texts(if_told(service_ranges, &mut unread)?);
         let servers = list::<Endpoints, _>(&caller, |seen| Some(Endpoints::keep(seen).1), Some(Endpoints::FIELDS)).await;
-        let (service_ranges, servers) = (texts(if_told(service_ranges)?), texts(if_told(servers)?));
-        let services = Services::of(if_told(list::<EveryService, _>(&caller, |seen| Some(EveryService::keep(seen)), None).await)?);
-        Ok(ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, asked_at: caller.ip() })
+        let servers = texts(if_told(servers, &mut unread)?);
+        let services = list::<EveryService, _>(&caller, |seen| Some(EveryService::keep(seen)), None).await;
+        let services = Services::of(if_told(services, &mut unread)?);
+        let (mut nodes, mut blocks) = (Vec::new(), Vec::new());
+        if of_nodes {
+            nodes = if_told(list::<AllNodes, _>(&caller, |seen| Some(AllNodes::keep(seen).1), None).await, &mut unread)?;
+            // Without pools there are none, nor the kind.
+            blocks = if_told(list::<AllBlocks, _>(&caller, |seen| Some(AllBlocks::keep(seen).1), None).await, &mut Vec::new())?;
+        }
+        let asked_at = caller.ip();
+        Ok(ClusterNetworks { definitions, too_large, pods, service_ranges, services, servers, nodes, blocks, unread, asked_at })
     })
 }
 
 /// What is kept of objects, or nothing where the server will never tell.
-fn if_told<T>(listed: Result<Vec<T>, ReadError>) -> Result<Vec<T>, ReadError> {
+fn if_told<T>(listed: Result<Vec<T>, ReadError>, unread: &mut Vec<ApiError>) -> Result<Vec<T>, ReadError> {
     match listed {
-        Err(ReadError::Api(e)) if e.is_final() => Ok(Vec::new()),
+        Err(ReadError::Api(e)) if e.is_final() => {
+            unread.push(*e);
+            Ok(Vec::new())
+        }
         other => other,
     }
 }

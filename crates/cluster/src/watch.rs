@@ -19,7 +19,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Limit};
 use crate::call::Caller;
 use crate::list::Page;
 use crate::{ApiError, Asked};
@@ -137,12 +137,12 @@ impl Drop for Task {
 impl<T: Clone + PartialEq + Send + Sync + 'static> Following<T> {
     /// Follows all objects of a kind on a task of its own. Must be called within a tokio runtime.
     pub(crate) fn all<W: Watched<Kept = T>>(caller: Caller) -> Self {
-        Self::selected::<W>(caller, None)
+        Self::selected::<W>(caller, None, None)
     }
 
-    /// The same of those that a selector selects ([`Watch::selector`]).
-    pub(crate) fn selected<W: Watched<Kept = T>>(caller: Caller, selector: Option<String>) -> Self {
-        let cache = Arc::new(Cache::new());
+    /// The same of those that a selector selects ([`Watch::selector`]), which may have so much together.
+    pub(crate) fn selected<W: Watched<Kept = T>>(caller: Caller, selector: Option<String>, limit: Option<Limit<T>>) -> Self {
+        let cache = Arc::new(Cache::limited(limit));
         let news = cache.news();
         let watch = Watch::<W> { caller, cache: Arc::clone(&cache), selector };
         Following { cache, news, _task: Arc::new(Task(tokio::spawn(watch.run()).abort_handle())) }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::fields::{self, Fields};
 use crate::object::put;
-use crate::{Problem, Vif};
+use crate::{Problem, Reason, Vif};
 
 /// The group and version of [`KuryrPort`].
 pub const KURYR_PORT_VERSION: &str = "openstack.org/v1";
@@ -37,6 +37,23 @@ pub const PORT_FINALIZER: &str = "kuryr.openstack.org/kuryrport-finalizer";
 
 /// The label with the node's name, by which a node's agent watches its own.
 pub const NODE_LABEL: &str = "kuryr.openstack.org/nodeName";
+
+/// What an object may take of memory, in bytes: some fifty VIFs.
+pub const MAX_KURYR_PORT: usize = 512 << 10;
+
+/// About what a value takes of memory, in bytes.
+#[must_use]
+pub fn memory_of(value: &Value) -> usize {
+    /// A value in a list or an object.
+    const ONE: usize = 64;
+    let below = match value {
+        Value::String(text) => text.len(),
+        Value::Array(all) => all.iter().map(memory_of).sum(),
+        Value::Object(all) => all.iter().map(|(key, value)| ONE + key.len() + memory_of(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    ONE + below
+}
 
 /// A pod's ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,6 +111,10 @@ impl KuryrPort {
     /// # Errors
     /// [`Problem`]: what is wrong, and where.
     pub fn read(value: Value) -> Result<Self, Problem> {
+        let bytes = memory_of(&value);
+        if bytes > MAX_KURYR_PORT {
+            return Err(Problem::of(Reason::Large { bytes, most: MAX_KURYR_PORT }));
+        }
         let mut object = Fields::of(value)?;
         // They are written again, and say nothing of this object.
         let (_version, _kind) = (object.optional("apiVersion", fields::text)?, object.optional("kind", fields::text)?);

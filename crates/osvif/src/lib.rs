@@ -25,7 +25,9 @@ mod problem;
 mod python;
 mod vif;
 
-pub use kuryr_port::{KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, NODE_LABEL, PORT_FINALIZER, PodVif, crd};
+pub use kuryr_port::{
+    KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, crd, memory_of,
+};
 pub use network::{FixedIp, Network, Route, Subnet};
 pub use object::{List, Rest};
 pub use pod_state::{DEFAULT_INTERFACE, PodState, VIF_ANNOTATION};

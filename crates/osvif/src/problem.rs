@@ -36,6 +36,14 @@ pub enum Reason {
         /// At most 80 characters of what was found.
         text: String,
     },
+    /// It is more than is read.
+    #[error("takes about {bytes} bytes of memory; at most {most} are read")]
+    Large {
+        /// As many as it would take.
+        bytes: usize,
+        /// As many as it may.
+        most: usize,
+    },
     /// It is another object.
     #[error("must be an object {expected} of os_vif, but is {found:?}")]
     Object {

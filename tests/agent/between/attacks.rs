@@ -122,6 +122,64 @@ fn second_port_is_guarded(a: &Node, victim: &str, gateway: &str) {
     second.must("DEL");
 }
 
+/// A plugin that is not Netloom's: it makes the pod a port of the bridge that its configuration names in a key which nobody else knows.
+const FOREIGN: &str = r#"#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
+ADD)
+    to=$(sed -n 's/.*"attachTo":"\([^"]*\)".*/\1/p')
+    ip link add foreign0 type veth peer name "$CNI_IFNAME" netns "$(basename "$CNI_NETNS")" >&2 || exit 1
+    ip link set foreign0 master "$to" up >&2 || exit 1
+    echo '{"cniVersion":"1.0.0","interfaces":[{"name":"foreign0"}]}' ;;
+DEL) ip link del foreign0 2>/dev/null || true ;;
+esac
+"#;
+
+/// A port that another plugin makes, of whose keys nobody knows which bridge they mean.
+fn foreign_port_is_refused(a: &Node) {
+    a.host.write("/run/bin/foreign", FOREIGN);
+    a.host.run("", &["chmod", "+x", "/run/bin/foreign"]);
+    a.host.sh("", "ip link add free0 type bridge");
+    let path = format!("{}:/run/bin", a.bin.display());
+    let call = |pod: &Pod<'_>, verb: &str| {
+        pod.cni().set("CNI_PATH", &path).call(verb, "netloom", r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom"}"#)
+    };
+    for (bridge, refusal) in [("netloom0", Some("net1, by foreign0 of the node: ")), ("free0", None)] {
+        a.define("foreign", &network(&[json!({"type": "foreign", "attachTo": bridge})]));
+        let pod = a.pod(&format!("foreign-{bridge}"), "foreign");
+        // The agent follows definitions: it may not have seen this one yet.
+        a.until("the port is judged by its bridge", || {
+            let added = call(&pod, "ADD");
+            let is_so = refusal
+                .map_or(added.code == 0, |says| added.code != 0 && added.error()["code"] == json!(7) && added.message().contains(says));
+            assert_eq!(a.host.link("", "foreign0").is_some(), added.code == 0, "what was refused is undone: {added:?}");
+            if !is_so {
+                assert_eq!(call(&pod, "DEL").code, 0);
+            }
+            is_so
+        });
+        assert_eq!(call(&pod, "DEL").code, 0);
+    }
+    a.host.sh("", "ip link del free0");
+}
+
+/// What an agent would refuse for the sake of another node's pods, or of the node itself, is told before one serves.
+fn preflight_tells(a: &Node, peer: &str) {
+    a.define("before-peer", &network(&[json!({"type": "ptp", "ipam": at(&format!("{peer}/32"), "172.30.0.1")})]));
+    a.define(
+        "before-node",
+        &network(&[json!({"type": "macvlan", "master": "eth0", "ipam": at(&format!("{}/24", B.addresses[0]), "172.30.0.1")})]),
+    );
+    let all = a.told(&["agent", "preflight", "--config", netloom_tests::SETTINGS]);
+    let told = |definition: &str| {
+        let of = |finding: &&Value| finding["message"].as_str().unwrap().contains(definition);
+        all.as_array().unwrap().iter().filter(of).map(|finding| finding["message"].to_string()).collect::<String>()
+    };
+    assert!(told("before-peer").contains("addresses of the cluster's pods"), "{all}");
+    assert!(told("before-node").contains("the address of the node b"), "{all}");
+}
+
 fn hold(scene: &Scene, gateway: &str) {
     let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
     let ((_victim, of_victim), (_peer, of_peer)) = (pod(a, "victim"), pod(b, "peer"));
@@ -129,6 +187,8 @@ fn hold(scene: &Scene, gateway: &str) {
     assert!(meets().starts_with("victim "));
     pods_keep_their_addresses(a, &of_victim[0], &of_peer[0]);
     second_port_is_guarded(a, &of_victim[0], gateway);
+    foreign_port_is_refused(a);
+    preflight_tells(a, &of_peer[0]);
     assert!(meets().starts_with("victim "), "{}", a.tail());
 }
 

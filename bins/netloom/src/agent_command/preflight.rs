@@ -17,7 +17,7 @@ pub(super) fn run(settings: &Settings, args: &PreflightArgs) -> anyhow::Result<E
         (None, Some(own)) => Some(own.clone()),
         _ => args.cluster.file()?,
     };
-    let cluster = cluster::read_networks(file.as_deref())?;
+    let cluster = cluster::read_networks(file.as_deref(), settings.provide.is_some())?;
     let (all, of) = (cluster.definitions.len() + cluster.too_large.len(), cluster.pods.len());
     let findings = agent::preflight(settings, cluster);
     match args.output {
@@ -53,7 +53,9 @@ fn show(findings: &[Finding], definitions: usize, pods: usize) {
         if let Some(rule) = &finding.rule {
             putln!("{:8}  {FAINT}allow{FAINT:#}  {rule}", "");
         }
-        putln!("{:8}  {FAINT}pods{FAINT:#}   {}", "", who(&finding.pods));
+        if !finding.of_cluster {
+            putln!("{:8}  {FAINT}pods{FAINT:#}   {}", "", who(&finding.pods));
+        }
     }
     let fails = findings.iter().filter(|finding| finding.fails).count();
     let style = if fails > 0 { BAD } else { GOOD };

@@ -6,6 +6,7 @@
 //!   resolv.conf, next hops of its routes --> its DNS servers and routers
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use attach::AddressRun;
@@ -60,7 +61,7 @@ impl ThisNode<'_> {
         if let Some(range) = self.cluster.ranges.iter().find(|range| range.contains(&address)) {
             return Some(format!("which is in the cluster's Service range {range}"));
         }
-        self.cluster.services?.address(|own| own == address)?;
+        self.cluster.services?.address_in(address, address)?;
         Some("which is an address of a Service".to_owned())
     }
 
@@ -76,15 +77,20 @@ impl ThisNode<'_> {
     /// What the node reaches over an address, in words: as its routes say, on a link that is not one of pods. A pod may be the router to a
     /// network behind it.
     fn led_over(&self, address: IpAddr) -> Result<Option<String>, String> {
-        let is_there = |route: &&Route| route.kind == RouteKind::Unicast && route.ways().any(|(gateway, _)| gateway == Some(address));
-        let mut routes = self.routes()?.iter().filter(is_there).peekable();
-        if routes.peek().is_none() {
-            return Ok(None);
+        let known = self.led_over.get_or_init(|| self.look_over()).as_ref().map_err(String::clone)?;
+        Ok(known.get(&address).map(|network| format!("over which the node reaches {network}")))
+    }
+
+    fn look_over(&self) -> Result<BTreeMap<IpAddr, IpNet>, String> {
+        let own_links: BTreeSet<u32> = self.own_links()?.iter().map(|(own, _)| *own).collect();
+        let mut known = BTreeMap::new();
+        for route in self.routes()?.iter().filter(|route| route.kind == RouteKind::Unicast) {
+            let own = route.ways().filter(|(_, oif)| oif.is_none_or(|oif| own_links.contains(&oif)));
+            for gateway in own.filter_map(|(gateway, _)| gateway) {
+                known.entry(gateway).or_insert(route.dst);
+            }
         }
-        let own_links = self.own_links()?;
-        let is_own = |oif: Option<u32>| oif.is_none_or(|oif| own_links.iter().any(|(own, _)| *own == oif));
-        let mut own = routes.filter(|route| route.ways().any(|(gateway, oif)| gateway == Some(address) && is_own(oif)));
-        Ok(own.next().map(|route| format!("over which the node reaches {}", route.dst)))
+        Ok(known)
     }
 
     /// The next hops to the rest of the world, to the API servers and to DNS servers: the kernel is asked for each, as it may have many
@@ -133,8 +139,7 @@ impl ThisNode<'_> {
             return Ok(None);
         }
         let Some(way) = self.way_to(address)?.filter(|way| way.kind == RouteKind::Unicast) else { return Ok(None) };
-        let (links, routes, needed) = (self.links()?, self.routes()?, self.needed()?);
-        let of_pods = links::of_pods(links, routes);
+        let (links, routes, needed, of_pods) = (self.links()?, self.routes()?, self.needed()?, self.of_pods()?);
         let is_nodes = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
         let is_of_pods = |link: &Link| (of_pods.contains(&link.index) || links::leads_to_pod(link, routes)) && !is_nodes(link.index);
         let mut direct = way.ways().filter(|(gateway, _)| gateway.is_none()).filter_map(|(_, oif)| oif);

@@ -78,10 +78,9 @@ impl ThisNode<'_> {
     /// Whether a link receives what pods send to their gateway: it is a bridge that has an address, or the gateway in one of its VLANs, or
     /// stands on one of these, and is no uplink. What is in its own networks, pods send to each other.
     fn is_on_gateway(&self, address: IpAddr, parent: Option<&Link>) -> Result<bool, String> {
-        let (links, addresses, needed) = (self.links()?, self.addresses()?, self.needed()?);
+        let (links, addresses, needed, of_pods) = (self.links()?, self.addresses()?, self.needed()?, self.of_pods()?);
         let below = |link: &&Link| links::parent_of(link, links);
         let stack: Vec<&Link> = std::iter::successors(parent, below).collect();
-        let of_pods = links::of_pods(links, self.routes()?);
         let is_of_pods = |link: &&Link| of_pods.contains(&link.index) && !needed.get(&link.index).is_some_and(|need| need.is_uplink());
         let own = || addresses.iter().filter(|one| stack.iter().any(|link| link.index == one.index) && links::is_global(one.net.addr()));
         Ok(stack.iter().any(is_of_pods) && own().next().is_some() && !own().any(|one| one.net.contains(&address)))

@@ -53,6 +53,7 @@ impl Network<'_> {
             ranges: self.kept.ranges.clone(),
             former: self.kept.former.clone(),
             pools: self.terms.networks.clone(),
+            of_pods: None,
             mtu: self.kept.mtu,
             peers: (peers, reached),
             plan: self.plan.clone(),

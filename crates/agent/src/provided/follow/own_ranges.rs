@@ -71,6 +71,7 @@ impl Network<'_> {
         let mut state = lock(&self.provided.state);
         state.list.take_if(|before| list.as_ref() != Some(before));
         (state.ranges, state.former, state.mtu) = (self.kept.ranges.clone(), self.kept.former.clone(), self.kept.mtu);
+        state.of_pods = None;
     }
 
     /// Whether a pod of this node may have an address of a range that it loses. A node gives a block back when no pod has an address of it,
