@@ -60,6 +60,9 @@ struct Round {
     failed: usize,
 }
 
+/// Chains of networks without pods that may stay: the next pod of such a network needs no new one.
+const FEW_CHAINS: usize = 32;
+
 /// Why nothing of a sandbox was freed.
 enum NotFreed {
     /// The path of its namespace is gone, but not the namespace.
@@ -189,7 +192,9 @@ impl Agent {
     /// The chains of our table that networks without any pod have left.
     fn forget_idle_chains(&self, host: &mut Host) {
         let done = match host.has_nft() {
-            Ok(true) => host.nft().map_err(|e| e.to_string()).and_then(|nft| rules::forget_idle_chains(nft).map_err(|e| e.to_string())),
+            Ok(true) => {
+                host.nft().map_err(|e| e.to_string()).and_then(|nft| rules::forget_idle_chains(nft, FEW_CHAINS).map_err(|e| e.to_string()))
+            }
             Ok(false) => Ok(0),
             Err(e) => Err(e.to_string()),
         };

@@ -1,5 +1,5 @@
 //! Chains to which no element leads any more. A network's first address brings its chain (`masquerade.rs`), and conditions bring theirs
-//! (`conditions.rs`); whoever may write definitions may have another one in each. So they go when they are looked for.
+//! (`conditions.rs`); whoever may write definitions may have another one in each. So they go when there are many.
 //!
 //! The kernel refuses to delete a chain to which an element leads (EBUSY), and an ADD that finds none makes it in the transaction of its
 //! elements: of the two that meet, one always sees the other.
@@ -17,15 +17,18 @@ use crate::part::{PARTS, Part, targets};
 /// How many chains go in one transaction.
 const TOGETHER: usize = 256;
 
-/// Takes away the chains that elements lead to, where none does; how many. A bridge's own go with its last container
+/// Takes away the chains that elements lead to, where none does and more than `few` of a subject are so; how many. A bridge's own go with its last container
 /// ([`forget_idle_bridges`](crate::forget_idle_bridges)).
 ///
 /// # Errors
 /// [`AddError`]; repeat the whole call then, it is harmless.
-pub fn forget_idle_chains(socket: &mut Socket) -> Result<usize, AddError> {
+pub fn forget_idle_chains(socket: &mut Socket, few: usize) -> Result<usize, AddError> {
     let mut gone = 0;
     for part in PARTS {
         let idle = idle(socket, part)?;
+        if idle.len() <= few {
+            continue;
+        }
         for chains in idle.chunks(TOGETHER) {
             linux::crash_point!("idle-chains-found");
             let done = socket.commit(&chains.iter().map(|name| delete(part, name)).collect());

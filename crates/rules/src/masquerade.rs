@@ -20,7 +20,7 @@
 //! to delete an IPv4 element of such a set and 8 ms for IPv6 (it renumbers its tables),
 //! against 9 microseconds from a hash.
 //!
-//! The chain of a network is made with its first address, and goes when it is found without any (`idle.rs`).
+//! The chain of a network is made with its first address, and goes when many are without any (`idle.rs`).
 //!
 //! An address belongs to the attachment that added it last. Two attachments with the same
 //! address on one host, which the host could not route back to either, share one element.
