@@ -189,8 +189,8 @@ impl<'a> Resolver<'a> {
         self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
         let is_on_disk = self.is_on_disk(&selection.definition);
-        let of_network = if is_on_disk { 0 } else { uses.destinations() };
-        destinations_fit(of_network + selection.ips.len()).map_err(&mut refuse).ok()?;
+        // Those that the selection asks for are among the plugins' arguments.
+        destinations_fit(if is_on_disk { selection.ips.len() } else { uses.destinations() }).map_err(&mut refuse).ok()?;
         let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
         let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
