@@ -328,7 +328,7 @@ fn a_network_has_so_many_addresses_and_routes() {
     planned(300, 200, 0).unwrap();
     // An address that is asked for stands in the arguments of a plugin and in those that it hands on.
     planned(300, 0, 106).unwrap();
-    for (addresses, routes, asked) in [(513, 0, 0), (300, 213, 0), (300, 1, 106)] {
+    for (addresses, routes, asked) in [(513, 0, 0), (300, 213, 0)] {
         let refused = planned(addresses, routes, asked).unwrap_err();
         let says =
             "513 addresses, ranges, gateways and routes, counted in each plugin that has them, are too many: at most 512 are accepted";

@@ -379,7 +379,7 @@ impl Uses {
         for (key, value) in ["addresses", "ranges", "ipRanges"].into_iter().flat_map(|key| all(&ipam, key)) {
             below(value, &format!("{place}.ipam.{key}"), &["address", "gateway"], &mut texts);
         }
-        let routes = [(&ipam, "routes"), (raw, "routes"), (raw, "addroutes")].into_iter().flat_map(|(object, key)| all(object, key));
+        let routes = [(&ipam, "routes"), (raw, "addroutes")].into_iter().flat_map(|(object, key)| all(object, key));
         self.routes += routes.map(|(_, value)| value.as_array().map_or(0, <[Value]>::len)).sum::<usize>();
         for (key, value) in all(&runtime, "ipRanges") {
             below(value, &format!("{place}.runtimeConfig.{key}"), &["gateway"], &mut texts);
