@@ -327,7 +327,7 @@ fn a_network_has_so_many_addresses_and_routes() {
     };
     planned(300, 200, 0).unwrap();
     // An address that is asked for stands in the arguments of a plugin and in those that it hands on.
-    planned(300, 0, 106).unwrap();
+    planned(300, 0, 60).unwrap();
     for (addresses, routes, asked) in [(513, 0, 0), (300, 213, 0)] {
         let refused = planned(addresses, routes, asked).unwrap_err();
         let says =
