@@ -108,6 +108,47 @@ fn a_port_that_does_not_come() {
     node.expect(&before, "ports that did not come");
 }
 
+/// A controller that still says ACTIVE of the sandbox before lets no pod run: nothing passes its ports before the node's agent of Neutron has
+/// wired them, and the ADD waits for that.
+#[test]
+fn what_is_active_and_not_wired() {
+    let (node, mut switch) = node("stale", "openstackWait: 3s");
+    switch.stop_agent();
+    let before = node.before();
+    let pod = node.pod("web", "net-a,net-b");
+    let ports = [("eth1", Port('a', 71)), ("eth2", Port('b', 71))];
+    bind(&node, &pod, &ports);
+    say(&node, &pod, &ports, true);
+    let unwired = pod.add();
+    assert_eq!(unwired.error()["code"], json!(11), "{unwired:?}");
+    for says in ["no VLAN 3 s after it was plugged: interface eth1, Neutron port ", "interface eth2", "set openstackVLAN: none"] {
+        assert!(unwired.message().contains(says), "{says}: {unwired:?}");
+    }
+    assert_eq!((plugged(&switch), links(&node, &pod)), (nobody().to_vec(), vec!["lo".to_owned()]));
+    node.configure(&node.name, "openstackVIFs: kuryrports\nopenstackWait: 300s");
+    node.restart();
+    let mut adding = pod.begin("ADD");
+    node.until("both ports are plugged", || plugged(&switch).len() == 2);
+    let dead = || {
+        switch
+            .vsctl("--bare --columns=name find port tag=4095 vlan_mode=trunk trunks=4095")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let names = dead();
+    assert_eq!(names.len(), 2, "nothing passes them");
+    switch.vsctl(&format!("set port {0} tag=5 -- clear port {0} vlan_mode -- clear port {0} trunks", names[0]));
+    assert!(adding.try_wait().unwrap().is_none(), "one of two is wired");
+    switch.vsctl(&format!("set port {0} tag=6 -- clear port {0} vlan_mode -- clear port {0} trunks", names[1]));
+    let added = ended(adding);
+    assert_eq!(added.code, 0, "{added:?}");
+    assert_eq!(pod.check().code, 0, "{:?}", pod.check());
+    pod.must("DEL");
+    drop(pod);
+    node.expect(&before, "ports that were not wired");
+}
+
 /// What whoever may change a pod could write is not read; nor is what belongs to another pod or node, or names what the node does not offer.
 #[test]
 fn what_is_forged_is_not_plugged() {

@@ -18,6 +18,7 @@ pub struct Switch {
     dir: PathBuf,
     database: Option<Running>,
     daemon: Option<Running>,
+    agent: Option<Running>,
 }
 
 // === impl Switch ===
@@ -34,7 +35,7 @@ impl Switch {
         std::fs::create_dir_all(&dir).unwrap();
         let usual = host.path(USUAL);
         std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
-        let mut switch = Switch { machine: host.pid(), usual, dir, database: None, daemon: None };
+        let mut switch = Switch { machine: host.pid(), usual, dir, database: None, daemon: None, agent: None };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         run(Command::new("ovsdb-tool").args(["create", &switch.file("conf.db"), schema]));
         switch.start_database();
@@ -88,6 +89,22 @@ impl Switch {
         self.daemon = None;
     }
 
+    /// Plays Neutron's agent from now on: a port that carries nothing gets a VLAN.
+    pub fn start_agent(&mut self) {
+        let vsctl = format!("ovs-vsctl --no-wait --timeout=10 --db=unix:{}", self.socket());
+        let wire = format!("{vsctl} set port $port tag=1 -- clear port $port vlan_mode -- clear port $port trunks");
+        let dead = format!("{vsctl} --bare --columns=name find port tag=4095");
+        // It looks again and again, as nothing in a shell waits for a row.
+        let script = format!("while :; do for port in $({dead}); do {wire}; done; sleep 0.1; done");
+        // So that none is left of a test that was killed.
+        self.agent = Some(Running::start(Command::new("setpriv").args(["--pdeathsig", "KILL", "--", "sh", "-c", &script])));
+    }
+
+    /// Ends what plays Neutron's agent.
+    pub fn stop_agent(&mut self) {
+        self.agent = None;
+    }
+
     fn process(&self, program: &str, args: &[&str]) -> Running {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.machine.to_string(), "--mount", "--net", "--", program]).args(args);
@@ -101,7 +118,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        (self.daemon, self.database) = (None, None);
+        (self.agent, self.daemon, self.database) = (None, None, None);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

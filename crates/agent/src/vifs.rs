@@ -31,6 +31,7 @@ use crate::networks::Known;
 use crate::settings::VifSource;
 
 mod network;
+mod vlan;
 
 use network::network;
 
@@ -58,6 +59,9 @@ struct Port {
     id: String,
     /// Where it is plugged.
     place: String,
+    /// Whether it is a port of Open vSwitch, and its ID there.
+    is_switched: bool,
+    switch_id: String,
 }
 
 /// What a controller has said of a pod.
@@ -144,7 +148,9 @@ impl Agent {
             let refused =
                 |e: network::Unpluggable| CniError::new(Code::INVALID_CONFIG, format!("interface {key}, Neutron port {}: {e}", vif.id));
             let list = network(vif, settings, link.as_deref(), is_default).map_err(refused)?;
-            ports.plugged.push(Port { key: key.to_owned(), id: vif.id.clone(), place: place(vif) });
+            let is_switched = matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. });
+            let (key, id, switch_id) = (key.to_owned(), vif.id.clone(), network::port_id(vif).to_owned());
+            ports.plugged.push(Port { key, id, place: place(vif), is_switched, switch_id });
             Ok::<_, CniError>(list)
         };
         if let Some((key, vif)) = &default {
@@ -159,7 +165,7 @@ impl Agent {
         Ok(PodPorts { bound, ..ports })
     }
 
-    /// Waits until all ports are ACTIVE, where the settings say so.
+    /// Waits until all ports are ACTIVE, and wired on this node, where the settings say so.
     pub(crate) fn until_active(&self, request: &Request, pod: &Pod, ports: &PodPorts) -> Result<(), CniError> {
         let settings = &self.settings.vifs;
         if !settings.until_active || ports.plugged.is_empty() {
@@ -173,7 +179,8 @@ impl Agent {
             Ok(waiting.is_empty().then_some(()))
         })?;
         if done.is_some() {
-            return Ok(());
+            // What a controller says may be of the sandbox before.
+            return if settings.isolate { self.until_wired(request, &ports.plugged) } else { Ok(()) };
         }
         let waiting = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let msg = format!(

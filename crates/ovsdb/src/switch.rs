@@ -19,6 +19,8 @@ use crate::operation::{Condition, Operation, Outcome};
 const DATABASE: &str = "Open_vSwitch";
 /// The table of the one row about the whole switch.
 const SWITCH: &str = "Open_vSwitch";
+/// The VLAN of a port that carries nothing, as Neutron's agent knows it (`DEAD_VLAN_TAG`).
+const DEAD: u16 = 4095;
 const PORT_COLUMNS: &[&str] = &["_uuid", "name", "tag", "trunks", "vlan_mode", "external_ids"];
 
 /// A switch, by its database.
@@ -27,6 +29,8 @@ pub struct Switch {
     client: Client,
     /// What ovs-vswitchd has applied, as far as it was followed.
     applied: Option<i64>,
+    /// Whether changes of ports are told. Who waits for them waits for nothing else of this connection.
+    follows_ports: bool,
 }
 
 /// A bridge.
@@ -45,6 +49,9 @@ pub enum Vlans {
     Access(u16),
     /// These, with their tags.
     Trunk(BTreeSet<u16>),
+    /// None: nothing passes until another program gives the port a VLAN. As Neutron's own agents make their ports (`_set_port_dead`), so that
+    /// its Open vSwitch agent clears all three columns when it sets the tag.
+    Dead,
 }
 
 /// A port, as the database has it.
@@ -97,7 +104,7 @@ impl Switch {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect(socket: &Path, deadline: Instant) -> Result<Self, OvsdbError> {
-        Client::connect(socket, deadline).map(|client| Switch { client, applied: None })
+        Client::connect(socket, deadline).map(|client| Switch { client, applied: None, follows_ports: false })
     }
 
     /// A bridge; `None` if there is none of that name.
@@ -143,6 +150,45 @@ impl Switch {
     pub fn interface(&mut self, name: &str) -> Result<Option<Interface>, OvsdbError> {
         let rows = self.select("Interface", vec![Condition::Is("name", name.into())], &["ofport", "error", "external_ids"])?;
         Ok(rows.first().map(Interface::read))
+    }
+
+    /// The ports whose interfaces have this `iface-id`, by which the agents of Neutron and OVN know them.
+    ///
+    /// # Errors
+    /// [`OvsdbError`]
+    pub fn ports_of(&mut self, iface_id: &str) -> Result<Vec<Port>, OvsdbError> {
+        let has_id = vec![Condition::Includes("external_ids", Datum::map([("iface-id", iface_id)]))];
+        let names: Vec<String> =
+            self.select("Interface", has_id, &["name"])?.iter().filter_map(|row| row.text("name").map(str::to_owned)).collect();
+        let mut ports = Vec::new();
+        for name in names {
+            ports.extend(self.port(&name)?);
+        }
+        Ok(ports)
+    }
+
+    /// Waits until one of these ports is another one, or the time is over. The first call begins to follow them, and returns at once.
+    ///
+    /// # Errors
+    /// [`OvsdbError`]
+    pub fn port_changed(&mut self, names: &BTreeSet<String>, by: Instant) -> Result<(), OvsdbError> {
+        self.client.answer_by(by);
+        if !std::mem::replace(&mut self.follows_ports, true) {
+            return self.client.monitor(DATABASE, "Port", &["name", "tag"]).map(drop);
+        }
+        loop {
+            match self.client.next_rows("Port") {
+                Ok(rows) if rows.iter().any(|row| row.text("name").is_some_and(|name| names.contains(name))) => return Ok(()),
+                Ok(_) => {}
+                Err(OvsdbError::Connection { kind: std::io::ErrorKind::TimedOut, .. }) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// What is asked from now on must be answered by this deadline.
+    pub fn answer_by(&mut self, deadline: Instant) {
+        self.client.answer_by(deadline);
     }
 
     /// Adds a port to a bridge: `ovs-vsctl --no-wait add-port`. `None` if there is no such bridge; nothing is made then.
@@ -242,6 +288,7 @@ impl Port {
         let trunks: BTreeSet<u16> = row.integers("trunks").filter_map(|vlan| u16::try_from(vlan).ok()).collect();
         let tag = row.integers("tag").next().and_then(|tag| u16::try_from(tag).ok());
         let vlans = match (row.text("vlan_mode"), tag, trunks.is_empty()) {
+            (_, Some(DEAD), _) => Some(Vlans::Dead),
             (None | Some("access"), Some(tag), _) => Some(Vlans::Access(tag)),
             (None | Some("trunk"), None, true) => Some(Vlans::All),
             (None | Some("trunk"), None, false) => Some(Vlans::Trunk(trunks)),
@@ -276,6 +323,10 @@ impl NewPort<'_> {
             None => row,
             Some(Vlans::All) => row.with("vlan_mode", "trunk"),
             Some(Vlans::Access(tag)) => row.with("vlan_mode", "access").with("tag", Atom::Integer((*tag).into())),
+            Some(Vlans::Dead) => {
+                let dead = || Atom::Integer(DEAD.into());
+                row.with("vlan_mode", "trunk").with("tag", dead()).with("trunks", dead())
+            }
             Some(Vlans::Trunk(vlans)) => {
                 let vlans = vlans.iter().map(|vlan| Atom::Integer((*vlan).into())).collect();
                 row.with("vlan_mode", "trunk").with("trunks", Datum::Set(vlans))

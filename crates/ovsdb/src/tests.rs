@@ -139,7 +139,7 @@ fn ports_come_and_go() {
     assert_eq!(switch.bridge("br9"), Ok(None));
     assert_eq!(["br0", "br1"].map(|name| switch.bridge(name).unwrap().unwrap().is_userspace), [true, false]);
     let ids = [("owner", "netloom"), ("of", "a \"quoted\" name")];
-    for vlans in [Vlans::All, Vlans::Access(100), Vlans::Trunk([7, 8].into())] {
+    for vlans in [Vlans::All, Vlans::Access(100), Vlans::Trunk([7, 8].into()), Vlans::Dead] {
         let port = NewPort { name: "p1", vlans: Some(&vlans), ofport_request: Some(7), port_ids: &ids, interface_ids: &[("a", "b")] };
         let before = switch.generation().unwrap();
         assert_eq!(switch.add_port("br9", &port), Ok(None));
@@ -159,6 +159,41 @@ fn ports_come_and_go() {
         switch.remove_ports(&ports).unwrap();
         assert_eq!((switch.port("p1"), database.vsctl("list-ports br0")), (Ok(None), String::new()));
     }
+}
+
+/// A port that carries nothing is one, until somebody gives it a VLAN: that wakes who waits for it.
+#[test]
+fn a_dead_port_comes_alive() {
+    let database = Database::start("dead");
+    database.vsctl("add-br br0");
+    let mut switch = database.switch();
+    let ids = [("iface-id", "d1e40f3e")];
+    for name in ["p1", "p2"] {
+        let port = NewPort { name, vlans: Some(&Vlans::Dead), ofport_request: None, port_ids: &[], interface_ids: &ids };
+        switch.add_port("br0", &port).unwrap();
+    }
+    assert_eq!(database.vsctl("get port p1 tag trunks vlan_mode"), "4095\n[4095]\ntrunk\n");
+    let names =
+        |switch: &mut Switch| switch.ports_of("d1e40f3e").unwrap().into_iter().map(|port| (port.name, port.vlans)).collect::<Vec<_>>();
+    let mut all = names(&mut switch);
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(all, [("p1".to_owned(), Some(Vlans::Dead)), ("p2".to_owned(), Some(Vlans::Dead))]);
+    assert_eq!(switch.ports_of("other"), Ok(Vec::new()));
+    let mine = ["p1".to_owned()].into();
+    switch.port_changed(&mine, soon()).unwrap();
+    let end = soon();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            switch.port_changed(&mine, end).unwrap();
+            switch.port("p1").unwrap().unwrap().vlans
+        });
+        database.vsctl("set port p2 tag=3 -- clear port p2 vlan_mode trunks");
+        // As Neutron's agent does.
+        database.vsctl("set port p1 tag=7 -- clear port p1 vlan_mode -- clear port p1 trunks");
+        assert_eq!(waits.join().unwrap(), Some(Vlans::Access(7)));
+    });
+    assert!(Instant::now() < end);
+    switch.port_changed(&mine, Instant::now()).unwrap();
 }
 
 /// Others may have counted on by the time that somebody looks.

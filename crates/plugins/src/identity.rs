@@ -33,7 +33,16 @@ pub(crate) fn network_group(network: &NetworkName) -> u32 {
 /// The hardware address of what `bandwidth` makes for a network's attachments, by which GC finds those that nobody names any
 /// more: each has a group of its own. Nothing is ever sent from it.
 pub(crate) fn bandwidth_mac(network: &NetworkName) -> Result<Mac, CniError> {
-    let [_, a, b, c, d, e, ..] = of(&["bandwidth", network.as_str()]).to_be_bytes();
+    mac_of("bandwidth", network)
+}
+
+/// The same of the Linux bridges that `ovs-hybrid` makes.
+pub(crate) fn hybrid_mac(network: &NetworkName) -> Result<Mac, CniError> {
+    mac_of("hybrid", network)
+}
+
+fn mac_of(kind: &str, network: &NetworkName) -> Result<Mac, CniError> {
+    let [_, a, b, c, d, e, ..] = of(&[kind, network.as_str()]).to_be_bytes();
     // 02: given by nobody, for one link.
     Mac::from_bytes(&[2, a, b, c, d, e]).ok_or_else(|| internal("an address of six bytes"))
 }

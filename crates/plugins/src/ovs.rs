@@ -40,6 +40,7 @@ static ABOUT: About = About {
         Key::new("mtu", "bytes", "the bridge's", "MTU of the pair"),
         Key::new("ofport_request", "number", "chosen by Open vSwitch", "OpenFlow port number, 1 to 65279, if it is free"),
         Key::new("iface_id", "string", "none", "the port's ID at Neutron or OVN, whose agent then sets its VLAN and security groups"),
+        Key::new("isolate", "bool", "false", "with iface_id: nothing passes (VLAN 4095) until Neutron's agent sets a VLAN; OVN sets none"),
         Key::path("socket_file", ovsdb::DEFAULT_SOCKET, USUAL_SOCKETS, "socket of ovsdb-server"),
         Key::new("mac", "string", "chosen at random", "hardware address of the container's end"),
         mac::FROM_IP,

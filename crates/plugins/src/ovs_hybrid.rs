@@ -8,9 +8,10 @@
 //! The names are those that Neutron's agent looks for: the first characters of the port's ID. Links of one attachment have its group, by
 //! which they are found again: another attachment may have a port of the same ID after this one.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IfName, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IfName, NetworkName, Version};
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf, Kind, Peer};
 use linux::{Link, LinkSpec, offload};
 use plugin::{About, Call, Cx, Doomed, Draft, Key, Mark, Plugin};
@@ -31,6 +32,7 @@ static ABOUT: About = About {
     keys: &[
         Key::new("bridge", "string", "required", "the bridge of Open vSwitch, which must exist"),
         Key::new("iface_id", "string", "required", "the port's ID at Neutron, whose agent sets its VLAN and security groups"),
+        Key::new("isolate", "bool", "false", "nothing passes (VLAN 4095) until Neutron's agent sets a VLAN; OVN sets none"),
         Key::new("mtu", "bytes", "the bridge's", "MTU of the container's interface, and of the links on its way"),
         Key::path("socket_file", ovsdb::DEFAULT_SOCKET, ovs::USUAL_SOCKETS, "socket of ovsdb-server"),
         Key::new("mac", "string", "chosen at random", "hardware address of the container's end"),
@@ -100,12 +102,15 @@ impl Plugin for OvsHybrid {
         linux::crash_point!("hybrid-way-made");
         conf.mtu = port::mtu(x.host.netlink()?, &conf)?;
         doomed(call.id).for_each(|link| x.teardown.link(link));
-        let qbr = make(x, call, &names.qbr, &conf, None, bridge_kind())?;
+        let mac_of_network = Some(identity::hybrid_mac(&call.id.network)?);
+        let qbr = LinkSpec { mac: mac_of_network, ..spec(call, &names.qbr, &conf, None, bridge_kind()) };
+        let qbr = make(x, call, &qbr)?;
         linux::crash_point!("hybrid-bridge-made");
-        let qvo = make(x, call, &names.qvo, &conf, None, Kind::Veth(Peer { mtu: conf.mtu, ..Peer::new(names.qvb.clone()) }))?;
+        let other_end = Peer { mtu: conf.mtu, ..Peer::new(names.qvb.clone()) };
+        let qvo = make(x, call, &spec(call, &names.qvo, &conf, None, Kind::Veth(other_end)))?;
         let qvb = found(x, &names.qvb)?;
         let inner = Peer { mac: mac.clone(), mtu: conf.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
-        let tap = make(x, call, &names.tap, &conf, Some(qbr.index), Kind::Veth(inner))?;
+        let tap = make(x, call, &spec(call, &names.tap, &conf, Some(qbr.index), Kind::Veth(inner)))?;
         linux::crash_point!("hybrid-pairs-made");
         for link in [&qbr, &qvb, &qvo, &tap] {
             up_and_quiet(x, link, (link.index == qvb.index).then_some(qbr.index))?;
@@ -181,6 +186,9 @@ impl Plugin for OvsHybrid {
         if !names.is_empty() {
             port::note_removal(&socket, names, true, x);
         }
+        for group in stale(x, &config.network, valid)? {
+            doomed_of(group).for_each(|link| x.teardown.link(link));
+        }
         address::gc(config, valid, x)
     }
 }
@@ -190,15 +198,23 @@ fn bridge_kind() -> Kind<'static> {
     Kind::Bridge(link::Bridge { netfilter: Some(true), ..link::Bridge::default() })
 }
 
-/// The links of an attachment on the host.
+/// The links of an attachment on the host: the bridge last, by which GC finds the others.
 fn doomed(id: &AttachmentId) -> impl Iterator<Item = Doomed> {
-    let mark = Mark::Group(identity::group(id));
+    doomed_of(identity::group(id))
+}
+
+fn doomed_of(group: u32) -> impl Iterator<Item = Doomed> {
+    let mark = Mark::Group(group);
     ["veth", "bridge"].into_iter().map(move |kind| Doomed { netns: None, kind, mark: mark.clone(), lasting: true })
 }
 
-fn make(x: &mut Cx<'_>, call: &Call<'_>, name: &IfName, conf: &Conf, master: Option<u32>, kind: Kind<'_>) -> Result<Link, CniError> {
-    let spec = LinkSpec { mtu: conf.mtu, master, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), kind) };
-    x.host.netlink()?.send_one(link::create(&spec)).map_err(|e| match e.errno() {
+fn spec<'fd>(call: &Call<'_>, name: &IfName, conf: &Conf, master: Option<u32>, kind: Kind<'fd>) -> LinkSpec<'fd> {
+    LinkSpec { mtu: conf.mtu, master, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), kind) }
+}
+
+fn make(x: &mut Cx<'_>, call: &Call<'_>, spec: &LinkSpec<'_>) -> Result<Link, CniError> {
+    let name = &spec.name;
+    x.host.netlink()?.send_one(link::create(spec)).map_err(|e| match e.errno() {
         linux::Errno::EEXIST => {
             let next = "DEL the attachment that has it, or choose another interface name";
             internal(format!("{e}: {name} or the container's {} exists already: {next}", call.id.ifname))
@@ -206,6 +222,15 @@ fn make(x: &mut Cx<'_>, call: &Call<'_>, name: &IfName, conf: &Conf, master: Opt
         _ => internal(e),
     })?;
     found(x, name)
+}
+
+/// Groups of attachments of a network whose Linux bridge is there, and that nobody names any more: also where their port is gone, or was never
+/// made.
+fn stale(x: &mut Cx<'_>, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<u32>, CniError> {
+    let (keep, mac): (HashSet<u32>, _) = (valid.iter().map(identity::group).collect(), identity::hybrid_mac(network)?);
+    let is_of = |link: &Link| link.is("bridge") && link.name.starts_with("qbr") && link.mac.as_ref() == Some(&mac);
+    let links = x.host.netlink()?.links().map_err(internal)?;
+    Ok(links.iter().filter(|link| is_of(link) && link.group != 0 && !keep.contains(&link.group)).map(|link| link.group).collect())
 }
 
 fn found(x: &mut Cx<'_>, name: &IfName) -> Result<Link, CniError> {

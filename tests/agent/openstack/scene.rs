@@ -1,5 +1,5 @@
 //! A node with a real Open vSwitch, and a controller that is the test: it writes KuryrPorts as Kuryr does, and says that a port is ACTIVE
-//! when the switch has it. What Neutron's agent does to a port in between is not here: `br-int` forwards as a plain switch.
+//! when the switch has it. Of what Neutron's agent does to a port in between only the VLAN is here: `br-int` forwards as a plain switch.
 
 use std::process::Child;
 
@@ -79,7 +79,8 @@ pub(crate) fn node(name: &str, settings: &str) -> (Node, Switch) {
         node.api.must("POST", &path, &object);
     }
     node.restart();
-    let switch = Switch::start(&node.host, &["br-int"]);
+    let mut switch = Switch::start(&node.host, &["br-int"]);
+    switch.start_agent();
     // Else it follows those of its ports, whenever the switch comes to it.
     switch.vsctl("set interface br-int mtu_request=1500");
     (node, switch)

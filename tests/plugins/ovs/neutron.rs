@@ -66,6 +66,59 @@ fn a_hybrid_and_a_plain_port() {
     assert_eq!(switch.ports("br-int"), [""; 0]);
 }
 
+/// An attachment without a port in the database, as a kill before it was added leaves it: GC finds its links by the network's mark, and leaves
+/// those of other networks, of valid attachments and of other programs.
+#[test]
+fn gc_finds_hybrid_links_without_a_port() {
+    let (host, switch) = machine();
+    let lost = network("ovs-hybrid", IDS[0], 2);
+    let mut other = network("ovs-hybrid", IDS[1], 3);
+    other["name"] = json!("other");
+    at(&host, "c1").add(&lost);
+    at(&host, "c2").add(&other);
+    let nova = "ip link add qbr0a1b2c3d-4e type bridge && ip link add qvo0a1b2c3d-4e type veth peer name qvb0a1b2c3d-4e";
+    host.sh("", nova);
+    switch.vsctl("del-port qvod1e40f3e-d1");
+    let gc = |valid: Value| {
+        let mut config = lost.clone();
+        config["cni.dev/valid-attachments"] = valid;
+        let gc = host.cni(plugin_dir()).call("GC", "ovs-hybrid", config.to_string());
+        assert_eq!(gc.code, 0, "{gc:?}");
+    };
+    let all = ["qbrd1e40f3e-d1", "qvbd1e40f3e-d1", "qvod1e40f3e-d1", "tapd1e40f3e-d1"];
+    gc(json!([{"containerID": "c1", "ifname": "eth0"}]));
+    assert!(all.iter().all(|name| host.link("", name).is_some()), "it is valid");
+    gc(json!([]));
+    for name in all {
+        assert!(host.link("", name).is_none(), "{name} is left");
+    }
+    for name in ["qbrff49ca14-fa", "qvoff49ca14-fa", "tapff49ca14-fa", "qbr0a1b2c3d-4e", "qvo0a1b2c3d-4e"] {
+        assert!(host.link("", name).is_some(), "{name} is not of this network");
+    }
+    assert_eq!(switch.ports("br-int"), ["qvoff49ca14-fa"]);
+}
+
+/// A port that carries nothing is plugged so, until Neutron's agent sets its VLAN.
+#[test]
+fn an_isolated_port() {
+    let (host, switch) = machine();
+    for (container, kind, id, last) in [("c1", "ovs", IDS[1], 3), ("c2", "ovs-hybrid", IDS[0], 2)] {
+        let mut config = network(kind, id, last);
+        config["isolate"] = json!(true);
+        let result = at(&host, container).add(&config);
+        let name = switch.vsctl(&format!("--bare --columns=name find interface external_ids:iface-id={id}"));
+        let name = name.trim();
+        assert_eq!(switch.vsctl(&format!("get port {name} tag trunks vlan_mode")), "4095\n[4095]\ntrunk\n", "{kind}");
+        assert_eq!(at(&host, container).check(&config, &result).code, 0, "{kind}");
+        switch.vsctl(&format!("set port {name} tag=1 -- clear port {name} vlan_mode -- clear port {name} trunks"));
+        assert_eq!(at(&host, container).check(&config, &result).code, 0, "{kind}");
+    }
+    assert!(host.pings("c1", "10.7.0.2"));
+    let bad = config("ovs", json!({"bridge": "br-int", "isolate": true}));
+    let refused = at(&host, "c1").call("ADD", "ovs", bad.to_string());
+    assert!(refused.message().contains("isolate") && refused.message().contains("set iface_id, or vlan"), "{refused:?}");
+}
+
 /// One port is plugged once; who comes second changes nothing of the first, and its DEL neither.
 #[test]
 fn a_hybrid_port_is_plugged_once() {

@@ -193,6 +193,12 @@ pub const KEYS: &[Key] = &[
     key("openstackMTU", Origin::Own, "the network's", "the largest MTU that the interface of a Neutron port gets, in bytes"),
     key("openstackSocket", Origin::Own, "/var/run/openvswitch/db.sock", "the socket of ovsdb-server for Neutron ports"),
     key(
+        "openstackVLAN",
+        Origin::Own,
+        "agent",
+        "agent: nothing passes a Neutron port until Neutron's agent of the node has given it a VLAN, for which an ADD waits as well; none: for OVN, which gives none",
+    ),
+    key(
         "teardown",
         Origin::Own,
         "deferred",

@@ -17,6 +17,8 @@ pub struct Vifs {
     pub wait: Duration,
     /// Whether an ADD waits until they are ACTIVE.
     pub until_active: bool,
+    /// Whether nothing passes a port until Neutron's agent of the node has given it a VLAN, for which an ADD waits as well.
+    pub isolate: bool,
     /// Whether the pod's default network is a port of Neutron, too.
     pub default_network: bool,
     /// The bridges of Open vSwitch that a port may be plugged into.
@@ -42,8 +44,16 @@ pub enum VifSource {
 }
 
 /// The keys that mean something only where ports are plugged.
-const OTHERS: &[&str] =
-    &["openstackDefault", "openstackWait", "openstackActive", "openstackBridges", "openstackLink", "openstackMTU", "openstackSocket"];
+const OTHERS: &[&str] = &[
+    "openstackDefault",
+    "openstackWait",
+    "openstackActive",
+    "openstackBridges",
+    "openstackLink",
+    "openstackMTU",
+    "openstackSocket",
+    "openstackVLAN",
+];
 
 impl Vifs {
     pub(super) fn read(keys: &Object) -> Result<Self, SettingsError> {
@@ -63,6 +73,7 @@ impl Vifs {
             wait: values::duration(keys, "openstackWait", Duration::from_secs(60))?,
             default_network: values::word(keys, "openstackDefault", &[("none", false), ("port", true)])?,
             until_active: values::word(keys, "openstackActive", &[("wait", true), ("later", false)])?,
+            isolate: values::word(keys, "openstackVLAN", &[("agent", true), ("none", false)])?,
             bridges: bridges.into_iter().map(bridge).collect::<Result<_, _>>()?,
             link: values::text(keys, "openstackLink")?,
             max_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),

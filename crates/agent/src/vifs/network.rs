@@ -79,6 +79,9 @@ fn of_network(vif: &Vif) -> Option<&String> {
 /// A port of Open vSwitch.
 fn switched(kind: &str, vif: &Vif, bridge: Option<&String>, settings: &Vifs) -> Result<Value, Unpluggable> {
     let mut plugin = json!({"type": kind, "bridge": offered(bridge, &settings.bridges)?, "iface_id": port_id(vif)});
+    if settings.isolate {
+        put(&mut plugin, "isolate", true.into());
+    }
     if let Some(socket) = &settings.socket {
         put(&mut plugin, "socket_file", socket.to_string_lossy().as_ref().into());
     }
@@ -86,7 +89,7 @@ fn switched(kind: &str, vif: &Vif, bridge: Option<&String>, settings: &Vifs) -> 
 }
 
 /// The port's ID as the switch is told it.
-fn port_id(vif: &Vif) -> &str {
+pub(super) fn port_id(vif: &Vif) -> &str {
     match &vif.port_profile {
         Some(PortProfile::OpenVSwitch { interface_id: Some(id), .. }) => id,
         _ => &vif.id,

@@ -28,10 +28,11 @@ fn each_kind_is_a_plugins_configuration() {
     let ipam = json!({"type": "static", "addresses": [{"address": "192.0.2.146/24", "gateway": "192.0.2.1"}],
         "routes": [{"dst": "198.51.100.0/24", "gw": "192.0.2.254"}], "dns": {"nameservers": ["192.0.2.53"]}});
     let whole = |plugin: Value| json!({"cniVersion": "1.1.0", "name": "f68f9190-73eb-41c0-a565-4e9a99c9fe6c", "plugins": [plugin]});
-    let ovs = json!({"type": "ovs", "bridge": "br-int", "iface_id": "d1e40f3e-d1a4-4044-a4f3-90d82f439e1c", "mtu": 1450,
+    let ovs = json!({"type": "ovs", "bridge": "br-int", "iface_id": "d1e40f3e-d1a4-4044-a4f3-90d82f439e1c", "isolate": true, "mtu": 1450,
         "mac": "fa:16:3e:53:39:69", "ipam": ipam});
     assert_eq!(made(&vif(OPEN_VSWITCH), &settings(""), false), whole(ovs.clone()));
-    let hybrid = &made(&vif(BRIDGE), &settings(""), false)["plugins"][0];
+    let hybrid = &made(&vif(BRIDGE), &settings("openstackVLAN: none"), false)["plugins"][0];
+    assert_eq!(hybrid.get("isolate"), None, "OVN sets no VLAN");
     let of_hybrid = [&hybrid["type"], &hybrid["bridge"], &hybrid["iface_id"]];
     assert_eq!(of_hybrid, ["ovs-hybrid", "br-int", "ff49ca14-fac9-48e7-be35-a7669977b345"]);
     let mut other = ovs;

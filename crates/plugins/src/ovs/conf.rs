@@ -28,6 +28,7 @@ struct Keys {
     mtu: i64,
     ofport_request: i64,
     iface_id: String,
+    isolate: bool,
     socket_file: String,
     configuration_path: String,
     #[serde(rename = "deviceID")]
@@ -44,6 +45,8 @@ pub(crate) struct Conf {
     pub(crate) ofport_request: Option<u16>,
     /// The port's ID at Neutron or OVN.
     pub(crate) iface_id: Option<String>,
+    /// The port carries nothing until who knows its ID has given it a VLAN.
+    pub(crate) isolate: bool,
     pub(crate) socket: PathBuf,
     pub(crate) mac: Option<Mac>,
     pub(crate) ipam: Option<PluginType>,
@@ -77,6 +80,9 @@ impl Conf {
         };
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let iface_id = iface_id(keys.iface_id)?;
+        if keys.isolate && iface_id.is_none() {
+            return Err(CniError::invalid("isolate", "nobody would give the port a VLAN: set iface_id, or vlan"));
+        }
         let vlans = match (&iface_id, keys.vlan, &keys.trunk) {
             (None, vlan, trunk) => Some(vlans(vlan, trunk.as_deref().unwrap_or_default())?),
             (Some(_), None, None) => None,
@@ -90,6 +96,7 @@ impl Conf {
             mtu,
             ofport_request,
             iface_id,
+            isolate: keys.isolate,
             socket: local(&keys.socket_file)?,
             mac: mac::requested(config, args, mac::INTERFACE)?,
             ipam: config.ipam()?,

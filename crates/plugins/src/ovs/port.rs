@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cni::{AttachmentId, CniError, Code, Config, IfName, Mac};
 use linux::{Link, Netlink};
-use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch};
+use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch, Vlans};
 use plugin::{Call, Cx, Stage};
 
 use super::conf::Conf;
@@ -89,7 +89,7 @@ pub(crate) fn add(
     }
     let port = NewPort {
         name,
-        vlans: conf.vlans.as_ref(),
+        vlans: if conf.isolate { Some(&Vlans::Dead) } else { conf.vlans.as_ref() },
         ofport_request: conf.ofport_request,
         port_ids: &port_ids,
         interface_ids: &interface_ids,
