@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use operator::{Orphan, OwnedPort, PortsSeen, delete_orphan, look};
 use serde_json::{Value, json};
 
-use crate::cli::{Format, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
+use crate::cli::{Format, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
 use crate::output::{BAD, ODD, Rows, counted, putln, structured};
 
 /// The exit code where all could be looked at, and not all is well.
@@ -17,6 +17,7 @@ pub(crate) fn run(args: &OpenstackArgs) -> anyhow::Result<ExitCode> {
         OpenstackCommand::Status(command) => status(command),
         OpenstackCommand::Ports(command) => ports(command),
         OpenstackCommand::Orphans(command) => orphans(command),
+        OpenstackCommand::Adopt(command) => adopt(command),
     }
 }
 
@@ -27,11 +28,11 @@ fn seen(args: &OpenstackLookArgs) -> anyhow::Result<PortsSeen> {
 fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
     let seen = seen(args)?;
     let active = seen.ports.iter().filter(|owned| owned.port.is_active()).count();
-    let (missing, orphans) = (seen.missing_subnets.len(), seen.orphans.len());
+    let (missing, orphans, anothers) = (seen.missing_subnets.len(), seen.orphans.len(), seen.anothers.len());
     if let Some(format) = args.output.and_then(Format::structured) {
         let value = json!({
             "usable": seen.is_supported, "missingSubnets": seen.missing_subnets, "ports": seen.ports.len(), "active": active,
-            "orphans": orphans, "pods": seen.pods,
+            "orphans": orphans, "anothers": anothers, "pods": seen.pods,
         });
         structured(&value, format)?;
     } else {
@@ -40,16 +41,21 @@ fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
         putln!("orphans   {orphans}");
         if !seen.is_supported {
             let next = "add tag_ports_during_bulk_creation to extension_drivers of ML2's configuration";
-            putln!("{BAD}Neutron lacks the extension tag-ports-during-bulk-creation: {next}{BAD:#}");
+            let lacks = "tag-ports-during-bulk-creation, and standard-attr-tag or standard-attr-description";
+            putln!("{BAD}Neutron lacks the extensions {lacks}: {next}{BAD:#}");
         }
         for subnet in &seen.missing_subnets {
             putln!("{BAD}subnet {subnet} of the settings does not exist, or the credentials cannot see it{BAD:#}");
+        }
+        if anothers > 0 {
+            let next = "give each cluster a name of its own; they are left alone";
+            putln!("{BAD}{} with the name of this cluster, of another cluster: {next}{BAD:#}", counted(anothers, "port"));
         }
         if orphans > 0 {
             putln!("{ODD}list them: netloom openstack orphans{ODD:#}");
         }
     }
-    Ok(if seen.is_supported && missing == 0 && orphans == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+    Ok(if seen.is_supported && missing == 0 && orphans == 0 && anothers == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
 
 fn ports(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
@@ -86,10 +92,13 @@ fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
     } else {
         let mut rows = Rows::new(&["PORT", "POD UID", "STATUS", "ADDRESSES", "HOST"]);
         for Orphan { pod_uid, port } in &seen.orphans {
-            let uid = pod_uid.clone().unwrap_or_else(|| "-".to_owned());
-            rows.push(vec![port.id.clone(), uid, port.status.clone(), addresses(port), port.host.clone()]);
+            rows.push(vec![port.id.clone(), pod_uid.clone(), port.status.clone(), addresses(port), port.host.clone()]);
         }
         rows.print(|_| anstyle::Style::new());
+    }
+    if !seen.anothers.is_empty() && args.look.output.is_none() {
+        let next = "they are not deleted";
+        putln!("{ODD}{} with the name of this cluster, of another cluster: {next}{ODD:#}", counted(seen.anothers.len(), "port"));
     }
     if args.delete {
         for orphan in &seen.orphans {
@@ -101,6 +110,29 @@ fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
     }
     let is_well = seen.orphans.is_empty() || args.delete;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
+    let adoption = operator::adopt(&args.look.openstack.read()?, args.look.of.file()?.as_deref(), args.dry_run)?;
+    let (ports, refused) = (adoption.ports.len(), adoption.refused.len());
+    if let Some(format) = args.look.output.and_then(Format::structured) {
+        let port = |(pod, interface, id): &(String, String, String)| json!({"pod": pod, "interface": interface, "id": id});
+        let kept = |(name, why): &(String, String)| json!({"kuryrPort": name, "why": why});
+        let (all, kept) = (adoption.ports.iter().map(port).collect::<Vec<_>>(), adoption.refused.iter().map(kept).collect::<Vec<_>>());
+        structured(&json!({"ports": all, "pods": adoption.pods, "refused": kept}), format)?;
+    } else {
+        if ports > 0 {
+            let mut rows = Rows::new(&["POD", "INTERFACE", "PORT"]);
+            adoption.ports.iter().for_each(|(pod, interface, id)| rows.push(vec![pod.clone(), interface.clone(), id.clone()]));
+            rows.print(|_| anstyle::Style::new());
+        }
+        let done = if args.dry_run { "to be taken over" } else { "taken over" };
+        putln!("{done}: {}; Kuryr's finalizer removed from {}", counted(ports, "port"), counted(adoption.pods.len(), "pod"));
+        for (name, why) in &adoption.refused {
+            putln!("{BAD}KuryrPort {name} stays as it is: {why}{BAD:#}");
+        }
+    }
+    Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
 
 fn addresses(port: &operator::NeutronPort) -> String {

@@ -8,12 +8,13 @@
 //!     v
 //!   Step: calls, each good by itself; whoever makes them puts what comes of them into the World, and asks again
 //!
-//!   a pod's life    no port --CreatePorts--> ports --WriteKuryrPort--> plugged on the node --port is ACTIVE--> WriteKuryrPort
+//!   a pod's life    no port --CreatePorts, TagPort--> ports --WriteKuryrPort--> plugged on the node --port is ACTIVE--> WriteKuryrPort
 //!                   the pod is gone --DeletePort, each--> none is left --ReleaseKuryrPort--> nothing
 //! ```
 //!
 //! Any call may be lost, or its answer, and the process may be killed between any two of them. What exists is always found again, because
-//! a port is made together with its [`tags`](Owner::tags): cluster, pod and element. Nothing is deleted that does not carry the cluster's
+//! a port is made together with its [`tags`](Owner::tags): cluster, pod and element; or, where Neutron takes none with a new port, with the same
+//! words as its description, until it has them. Nothing is deleted that does not carry the cluster's
 //! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
 
 mod config;
@@ -26,10 +27,10 @@ mod vif;
 mod world;
 
 pub use config::{ConfigError, KURYR_CONFIG, PortConfig};
-pub use owner::{ClusterName, ClusterNameError, Owner};
+pub use owner::{Cluster, ClusterName, ClusterNameError, Owner};
 pub use permit::{Forbidden, Permit};
 pub use refused::Refused;
-pub use request::{KnownDefinition, RequestError, elements};
-pub use step::{Call, MAX_BULK, Step, step};
+pub use request::{ADDITIONAL_SUBNETS, KnownDefinition, RequestError, default_element, elements};
+pub use step::{CLUSTER_LABEL, Call, DEVICE_OWNER, MAX_BULK, Step, step};
 pub use vif::vif;
 pub use world::{Defaults, Element, Key, ObjectName, Pod, Stored, Tried, World};

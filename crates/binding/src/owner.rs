@@ -1,14 +1,19 @@
 //! Whose a port is, as its tags say it.
 //!
 //! ```text
-//!   netloom:cluster=prod   netloom:pod=UID   netloom:element=1
+//!   netloom:cluster=prod   netloom:uid=UID   netloom:pod=UID   netloom:element=1
 //! ```
 //!
-//! Neutron's tags have at most 255 characters (60 before 2023) and no comma; a list of ports can be asked for by them, all at once.
+//! Neutron's tags have at most 255 characters (60 before 2023) and no comma; a list of ports can be asked for by them, all at once. A Neutron that
+//! takes no tags with a new port gets the same words as the port's description, and the tags afterwards: no crash in between leaves a port that
+//! nobody finds.
 
 use std::fmt;
 
+use openstack::resource::Port;
+
 const CLUSTER: &str = "netloom:cluster=";
+const UID: &str = "netloom:uid=";
 const POD: &str = "netloom:pod=";
 const ELEMENT: &str = "netloom:element=";
 
@@ -20,6 +25,15 @@ pub struct ClusterName(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a valid cluster name: use 1 to 40 letters, digits, '-', '.' and '_', the first and the last one a letter or a digit")]
 pub struct ClusterNameError(String);
+
+/// A cluster: another one may have the same name by mistake.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cluster {
+    /// Its name.
+    pub name: ClusterName,
+    /// The UID of its namespace `kube-system`, which is there as long as the cluster is.
+    pub uid: String,
+}
 
 /// Whose a port is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,27 +73,53 @@ impl fmt::Display for ClusterName {
     }
 }
 
+// === impl Cluster ===
+
+impl Cluster {
+    /// Whether a port has this cluster's name, and is not this cluster's: nothing is done to it.
+    #[must_use]
+    pub fn is_anothers(&self, port: &Port) -> bool {
+        let words = words(port);
+        value(&words, CLUSTER) == Some(self.name.0.as_str()) && value(&words, UID) != Some(self.uid.as_str())
+    }
+}
+
 // === impl Owner ===
 
 impl Owner {
     /// The tags of its port.
     #[must_use]
-    pub fn tags(&self, cluster: &ClusterName) -> Vec<String> {
-        vec![cluster.tag(), format!("{POD}{}", self.pod), format!("{ELEMENT}{}", self.element)]
+    pub fn tags(&self, cluster: &Cluster) -> Vec<String> {
+        vec![cluster.name.tag(), format!("{UID}{}", cluster.uid), format!("{POD}{}", self.pod), format!("{ELEMENT}{}", self.element)]
     }
 
-    /// What a port's tags say; none where it is not a port of this cluster, or not one that was made for a pod.
+    /// The same as the description of a port that has no tags yet.
     #[must_use]
-    pub fn of(tags: &[String], cluster: &ClusterName) -> Option<Self> {
-        let value = |prefix: &str| {
-            let mut values = tags.iter().filter_map(|tag| tag.strip_prefix(prefix));
-            // Two of them say nothing.
-            values.next().filter(|_| values.next().is_none())
-        };
-        (value(CLUSTER)? == cluster.0).then_some(())?;
-        let (pod, element) = (value(POD)?.to_owned(), value(ELEMENT)?.parse().ok()?);
-        Some(Owner { pod, element })
+    pub fn description(&self, cluster: &Cluster) -> String {
+        self.tags(cluster).join(" ")
     }
+
+    /// What a port's tags say, or its description as long as it has no tags; none where it is not a port of this cluster, or not one that was made
+    /// for a pod.
+    #[must_use]
+    pub fn of(port: &Port, cluster: &Cluster) -> Option<Self> {
+        let words = words(port);
+        let is_of = value(&words, CLUSTER)? == cluster.name.0 && value(&words, UID)? == cluster.uid;
+        let (pod, element) = (value(&words, POD)?.to_owned(), value(&words, ELEMENT)?.parse().ok()?);
+        is_of.then_some(Owner { pod, element })
+    }
+}
+
+/// What says whose a port is.
+fn words(port: &Port) -> Vec<&str> {
+    let tags: Vec<&str> = port.tags.iter().map(String::as_str).collect();
+    if tags.iter().any(|tag| tag.starts_with(CLUSTER)) { tags } else { port.description.split(' ').collect() }
+}
+
+fn value<'a>(words: &[&'a str], prefix: &str) -> Option<&'a str> {
+    let mut values = words.iter().filter_map(|word| word.strip_prefix(prefix));
+    // Two of them say nothing.
+    values.next().filter(|_| values.next().is_none())
 }
 
 #[cfg(test)]
@@ -88,16 +128,26 @@ mod tests {
 
     #[test]
     fn tags_say_whose_a_port_is() {
-        let cluster = ClusterName::parse("prod-1").unwrap();
-        let owner = Owner { pod: "6f0c".to_owned(), element: 2 };
+        let named = |name: &str, uid: &str| Cluster { name: ClusterName::parse(name).unwrap(), uid: uid.to_owned() };
+        let (cluster, owner) = (named("prod-1", "c0"), Owner { pod: "6f0c".to_owned(), element: 2 });
+        let port =
+            |tags: &[String], description: &str| Port { tags: tags.to_vec(), description: description.to_owned(), ..Port::default() };
         let mut tags = owner.tags(&cluster);
-        assert_eq!(tags, ["netloom:cluster=prod-1", "netloom:pod=6f0c", "netloom:element=2"]);
+        assert_eq!(tags, ["netloom:cluster=prod-1", "netloom:uid=c0", "netloom:pod=6f0c", "netloom:element=2"]);
         tags.push("somebody's".to_owned());
-        assert_eq!(Owner::of(&tags, &cluster), Some(owner));
-        assert_eq!(Owner::of(&tags, &ClusterName::parse("prod").unwrap()), None);
+        assert_eq!(Owner::of(&port(&tags, ""), &cluster), Some(owner.clone()));
+        assert_eq!(Owner::of(&port(&["somebody's".to_owned()], &owner.description(&cluster)), &cluster), Some(owner.clone()));
+        assert_eq!(Owner::of(&port(&tags, ""), &named("prod", "c0")), None);
+        // Another cluster of the same name, and one whose ports have no UID.
+        let other = named("prod-1", "c1");
+        assert_eq!((Owner::of(&port(&tags, ""), &other), other.is_anothers(&port(&tags, ""))), (None, true));
+        assert!(!cluster.is_anothers(&port(&tags, "")) && !named("prod", "c1").is_anothers(&port(&tags, "")));
+        tags.remove(1);
+        assert_eq!((Owner::of(&port(&tags, ""), &cluster), cluster.is_anothers(&port(&tags, ""))), (None, true));
+        let mut tags = owner.tags(&cluster);
         tags.push("netloom:pod=other".to_owned());
-        assert_eq!(Owner::of(&tags, &cluster), None);
-        assert_eq!(Owner::of(&["netloom:cluster=prod-1".to_owned()], &cluster), None);
+        assert_eq!(Owner::of(&port(&tags, &owner.description(&cluster)), &cluster), None);
+        assert_eq!(Owner::of(&port(&["netloom:cluster=prod-1".to_owned()], ""), &cluster), None);
     }
 
     #[test]

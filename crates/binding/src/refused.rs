@@ -34,6 +34,39 @@ pub enum Refused {
         /// The host that it was to be bound to.
         host: String,
     },
+    /// The node may have plugged it, and no mechanism driver serves it any more.
+    #[error(
+        "Neutron has lost the binding of port {port} on {host}, which the pod may be running with: check Neutron's agent there; if it stays so, \
+             delete the pod"
+    )]
+    Unbound {
+        /// The port.
+        port: String,
+        /// The host.
+        host: String,
+    },
+    /// The node has plugged it, and somebody has deleted it.
+    #[error("port {port} of {interface} is gone from Neutron, and the pod may be running with it: delete the pod to give it another one")]
+    Gone {
+        /// The port.
+        port: String,
+        /// The interface's name.
+        interface: String,
+    },
+    /// The pods of a namespace have as many as they may.
+    #[error(
+        "namespace {namespace} has {used} Neutron ports, the pod needs {more}, and portsPerNamespace is {max}: delete pods, or raise it"
+    )]
+    TooMany {
+        /// The namespace.
+        namespace: String,
+        /// How many it has.
+        used: usize,
+        /// How many more the pod needs.
+        more: usize,
+        /// How many it may have.
+        max: usize,
+    },
     /// A kind of binding that nobody here can plug.
     #[error("port {port} has vif_type {vif_type:?}, which is not supported: use an Open vSwitch mechanism driver")]
     VifType {

@@ -11,6 +11,9 @@ use openstack::{Settings, VifDriver};
 
 use crate::{ConfigError, Element, Forbidden, Permit, PortConfig};
 
+/// The annotation of a pod with subnets in which its default network's port has addresses as well.
+pub const ADDITIONAL_SUBNETS: &str = "openstack.org/kuryr-additional-subnets";
+
 /// What is known of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownDefinition<'a> {
@@ -44,6 +47,18 @@ pub enum RequestError {
     /// No subnet is named anywhere.
     #[error("definition {0} names no subnet, and the setting [neutron_defaults] pod_subnet is missing")]
     NoSubnet(DefinitionRef),
+    /// The setting is missing that says where the default network's ports are.
+    #[error("the default network is a Neutron port, and the setting [neutron_defaults] pod_subnet is missing")]
+    NoDefaultSubnet,
+    /// The annotation of additional subnets is no list of IDs.
+    #[error("annotation {ADDITIONAL_SUBNETS} must be a JSON list of subnets' IDs, as [\"3b0c1d2e-4f50-4a6b-8c7d-9e0f1a2b3c4d\"]")]
+    AdditionalSubnets,
+    /// It names what the pod may not use.
+    #[error("annotation {ADDITIONAL_SUBNETS}: {0}")]
+    ForbiddenSubnet(Box<Forbidden>),
+    /// The name of the default network's interface.
+    #[error("interface {0} is that of the pod's default network: choose another name for the network that {1} selects")]
+    DefaultInterface(&'static str, DefinitionRef),
     /// Two interfaces of one name.
     #[error("interface {0} is asked for twice: choose another name in the pod's annotation")]
     InterfaceTwice(String),
@@ -81,6 +96,9 @@ pub fn elements<'d>(
         if driver != VifDriver::NeutronVif {
             return Err(RequestError::Driver(of));
         }
+        if selection.interface.as_ref().is_some_and(|name| name.as_str() == osvif::DEFAULT_INTERFACE) {
+            return Err(RequestError::DefaultInterface(osvif::DEFAULT_INTERFACE, of));
+        }
         let of_driver = config.driver.and_then(|driver| settings.subnet_of_driver.get(&driver));
         let subnets = match (config.subnets, &config.network) {
             (none, None) if none.is_empty() => vec![of_driver.or(settings.subnet.as_ref()).ok_or(RequestError::NoSubnet(of))?.clone()],
@@ -108,6 +126,27 @@ pub fn elements<'d>(
     }
 }
 
+/// The element of a pod's default network; `additional` is the annotation [`ADDITIONAL_SUBNETS`].
+///
+/// # Errors
+/// [`RequestError`].
+pub fn default_element(additional: Option<&str>, settings: &Settings, permits: &[Permit]) -> Result<Element, RequestError> {
+    let mut subnets = vec![settings.subnet.clone().ok_or(RequestError::NoDefaultSubnet)?];
+    if let Some(text) = additional.filter(|text| !text.trim().is_empty()) {
+        let named: Vec<String> = serde_json::from_str(text).map_err(|_| RequestError::AdditionalSubnets)?;
+        let config = PortConfig { subnets: named, ..PortConfig::default() };
+        for permit in permits {
+            permit.check(&config).map_err(|e| RequestError::ForbiddenSubnet(Box::new(e)))?;
+        }
+        for subnet in config.subnets {
+            if !subnets.contains(&subnet) {
+                subnets.push(subnet);
+            }
+        }
+    }
+    Ok(Element { number: 0, interface: osvif::DEFAULT_INTERFACE.to_owned(), subnets, ..Element::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use openstack::Given;
@@ -133,6 +172,23 @@ mod tests {
     }
 
     #[test]
+    fn a_default_network_has_the_configured_subnet_and_those_that_the_pod_may_add() {
+        let permit = Permit { rule: "default".to_owned(), subnets: vec!["s-0".to_owned(), "s-1".to_owned()], ..Permit::default() };
+        let of = |text: Option<&str>| default_element(text, &settings(), std::slice::from_ref(&permit)).map_err(|e| e.to_string());
+        let element = of(Some(r#"["s-1", "s-0"]"#)).unwrap();
+        assert_eq!((element.number, element.interface.as_str(), element.subnets.join(",")), (0, "eth0", "s-0,s-1".to_owned()));
+        assert_eq!((of(None).unwrap().subnets, of(Some("")).unwrap().subnets), (vec!["s-0".to_owned()], vec!["s-0".to_owned()]));
+        let forbidden = of(Some(r#"["s-9"]"#)).unwrap_err();
+        assert_eq!(
+            forbidden,
+            r#"annotation openstack.org/kuryr-additional-subnets: policy rule "default" does not allow subnetId "s-9"; allowed: s-0, s-1"#
+        );
+        for bad in ["s-1", "{}", "[1]"] {
+            assert!(of(Some(bad)).unwrap_err().contains("must be a JSON list"), "{bad}");
+        }
+    }
+
+    #[test]
     fn selections_become_elements_in_their_order() {
         let all = of(
             r#"[{"name": "bridge"}, {"name": "one", "ips": ["10.0.0.7"], "mac": "02:00:00:00:00:07"}, {"name": "default", "interface": "x0"}]"#,
@@ -151,6 +207,8 @@ mod tests {
         assert!(of("one, missing").unwrap_err().starts_with("definition a/missing does not exist"));
         assert!(of("vlan").unwrap_err().contains("nested-vlan"));
         assert_eq!(of("one@eth2, one").unwrap_err(), "interface eth2 is asked for twice: choose another name in the pod's annotation");
+        let default = "interface eth0 is that of the pod's default network: choose another name for the network that a/one selects";
+        assert_eq!((of("one@eth0").unwrap_err(), of("bridge@eth0")), (default.to_owned(), Ok(Vec::new())));
         assert!(of("[1]").is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use openstack::resource::{Network, NewPort, Port, Subnet, WantedIp};
-use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif};
+use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, node_label};
 use serde_json::{Map, Value, json};
 
 use crate::world::{Element, Key, ObjectName, Pod, Stored, Tried, World};
@@ -18,15 +18,15 @@ pub const MAX_BULK: usize = 20;
 const RESERVE: u128 = 2 * MAX_BULK as u128;
 
 /// What our ports are for, as Neutron shows it; Kuryr's word, so that its users' tools go on.
-const DEVICE_OWNER: &str = "compute:kuryr";
+pub const DEVICE_OWNER: &str = "compute:kuryr";
 
 /// The label of KuryrPorts that are ours: the cluster's name. Nobody else's is written or released.
-const CLUSTER_LABEL: &str = "netloom.io/ports-of";
+pub const CLUSTER_LABEL: &str = "netloom.io/ports-of";
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// List all ports with the cluster's tag. Nothing is made before.
+    /// List all ports of the cluster, by its tag, and by their description where tags come later. Nothing is made before.
     ListPorts,
     /// Read a subnet.
     ReadSubnet(String),
@@ -34,6 +34,10 @@ pub enum Call {
     ReadNetwork(String),
     /// Make these ports by one request: all or none. Where it is not known what came of it, [`World::ports`] is none until they are listed.
     CreatePorts(Vec<(Key, NewPort)>),
+    /// Give a port these tags, and no others.
+    TagPort(String, Vec<String>),
+    /// Give a port these security groups, and no others.
+    SetGroups(String, Vec<String>),
     /// Delete a port.
     DeletePort(String),
     /// Write a KuryrPort under this `resourceVersion`; without one, create it.
@@ -63,6 +67,8 @@ pub struct Step {
     pub missing: BTreeSet<String>,
     /// Pods that do not get all ports now, by UID, and why.
     pub refused: BTreeMap<String, Vec<Refused>>,
+    /// Pods that wait for something to be read, by UID, and for what: [`Call::ReadSubnet`], [`Call::ReadNetwork`].
+    pub reading: BTreeMap<String, Vec<Call>>,
 }
 
 /// Ports by what they are for.
@@ -71,8 +77,10 @@ struct Index<'a> {
     owned: BTreeMap<Key, Vec<&'a Port>>,
     step: Step,
     new: Vec<(Key, NewPort)>,
-    /// Whether something has to be read for the pod at hand.
-    is_reading: bool,
+    /// What has to be read for the pod at hand.
+    reading: Vec<Call>,
+    /// How many ports the pods of each namespace have, or will have.
+    used: BTreeMap<&'a str, usize>,
 }
 
 /// Decides what is to be called.
@@ -83,17 +91,23 @@ pub fn step(world: &World) -> Step {
     };
     let mut owned: BTreeMap<Key, Vec<&Port>> = BTreeMap::new();
     for port in ports.values() {
-        if let Some(Owner { pod, element }) = Owner::of(&port.tags, &world.cluster) {
+        if let Some(Owner { pod, element }) = Owner::of(port, &world.cluster) {
             owned.entry((pod, element)).or_default().push(port);
         }
     }
-    let mut index = Index { world, owned, step: Step::default(), new: Vec::new(), is_reading: false };
+    let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+    let on_their_way = world.pending.iter().filter(|key| !owned.contains_key(*key));
+    for pod in owned.keys().chain(on_their_way).filter_map(|(uid, _)| world.pods.get(uid)) {
+        *used.entry(pod.name.namespace.as_str()).or_default() += 1;
+    }
+    let mut index = Index { world, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), used };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
         }
     }
     index.free();
+    index.tag();
     index.make();
     index.step
 }
@@ -123,15 +137,14 @@ impl<'w> Index<'w> {
         all.iter().find(known).or(all.first()).copied()
     }
 
-    fn serve(&mut self, uid: &str, pod: &Pod) {
-        let cluster = self.world.cluster.to_string();
+    fn serve(&mut self, uid: &str, pod: &'w Pod) {
+        let cluster = self.world.cluster.name.to_string();
         // Another controller's pod has that controller's ports.
         if !pod.elements.is_empty() && self.stored(pod).is_some_and(|stored| !is_of(&stored.object, &cluster)) {
             let foreign = Refused::ForeignKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name));
             return self.step.refused.entry(uid.to_owned()).or_default().push(foreign);
         }
         let (mut vifs, before) = (BTreeMap::new(), self.new.len());
-        self.is_reading = false;
         for element in &pod.elements {
             match self.element(uid, pod, element) {
                 Ok(Some(vif)) => drop(vifs.insert(element.interface.clone(), vif)),
@@ -139,20 +152,52 @@ impl<'w> Index<'w> {
                 Err(why) => self.step.refused.entry(uid.to_owned()).or_default().push(why),
             }
         }
+        let reading = std::mem::take(&mut self.reading);
         // A port alone is of no use, and many are made by one request: nothing is made before all is known of the pod.
-        if self.is_reading || self.step.refused.contains_key(uid) {
+        if !reading.is_empty() || self.step.refused.contains_key(uid) {
             self.new.truncate(before);
         }
-        // The node plugs all of them, or none.
-        if !vifs.is_empty() && vifs.len() == pod.elements.len() {
-            self.write(uid, pod, vifs);
+        if !reading.is_empty() {
+            self.step.reading.insert(uid.to_owned(), reading);
         }
+        self.count(uid, pod, before);
+        // The node plugs all of them, or none.
+        let is_whole = !vifs.is_empty() && vifs.len() == pod.elements.len();
+        self.write(uid, pod, is_whole.then_some(vifs));
+    }
+
+    /// Makes none of the pod's new ports where its namespace would have too many: those of another namespace's subnet are not its own to use up.
+    fn count(&mut self, uid: &str, pod: &'w Pod, before: usize) {
+        let (namespace, more) = (pod.name.namespace.as_str(), self.new.len() - before);
+        let used = self.used.entry(namespace).or_default();
+        match self.world.defaults.ports_per_namespace.filter(|max| more > 0 && *used + more > *max) {
+            None => *used += more,
+            Some(max) => {
+                let too_many = Refused::TooMany { namespace: namespace.to_owned(), used: *used, more, max };
+                self.step.refused.entry(uid.to_owned()).or_default().push(too_many);
+                self.new.truncate(before);
+            }
+        }
+    }
+
+    /// What the node knows of an interface of this pod.
+    fn bound(&self, uid: &str, pod: &Pod, interface: &str) -> Option<&'w Vif> {
+        let stored = self.world.kuryr_ports.get(&pod.name).filter(|stored| stored.object.spec.pod_uid == uid)?;
+        stored.object.status.vifs.get(interface).map(|vif| &vif.vif)
     }
 
     /// The VIF of an element; none where something has to be called first. What a port was made with holds, whatever is wanted by now.
     fn element(&mut self, uid: &str, pod: &Pod, element: &Element) -> Result<Option<Vif>, Refused> {
         let key = (uid.to_owned(), element.number);
-        let Some(port) = self.port(&key) else { return self.without_port(key, pod, element).map(|()| None) };
+        let bound = self.bound(uid, pod, &element.interface);
+        let Some(port) = self.port(&key) else {
+            // It was ACTIVE, so it was plugged: who runs with it would not notice another one.
+            if let Some(gone) = bound.filter(|vif| vif.active == Some(true)) {
+                return Err(Refused::Gone { port: gone.id.clone(), interface: element.interface.clone() });
+            }
+            return self.without_port(key, pod, element).map(|()| None);
+        };
+        self.groups(port, element);
         // Neutron binds it after it has answered: a later look tells how.
         if port.vif_type == "unbound" && !port.host.is_empty() {
             return Ok(None);
@@ -161,11 +206,23 @@ impl<'w> Index<'w> {
         let (network, subnets) = (self.network(&port.network_id)?, self.subnets(of_port)?);
         let (Some(network), Some(subnets)) = (network, subnets) else { return Ok(None) };
         let defaults = &self.world.defaults;
-        let mut vif = vif(port, network, &subnets, defaults.ovs_bridge.as_deref())?;
+        let mut vif = vif(port, network, &subnets, defaults.ovs_bridge.as_deref()).map_err(|why| match why {
+            Refused::Binding { port, host } if bound.is_some_and(|vif| vif.id == port) => Refused::Unbound { port, host },
+            why => why,
+        })?;
         if let (Some(network), Some(max)) = (&mut vif.network, defaults.max_mtu) {
             network.mtu = Some(network.mtu.map_or(max, |mtu| mtu.min(max)));
         }
         Ok(Some(vif))
+    }
+
+    /// Security groups follow the definition, and the settings, while the pod runs. Without any, they are Neutron's to choose.
+    fn groups(&mut self, port: &Port, element: &Element) {
+        let wanted = element.security_groups.as_ref().unwrap_or(&self.world.defaults.security_groups);
+        let set = |groups: &[String]| groups.iter().cloned().collect::<BTreeSet<String>>();
+        if !wanted.is_empty() && set(wanted) != set(&port.security_groups) {
+            self.step.calls.push(Call::SetGroups(port.id.clone(), wanted.clone()));
+        }
     }
 
     /// An element that has no port yet: what is to be read for it, then the port that is to be made.
@@ -222,8 +279,11 @@ impl<'w> Index<'w> {
 
     fn new_port(&self, uid: &str, pod: &Pod, element: &Element, network_id: &str, subnets: &[&Subnet]) -> NewPort {
         let defaults = &self.world.defaults;
-        let mut tags = Owner { pod: uid.to_owned(), element: element.number }.tags(&self.world.cluster);
-        tags.extend(defaults.tags.iter().cloned());
+        let owner = Owner { pod: uid.to_owned(), element: element.number };
+        let (tags, description) = match defaults.tags_later {
+            true => (Vec::new(), owner.description(&self.world.cluster)),
+            false => (self.tags_of(&owner), String::new()),
+        };
         let ObjectName { namespace, name } = &pod.name;
         let security_groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups).clone();
         NewPort {
@@ -238,34 +298,71 @@ impl<'w> Index<'w> {
             security_groups: Some(security_groups).filter(|groups| !groups.is_empty()),
             host: pod.node.clone(),
             tags,
+            description,
             ..NewPort::default()
         }
     }
 
     /// Several pods need the same one.
     fn read(&mut self, call: Call) {
-        self.is_reading = true;
+        self.reading.push(call.clone());
         if !self.step.calls.contains(&call) {
             self.step.calls.push(call);
         }
     }
 
-    fn write(&mut self, uid: &str, pod: &Pod, vifs: BTreeMap<String, Vif>) {
-        let cluster = self.world.cluster.to_string();
-        let (version, mut object) = match self.stored(pod) {
-            None => (None, new_object(uid, pod, &cluster)),
-            Some(stored) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
+    fn tags_of(&self, owner: &Owner) -> Vec<String> {
+        let mut tags = owner.tags(&self.world.cluster);
+        tags.extend(self.world.defaults.tags.iter().cloned());
+        tags
+    }
+
+    /// `wanted` is what the pod asks for, if all of it is there. What it was bound to before stays, whatever it asks for by now, as long as the port
+    /// is there: the node may have plugged it.
+    fn write(&mut self, uid: &str, pod: &Pod, wanted: Option<BTreeMap<String, Vif>>) {
+        let cluster = self.world.cluster.name.to_string();
+        let (version, mut object) = match (self.stored(pod), &wanted) {
+            (None, None) => return,
+            (None, Some(_)) => (None, new_object(uid, pod, &cluster)),
+            (Some(stored), _) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
                 (Some(stored.version.clone()), stored.object.clone())
             }
             // That of a pod that had this name goes first.
-            Some(_) => return,
+            (Some(_), _) => return,
         };
-        for (interface, vif) in vifs {
+        let ports = self.world.ports.as_ref();
+        let is_elsewhere = |id: &str| wanted.iter().flatten().any(|(_, vif)| vif.id == id);
+        object.status.vifs.retain(|interface, known| {
+            let port = ports.and_then(|ports| ports.get(&known.vif.id));
+            if let Some(port) = port.filter(|port| known.vif.active != Some(port.is_active())) {
+                known.vif.active = Some(port.is_active());
+            }
+            match &wanted {
+                None => true,
+                Some(wanted) => wanted.contains_key(interface) || (port.is_some() && !is_elsewhere(&known.vif.id)),
+            }
+        });
+        for (interface, vif) in wanted.into_iter().flatten() {
             let default = interface == DEFAULT_INTERFACE;
             object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
         }
         if self.stored(pod).is_none_or(|stored| stored.object != object) {
             self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
+        }
+    }
+
+    /// Ports that have no tags yet.
+    fn tag(&mut self) {
+        for ((pod, element), ports) in &self.owned {
+            let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
+            for port in ports.iter().filter(|port| !tags.iter().all(|tag| port.tags.contains(tag))) {
+                let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned();
+                let all = tags.iter().cloned().chain(others).collect();
+                let is_going = self.step.calls.contains(&Call::DeletePort(port.id.clone()));
+                if !is_going {
+                    self.step.calls.push(Call::TagPort(port.id.clone(), all));
+                }
+            }
         }
     }
 
@@ -285,7 +382,7 @@ impl<'w> Index<'w> {
             left.insert(key.0.as_str());
             self.step.calls.extend(surplus.into_iter().map(|id| Call::DeletePort(id.to_owned())));
         }
-        let cluster = self.world.cluster.to_string();
+        let cluster = self.world.cluster.name.to_string();
         for (name, stored) in self.world.kuryr_ports.iter().filter(|(_, stored)| is_of(&stored.object, &cluster)) {
             let uid = stored.object.spec.pod_uid.as_str();
             if self.is_done(uid) && !left.contains(uid) {
@@ -344,7 +441,7 @@ fn new_object(uid: &str, pod: &Pod, cluster: &str) -> KuryrPort {
         ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(namespace)),
         ("finalizers".to_owned(), json!([PORT_FINALIZER])),
-        ("labels".to_owned(), json!({NODE_LABEL: pod.node, CLUSTER_LABEL: cluster})),
+        ("labels".to_owned(), json!({NODE_LABEL: node_label(&pod.node), CLUSTER_LABEL: cluster})),
         ("ownerReferences".to_owned(), json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])),
     ]);
     let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: pod.node.clone(), pod_static: Some(false), rest: Map::new() };

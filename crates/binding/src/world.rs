@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use openstack::resource::{Network, Port, Subnet};
 use osvif::KuryrPort;
 
-use crate::ClusterName;
+use crate::Cluster;
 
 /// All that was read.
 #[derive(Debug, Clone)]
 pub struct World {
     /// Which cluster this is.
-    pub cluster: ClusterName,
+    pub cluster: Cluster,
     /// What holds where nobody says something else.
     pub defaults: Defaults,
     /// The pods that want ports, by UID. Those of other pods are in it too as long as they have some.
@@ -51,6 +51,10 @@ pub struct Defaults {
     pub port_names: bool,
     /// The largest MTU of an interface, where that of its network is larger.
     pub max_mtu: Option<u32>,
+    /// How many ports the pods of a namespace have at most.
+    pub ports_per_namespace: Option<usize>,
+    /// Whether Neutron takes no tags with a new port: it gets them afterwards.
+    pub tags_later: bool,
 }
 
 /// A pod.
@@ -122,7 +126,7 @@ pub enum Tried {
 impl World {
     /// A cluster of which nothing was read yet.
     #[must_use]
-    pub fn new(cluster: ClusterName, defaults: Defaults) -> Self {
+    pub fn new(cluster: Cluster, defaults: Defaults) -> Self {
         World {
             cluster,
             defaults,

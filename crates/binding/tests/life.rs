@@ -7,10 +7,10 @@ mod cloud;
 
 use std::collections::BTreeSet;
 
-use netloom_binding::{Call, ClusterName, Defaults, Step, Tried, World, step};
+use netloom_binding::{Call, Defaults, Refused, Step, Tried, World, step};
 use proptest::prelude::*;
 
-use crate::cloud::{Cloud, FULL, Made, NOWHERE};
+use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -56,8 +56,7 @@ struct Life {
 
 impl Life {
     fn new() -> Self {
-        let mut life =
-            Life { cloud: Cloud::new(), world: World::new(ClusterName::parse("mine").unwrap(), Defaults::default()), blind: false };
+        let mut life = Life { cloud: Cloud::new(), world: World::new(mine(), Defaults::default()), blind: false };
         life.start();
         life.blind = false;
         life
@@ -65,7 +64,8 @@ impl Life {
 
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
-        self.world = World::new(self.world.cluster.clone(), Defaults { project: "p".to_owned(), ..Defaults::default() });
+        let tags_later = self.world.defaults.tags_later;
+        self.world = World::new(self.world.cluster.clone(), Defaults { project: "p".to_owned(), tags_later, ..Defaults::default() });
         self.blind = true;
     }
 
@@ -88,7 +88,7 @@ impl Life {
         }
         let heard = fate == Fate::Answered;
         match call {
-            Call::ListPorts if heard => self.world.ports = Some(self.cloud.tagged(&self.world.cluster)),
+            Call::ListPorts if heard => self.world.ports = Some(self.cloud.listed(&self.world.cluster)),
             Call::ReadSubnet(id) if heard => drop(self.world.subnets.insert(id.clone(), self.cloud.subnet(&id))),
             Call::ReadNetwork(id) if heard => drop(self.world.networks.insert(id.clone(), Some(self.cloud.network(&id)))),
             Call::ListPorts | Call::ReadSubnet(_) | Call::ReadNetwork(_) => {}
@@ -104,6 +104,18 @@ impl Life {
                         let tried = if wanted.len() > 1 { Tried::Together } else { Tried::Alone };
                         self.world.tried.extend(wanted.into_iter().map(|(key, _)| (key, tried)));
                     }
+                }
+            }
+            Call::TagPort(id, tags) => {
+                self.cloud.tag(&id, tags.clone());
+                if let Some(port) = self.world.ports.as_mut().filter(|_| heard).and_then(|ports| ports.get_mut(&id)) {
+                    port.tags = tags;
+                }
+            }
+            Call::SetGroups(id, groups) => {
+                self.cloud.set_groups(&id, groups.clone());
+                if let Some(port) = self.world.ports.as_mut().filter(|_| heard).and_then(|ports| ports.get_mut(&id)) {
+                    port.security_groups = groups;
                 }
             }
             Call::DeletePort(id) => {
@@ -181,8 +193,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_pod_has_its_ports_once_and_no_other_ones_stay(events in prop::collection::vec(event(), 1..60)) {
+    fn every_pod_has_its_ports_once_and_no_other_ones_stay(tags_later in any::<bool>(), events in prop::collection::vec(event(), 1..60)) {
         let mut life = Life::new();
+        life.world.defaults.tags_later = tags_later;
         for event in &events {
             life.happen(event);
         }
@@ -266,4 +279,99 @@ fn ports_of_a_subnet_that_may_be_full_are_made_one_by_one() {
     life.world.scarce.insert("subnet-0".to_owned());
     life.settle();
     assert_eq!(life.cloud.posts, 3 + 1, "three alone, and three of the other subnet together");
+}
+
+/// What a pod was bound to stays followed, whatever it asks for by now: its definition may be gone, or another one.
+#[test]
+fn a_changed_definition_does_not_stop_what_is_there() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, 1]);
+    life.settle();
+    let uid = life.cloud.pods.keys().next().unwrap().clone();
+    let active = |life: &Life| {
+        let object = &life.cloud.kuryr_ports.values().next().unwrap().object;
+        object.status.vifs.iter().map(|(interface, vif)| (interface.clone(), vif.vif.active.unwrap())).collect::<Vec<_>>()
+    };
+    let (eth0, eth1) = (|is| ("eth0".to_owned(), is), |is| ("eth1".to_owned(), is));
+    let before = life.cloud.pods[&uid].elements.clone();
+    life.cloud.pods.get_mut(&uid).unwrap().elements = Vec::new();
+    life.cloud.plug(0);
+    life.settle();
+    assert_eq!(active(&life), [eth0(true), eth1(false)], "the definition is gone");
+    let elements = &mut life.cloud.pods.get_mut(&uid).unwrap().elements;
+    *elements = vec![before[0].clone()];
+    elements[0].interface = "data0".to_owned();
+    life.cloud.plug(1);
+    life.settle();
+    assert_eq!(active(&life), [("data0".to_owned(), true), eth1(true)], "an interface has another name, and one is not asked for any more");
+    life.cloud.pods.get_mut(&uid).unwrap().elements = vec![before[0].clone()];
+    life.cloud.lose(&uid);
+    life.settle();
+    assert_eq!(active(&life), [eth0(false)], "what is gone and not wanted goes");
+}
+
+/// The pod may run with it.
+#[test]
+fn a_port_that_was_active_and_is_gone_is_not_replaced() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0]);
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.cloud.plug(0);
+    life.settle();
+    let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
+    uids.iter().for_each(|uid| life.cloud.lose(uid));
+    let step = life.settle();
+    let [Refused::Gone { interface, .. }] = step.refused[&uids[0]].as_slice() else { panic!("{:?}", step.refused) };
+    assert_eq!((interface.as_str(), step.refused.len()), ("eth0", 1));
+    assert_eq!((life.cloud.ports_of(&uids[0]).len(), life.cloud.ports_of(&uids[1]).len()), (0, 1), "the other one was never plugged");
+}
+
+/// A new port that cannot be bound is made again; one that the node knows is not, as the pod may run with it.
+#[test]
+fn a_lost_binding_is_not_a_new_ports() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    let uid = life.cloud.pods.keys().next().unwrap().clone();
+    let known = life.cloud.kuryr_ports.clone();
+    life.cloud.unbind(&uid);
+    assert!(matches!(life.settle().refused[&uid].as_slice(), [Refused::Unbound { .. }]));
+    assert_eq!(life.cloud.kuryr_ports, known);
+    life.cloud.kuryr_ports.clear();
+    assert!(matches!(life.settle().refused[&uid].as_slice(), [Refused::Binding { .. }]));
+}
+
+/// The pods of one namespace cannot use up a subnet of another one.
+#[test]
+fn a_namespace_has_so_many_ports_and_no_more() {
+    let mut life = Life::new();
+    life.world.defaults.ports_per_namespace = Some(5);
+    (0..3).for_each(|_| life.cloud.add_pod(&[0, 1]));
+    let step = life.settle();
+    assert_eq!(life.cloud.owned(), 4);
+    let refused: Vec<String> = step.refused.values().flatten().map(ToString::to_string).collect();
+    let why = "namespace a has 4 Neutron ports, the pod needs 2, and portsPerNamespace is 5: delete pods, or raise it";
+    assert_eq!(refused, [why]);
+    life.cloud.add_pod(&[0]);
+    assert_eq!((life.settle().refused.len(), life.cloud.owned()), (1, 5), "a smaller one fits");
+    let gone = life.cloud.pods.keys().next().unwrap().clone();
+    life.cloud.pods.remove(&gone);
+    assert_eq!((life.settle().refused.len(), life.cloud.owned()), (0, 5), "the pod that waited has the places");
+}
+
+#[test]
+fn security_groups_follow_while_the_pod_runs() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, 1]);
+    life.settle();
+    let uid = life.cloud.pods.keys().next().unwrap().clone();
+    let groups = |life: &Life| life.cloud.ports_of(&uid).into_iter().map(|port| port.security_groups.join(",")).collect::<Vec<_>>();
+    assert_eq!(groups(&life), ["", ""], "Neutron's to choose");
+    life.world.defaults.security_groups = vec!["g-1".to_owned(), "g-2".to_owned()];
+    life.settle();
+    assert_eq!(groups(&life), ["g-1,g-2", "g-1,g-2"]);
+    life.cloud.pods.get_mut(&uid).unwrap().elements[1].security_groups = Some(vec!["g-3".to_owned()]);
+    life.settle();
+    assert_eq!(groups(&life), ["g-1,g-2", "g-3"]);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kube::api::GetParams;
 use kube::core::Request;
-use osvif::{KuryrPort, NODE_LABEL, Problem, crd, memory_of};
+use osvif::{KuryrPort, NODE_LABEL, Problem, crd, memory_of, node_label};
 use serde_json::{Map, Value};
 
 use crate::cache::{Limit, Listed};
@@ -100,7 +100,7 @@ impl KuryrPorts {
 impl Cluster {
     /// Follows the KuryrPorts of this node from now on. Must be called within a tokio runtime.
     pub fn follow_kuryr_ports(&self) -> KuryrPorts {
-        let selector = Some(format!("{NODE_LABEL}={}", self.node()));
+        let selector = Some(format!("{NODE_LABEL}={}", node_label(self.node())));
         KuryrPorts { following: Following::selected::<OfNode>(self.inner.caller.clone(), selector, Some(NodePort::LIMIT)) }
     }
 

@@ -164,6 +164,16 @@ impl Error {
         }
     }
 
+    /// Whether Neutron may still be at work on it: who answered, if anybody, was not Neutron itself.
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        match self {
+            Error::NoAnswer { .. } => true,
+            Error::Refused { status, .. } => matches!(status, 502 | 504),
+            _ => false,
+        }
+    }
+
     /// What an answer with an error status says.
     pub(crate) fn refused(asked: Asked, status: u16, body: &[u8], request_id: Option<String>) -> Self {
         let said = Said::of(body);
@@ -261,7 +271,9 @@ mod tests {
         assert_eq!((e.refusal(), e.is_uncertain()), (Some(Refusal::OverQuota), false));
         let e = refused(502, "<html>Bad Gateway</html>", None);
         assert_eq!(e.to_string(), "POST ports: refused, without a message (502)");
-        assert_eq!((e.refusal(), e.is_uncertain()), (Some(Refusal::Server), true));
+        assert_eq!((e.refusal(), e.is_uncertain(), e.may_go_on()), (Some(Refusal::Server), true, true));
+        let e = refused(500, "", None);
+        assert_eq!((e.is_uncertain(), e.may_go_on()), (true, false), "Neutron has ended it");
         assert_eq!(refused(400, r#"{"NeutronError": "bad"}"#, None).to_string(), "POST ports: bad (400)");
         assert_eq!(refused(401, r#"{"error": {"code": 401, "message": "no"}}"#, None).to_string(), "POST ports: no (401)");
     }

@@ -53,6 +53,11 @@ pub(crate) struct Answer {
 // === impl Http ===
 
 impl Http {
+    /// How long one request may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
     pub(crate) fn new(tls: ClientConfig, limits: Limits) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

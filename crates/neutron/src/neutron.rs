@@ -120,6 +120,12 @@ impl Neutron {
         Neutron { observer: Some(observer), ..self }
     }
 
+    /// How long one request may take. One that [may go on](Error::may_go_on) at Neutron is taken for ended as long after it.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.http.timeout()
+    }
+
     /// The aliases of the extensions that this Neutron has, as `tag-ports-during-bulk-creation`.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub struct PortFilter {
     pub ids: Vec<String>,
     /// Those that have all of these tags. No tag has a comma in it.
     pub tags: Vec<String>,
+    /// Those that have not all of these tags.
+    pub not_tags: Vec<String>,
     /// Those of this device owner.
     pub device_owner: Option<String>,
     /// Those of this device.
@@ -40,6 +42,9 @@ impl PortFilter {
         }
         if !self.tags.is_empty() {
             query.add("tags", &self.tags.join(","));
+        }
+        if !self.not_tags.is_empty() {
+            query.add("not-tags", &self.not_tags.join(","));
         }
         let address = self.address.as_ref().map(|address| format!("ip_address={address}"));
         let named = [

@@ -46,6 +46,8 @@ pub use daemon::log::Level as LogLevel;
 pub use export::{Exported, export, export_by};
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
-pub use ports::{LookError, NeutronPort, NeutronRule, OpenStack, OpenStackError, Orphan, OwnedPort, PortsSeen, delete_orphan, look};
+pub use ports::{
+    Adoption, LookError, NeutronPort, NeutronRule, OpenStack, OpenStackError, Orphan, OwnedPort, PortsSeen, adopt, delete_orphan, look,
+};
 pub use reclaim::{Life, Reclaim, ReclaimError, Says, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

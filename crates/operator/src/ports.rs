@@ -10,13 +10,16 @@
 //! Each call is on its way by itself, and one that is slow or refused holds up what needs it and nothing else. Nothing that matters is kept
 //! here: an operator that starts lists Neutron's ports by their tags, and knows as much as the one that was killed.
 
+mod adopt;
 mod call;
+mod cluster_uid;
 mod known;
 mod look;
 mod numbers;
 mod options;
 mod pace;
 mod tell;
+mod unsure;
 mod work;
 
 use std::sync::Arc;
@@ -27,6 +30,7 @@ pub use openstack::resource::Port as NeutronPort;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+pub use self::adopt::{Adoption, adopt};
 use self::known::{FOLLOWED, Known};
 pub use self::look::{LookError, Orphan, OwnedPort, PortsSeen, delete_orphan, look};
 pub(crate) use self::numbers::Numbers;
@@ -55,7 +59,7 @@ pub(crate) fn begin(tasks: &mut JoinSet<()>, client: &Client, options: OpenStack
     for note in &options.notes {
         Line::warn("openstack").with("note", note).end();
     }
-    let (known, numbers) = (Arc::new(Known::default()), Arc::new(Numbers::default()));
+    let (known, numbers) = (Arc::new(Known::new(options.default_network)), Arc::new(Numbers::default()));
     for kind in FOLLOWED {
         tasks.spawn(Arc::clone(&known).follow(client.clone(), kind));
     }

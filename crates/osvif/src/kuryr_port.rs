@@ -35,7 +35,7 @@ pub mod crd {
 /// What keeps a KuryrPort until its ports are gone.
 pub const PORT_FINALIZER: &str = "kuryr.openstack.org/kuryrport-finalizer";
 
-/// The label with the node's name, by which a node's agent watches its own.
+/// The label with the node's name ([`node_label`]), by which a node's agent watches its own.
 pub const NODE_LABEL: &str = "kuryr.openstack.org/nodeName";
 
 /// What an object may take of memory, in bytes: some fifty VIFs.
@@ -53,6 +53,22 @@ pub fn memory_of(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
     ONE + below
+}
+
+/// The characters of a label's value at the most; a node's name has up to 253.
+const LONGEST_LABEL: usize = 63;
+
+/// The value of [`NODE_LABEL`] of a node's KuryrPorts: its name, or of a longer one the beginning and a digest (FNV-1a). Who reads it looks at
+/// `podNodeName` as well.
+#[must_use]
+pub fn node_label(node: &str) -> String {
+    if node.len() <= LONGEST_LABEL {
+        return node.to_owned();
+    }
+    let digest = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let digest = format!("{digest:016x}");
+    let beginning: String = node.chars().take(LONGEST_LABEL - 1 - digest.len()).collect();
+    format!("{beginning}-{digest}")
 }
 
 /// A pod's ports.
@@ -192,5 +208,19 @@ impl PodVif {
         put(&mut data, "default", Some(self.default));
         put(&mut data, "vif", Some(self.vif.write()));
         data.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_takes_the_name_of_every_node() {
+        let long = format!("{}.example", "a".repeat(70));
+        assert_eq!(node_label("node-1.example"), "node-1.example");
+        let label = node_label(&long);
+        assert_eq!((label.len(), &label[..47]), (63, format!("{}-", "a".repeat(46)).as_str()));
+        assert_ne!(label, node_label(&format!("{long}2")));
     }
 }

@@ -38,6 +38,18 @@ impl Neutron {
     /// # Errors
     /// If this is not root's process, the packages are missing, or it does not start: with the end of its log.
     pub fn named(name: &str, keystone: Option<&Keystone>) -> Result<Self> {
+        Neutron::made(name, keystone, ML2)
+    }
+
+    /// The same as most clouds have it: a port gets its tags after it was made (without `tag_ports_during_bulk_creation`).
+    ///
+    /// # Errors
+    /// As [`Neutron::named`].
+    pub fn without_new_tags(name: &str) -> Result<Self> {
+        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""))
+    }
+
+    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str) -> Result<Self> {
         if !Path::new("/usr/bin/neutron-server").exists() {
             bail!("neutron-server is missing: run scripts/setup.sh neutron");
         }
@@ -47,7 +59,7 @@ impl Neutron {
             std::fs::create_dir_all(dir.join(inside)).with_context(|| format!("{}", dir.display()))?;
         }
         let mut neutron = Neutron { server: None, den: Den::new(None, "")?, port: free_port(0)?, dir, _claim: claim };
-        neutron.write_files(keystone)?;
+        neutron.write_files(keystone, ml2)?;
         neutron.make_database()?;
         if let Some(keystone) = keystone {
             keystone.add_service("network", &neutron.url())?;
@@ -172,14 +184,14 @@ impl Neutron {
         crate::den::printed("neutron-db-manage stamp heads", output).map(drop)
     }
 
-    fn write_files(&self, keystone: Option<&Keystone>) -> Result<()> {
+    fn write_files(&self, keystone: Option<&Keystone>, ml2: &str) -> Result<()> {
         let write = |name: &str, text: &str| std::fs::write(self.dir.join(name), text).with_context(|| format!("{name} cannot be written"));
         write("drivers/fakebind.py", include_str!("fakebind.py"))?;
         write("drivers/fakebind-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: fakebind\nVersion: 0.1\n")?;
         let points = "[neutron.ml2.mechanism_drivers]\nfakebind = fakebind:FakeBind\n";
         write("drivers/fakebind-0.1.dist-info/entry_points.txt", points)?;
         write("database.py", include_str!("database.py"))?;
-        write("ml2_conf.ini", ML2)?;
+        write("ml2_conf.ini", ml2)?;
         let (strategy, paste, middleware) = match keystone {
             None => ("noauth", "/usr/lib/python3/dist-packages/neutron/tests/etc/api-paste.ini", String::new()),
             Some(keystone) => ("keystone", "/usr/share/neutron-common/api-paste.ini", keystone.middleware()),

@@ -48,6 +48,8 @@ pub(crate) enum OpenstackCommand {
     Ports(OpenstackLookArgs),
     /// List, or delete, this cluster's Neutron ports whose pods are gone
     Orphans(OpenstackOrphansArgs),
+    /// Replace a Kuryr-Kubernetes that was stopped: take over its KuryrPorts and their Neutron ports
+    Adopt(OpenstackAdoptArgs),
 }
 
 #[derive(Debug, Args)]
@@ -68,4 +70,13 @@ pub(crate) struct OpenstackOrphansArgs {
     /// Delete them
     #[arg(long)]
     pub(crate) delete: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenstackAdoptArgs {
+    #[command(flatten)]
+    pub(crate) look: OpenstackLookArgs,
+    /// Show what would be taken over, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

@@ -176,6 +176,19 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "openstack adopt",
+        notes: &[
+            "Stop Kuryr's controller first. The pods go on running. It needs an administrator's rights, and changes nothing of what it refuses.",
+        ],
+        examples: &[
+            ("netloom openstack adopt --openstack openstack.yaml --dry-run", "Show what would be taken over"),
+            ("netloom openstack adopt --openstack openstack.yaml", "Take over all KuryrPorts of another controller"),
+        ],
+        exit: &[("0", "All were taken over, or there is none"), FAILED, ("3", "A KuryrPort stays as it is")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
         path: "validate",
         notes: &[
             "Reads Pods, pod templates of workloads, Nodes, NetworkAttachmentDefinitions and IPPools, and passes over other kinds. Looks at each \

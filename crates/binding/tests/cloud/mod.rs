@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_binding::{ClusterName, Element, Key, ObjectName, Owner, Pod, Stored};
+use netloom_binding::{Cluster, ClusterName, Element, Key, ObjectName, Owner, Pod, Stored};
 use openstack::resource::{FixedIp, Network, NewPort, Port, Subnet, VifDetails};
 use osvif::KuryrPort;
 
@@ -26,8 +26,12 @@ pub(crate) enum Made {
     Refused,
 }
 
-fn mine() -> ClusterName {
-    ClusterName::parse("mine").unwrap()
+pub(crate) fn mine() -> Cluster {
+    named("mine", "uid-1")
+}
+
+fn named(name: &str, uid: &str) -> Cluster {
+    Cluster { name: ClusterName::parse(name).unwrap(), uid: uid.to_owned() }
 }
 
 // === impl Cloud ===
@@ -38,7 +42,7 @@ impl Cloud {
         let mut cloud =
             Cloud { pods: BTreeMap::new(), kuryr_ports: BTreeMap::new(), posts: 0, posts_refused: 0, ports: BTreeMap::new(), last: 0 };
         let owner = Owner { pod: "pod-1".to_owned(), element: 0 };
-        for tags in [Vec::new(), owner.tags(&ClusterName::parse("other").unwrap()), vec![mine().tag()]] {
+        for tags in [Vec::new(), owner.tags(&named("other", "uid-1")), owner.tags(&named("mine", "uid-2")), vec![mine().name.tag()]] {
             let id = cloud.next_id();
             cloud.ports.insert(id.clone(), Port { id, tags, ..Port::default() });
         }
@@ -50,8 +54,13 @@ impl Cloud {
         format!("00000000-0000-4000-8000-{:012x}", self.last)
     }
 
-    pub(crate) fn tagged(&self, cluster: &ClusterName) -> BTreeMap<String, Port> {
-        self.ports.iter().filter(|(_, port)| port.tags.contains(&cluster.tag())).map(|(id, port)| (id.clone(), port.clone())).collect()
+    pub(crate) fn listed(&self, cluster: &Cluster) -> BTreeMap<String, Port> {
+        let is_described = |port: &Port| port.tags.is_empty() && port.description.contains(&cluster.name.tag());
+        self.ports
+            .iter()
+            .filter(|(_, port)| port.tags.contains(&cluster.name.tag()) || is_described(port))
+            .map(|(id, port)| (id.clone(), port.clone()))
+            .collect()
     }
 
     pub(crate) fn subnet(&self, id: &str) -> Option<Subnet> {
@@ -88,6 +97,8 @@ impl Cloud {
             mac_address: "fa:16:3e:00:00:01".to_owned(),
             status: "DOWN".to_owned(),
             tags: wanted.tags.clone(),
+            description: wanted.description.clone(),
+            security_groups: wanted.security_groups.clone().unwrap_or_default(),
             host: wanted.host.clone(),
             vif_type: "ovs".to_owned(),
             fixed_ips: vec![FixedIp { subnet_id, ip_address: "10.0.0.7".to_owned() }],
@@ -96,10 +107,40 @@ impl Cloud {
         }
     }
 
+    /// Of this cluster's ports alone.
+    pub(crate) fn tag(&mut self, id: &str, tags: Vec<String>) {
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let owner = Owner::of(port, &mine()).unwrap_or_else(|| panic!("somebody else's port was tagged: {port:?}"));
+        port.tags = tags;
+        assert_eq!(Owner::of(port, &mine()), Some(owner));
+    }
+
+    pub(crate) fn set_groups(&mut self, id: &str, groups: Vec<String>) {
+        if let Some(port) = self.ports.get_mut(id) {
+            port.security_groups = groups;
+        }
+    }
+
+    /// Somebody deletes the ports of a pod in Neutron.
+    pub(crate) fn lose(&mut self, uid: &str) {
+        self.ports.retain(|_, port| Owner::of(port, &mine()).is_none_or(|owner| owner.pod != uid));
+    }
+
+    /// Neutron loses the bindings of a pod's ports.
+    pub(crate) fn unbind(&mut self, uid: &str) {
+        let is_of = |port: &&mut Port| Owner::of(port, &mine()).is_some_and(|owner| owner.pod == uid);
+        self.ports.values_mut().filter(is_of).for_each(|port| port.vif_type = "binding_failed".to_owned());
+    }
+
+    pub(crate) fn ports_of(&self, uid: &str) -> Vec<Port> {
+        let is_of = |port: &&Port| Owner::of(port, &mine()).is_some_and(|owner| owner.pod == uid);
+        self.ports.values().filter(is_of).cloned().collect()
+    }
+
     /// Only of this cluster, and of a pod that needs it no more.
     pub(crate) fn delete(&mut self, id: &str) {
         let Some(port) = self.ports.remove(id) else { return };
-        let owner = Owner::of(&port.tags, &mine()).unwrap_or_else(|| panic!("somebody else's port was deleted: {port:?}"));
+        let owner = Owner::of(&port, &mine()).unwrap_or_else(|| panic!("somebody else's port was deleted: {port:?}"));
         let lives = self.pods.get(&owner.pod).is_some_and(|pod| !pod.is_over);
         let is_left = self.ports.values().any(|other| other.tags == port.tags);
         assert!(!lives || is_left, "the port of a living pod was deleted: {port:?}");
@@ -120,20 +161,20 @@ impl Cloud {
 
     /// Another controller was at work at the same time: each port is there twice, and the second one is listed first.
     pub(crate) fn double(&mut self) {
-        let ours: Vec<Port> = self.tagged(&mine()).into_values().filter(|port| Owner::of(&port.tags, &mine()).is_some()).collect();
+        let ours: Vec<Port> = self.listed(&mine()).into_values().filter(|port| Owner::of(port, &mine()).is_some()).collect();
         let twins = ours.into_iter().map(|port| Port { id: port.id.replacen("-4000-", "-3000-", 1), ..port });
         self.ports.extend(twins.map(|port| (port.id.clone(), port)));
     }
 
     /// How many ports pods have.
     pub(crate) fn owned(&self) -> usize {
-        self.ports.values().filter(|port| Owner::of(&port.tags, &mine()).is_some()).count()
+        self.ports.values().filter(|port| Owner::of(port, &mine()).is_some()).count()
     }
 
     pub(crate) fn release(&mut self, name: &ObjectName, version: &str) {
         if let Some(stored) = self.kuryr_ports.get(name).filter(|stored| stored.version == version) {
             let uid = stored.object.spec.pod_uid.clone();
-            let left = self.ports.values().filter_map(|port| Owner::of(&port.tags, &mine())).any(|owner| owner.pod == uid);
+            let left = self.ports.values().filter_map(|port| Owner::of(port, &mine())).any(|owner| owner.pod == uid);
             assert!(!left, "released before its ports were gone");
             self.kuryr_ports.remove(name);
         }
@@ -172,7 +213,7 @@ impl Cloud {
     }
 
     pub(crate) fn plug(&mut self, number: u8) {
-        let ours = self.ports.values_mut().filter(|port| Owner::of(&port.tags, &mine()).is_some());
+        let ours = self.ports.values_mut().filter(|port| Owner::of(port, &mine()).is_some());
         if let Some(port) = ours.collect::<Vec<_>>().into_iter().nth(usize::from(number % 8)) {
             port.status = "ACTIVE".to_owned();
         }
@@ -180,19 +221,20 @@ impl Cloud {
 
     /// What holds at each moment.
     pub(crate) fn assert_sound(&self) {
-        let owners: Vec<Owner> = self.ports.values().filter_map(|port| Owner::of(&port.tags, &mine())).collect();
+        let owners: Vec<Owner> = self.ports.values().filter_map(|port| Owner::of(port, &mine())).collect();
         let once: BTreeSet<&Owner> = owners.iter().collect();
         assert_eq!(once.len(), owners.len(), "a port is there twice: {owners:?}");
-        let foreign = self.ports.values().filter(|port| Owner::of(&port.tags, &mine()).is_none()).count();
-        assert_eq!(foreign, 3);
+        let foreign = self.ports.values().filter(|port| Owner::of(port, &mine()).is_none()).count();
+        assert_eq!(foreign, 4);
     }
 
     /// What holds when all is done: everything for pods that can be served, nothing for those that are over.
     pub(crate) fn assert_complete(&self, refused: &BTreeSet<String>) {
         let lives: BTreeMap<&String, &Pod> = self.pods.iter().filter(|(_, pod)| !pod.is_over).collect();
         for port in self.ports.values() {
-            if let Some(owner) = Owner::of(&port.tags, &mine()) {
+            if let Some(owner) = Owner::of(port, &mine()) {
                 assert!(lives.contains_key(&owner.pod), "left behind: {port:?}");
+                assert!(port.tags.contains(&mine().name.tag()), "without tags: {port:?}");
             }
         }
         assert!(self.kuryr_ports.values().all(|stored| lives.contains_key(&stored.object.spec.pod_uid)), "left behind");
@@ -201,7 +243,7 @@ impl Cloud {
             assert_eq!((&object.spec.pod_uid, object.status.vifs.len()), (*uid, pod.elements.len()));
             for vif in object.status.vifs.values().map(|vif| &vif.vif) {
                 let port = &self.ports[&vif.id];
-                assert_eq!(Owner::of(&port.tags, &mine()).unwrap().pod, **uid);
+                assert_eq!(Owner::of(port, &mine()).unwrap().pod, **uid);
                 assert_eq!(vif.active, Some(port.is_active()));
             }
         }

@@ -42,6 +42,9 @@ pub struct Port {
     /// Its tags.
     #[serde(deserialize_with = "or_default")]
     pub tags: Vec<String>,
+    /// A text of who made it.
+    #[serde(deserialize_with = "or_default")]
+    pub description: String,
     /// Counts its changes.
     #[serde(deserialize_with = "or_default")]
     pub revision_number: u64,
@@ -136,6 +139,9 @@ pub struct NewPort {
     /// Its QoS policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos_policy_id: Option<String>,
+    /// A text, at most 255 characters.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
     /// Its tags, where Neutron takes them with the port (`tag-ports-during-bulk-creation`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,

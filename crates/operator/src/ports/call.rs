@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use binding::{Call, Key, ObjectName};
+use binding::{Call, DEVICE_OWNER, Key, ObjectName};
 use http::Method;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use neutron::{Answered, Error, Neutron, PortFilter, Refusal};
-use openstack::resource::{Network, NewPort, Port, Subnet};
+use openstack::resource::{Network, NewPort, Port, PortUpdate, Subnet};
 use osvif::{KuryrPort, PORT_FINALIZER};
 use serde_json::{Value, json};
 
@@ -20,13 +20,18 @@ use crate::carry::{Outcome, delete, make, send};
 pub(super) enum Task {
     /// Which extensions this Neutron has.
     Extensions,
-    /// All ports with this tag.
-    List(String),
+    /// All ports with this tag, and, where tags come later, those that have none yet.
+    List {
+        tag: String,
+        with_untagged: bool,
+    },
     /// Ports by their IDs.
     Poll(Vec<String>),
     Subnet(String),
     Network(String),
     Create(Vec<(Key, NewPort)>),
+    Tag(String, Vec<String>),
+    Groups(String, Vec<String>),
     Delete(String),
     Write(ObjectName, Option<String>, Box<KuryrPort>),
     Release(ObjectName, Box<KuryrPort>),
@@ -42,6 +47,8 @@ pub(super) enum Came {
     Subnet(String, Result<Option<Subnet>, Error>),
     Network(String, Result<Option<Network>, Error>),
     Created(Vec<(Key, NewPort)>, Result<Answered<Vec<Port>>, Error>),
+    Tagged(String, Vec<String>, Result<(), Error>),
+    Updated(Result<Port, Error>),
     Deleted(String, Result<Answered<bool>, Error>),
     Wrote(ObjectName, Outcome),
     Released(ObjectName, Outcome),
@@ -58,21 +65,38 @@ pub(super) enum Slot {
     Network(String),
     /// The first key of a bulk.
     Create(Key),
+    Tag(String),
+    Groups(String),
     Delete(String),
     Object(ObjectName),
     Confirm,
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// The call that reads it; none of what is not read.
+    pub(super) fn call(&self) -> Option<Call> {
+        match self {
+            Slot::Subnet(id) => Some(Call::ReadSubnet(id.clone())),
+            Slot::Network(id) => Some(Call::ReadNetwork(id.clone())),
+            _ => None,
+        }
+    }
 }
 
 // === impl Task ===
 
 impl Task {
     /// A call that was decided.
-    pub(super) fn of(call: Call, tag: String, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
+    pub(super) fn of(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
         Some(match call {
-            Call::ListPorts => Task::List(tag),
+            Call::ListPorts => list(),
             Call::ReadSubnet(id) => Task::Subnet(id),
             Call::ReadNetwork(id) => Task::Network(id),
             Call::CreatePorts(wanted) => Task::Create(wanted),
+            Call::TagPort(id, tags) => Task::Tag(id, tags),
+            Call::SetGroups(id, groups) => Task::Groups(id, groups),
             Call::DeletePort(id) => Task::Delete(id),
             Call::WriteKuryrPort { name, version, object } => Task::Write(name, version, object),
             Call::ReleaseKuryrPort { name, .. } => {
@@ -85,11 +109,13 @@ impl Task {
     pub(super) fn slot(&self) -> Slot {
         match self {
             Task::Extensions => Slot::Extensions,
-            Task::List(_) => Slot::List,
+            Task::List { .. } => Slot::List,
             Task::Poll(_) => Slot::Poll,
             Task::Subnet(id) => Slot::Subnet(id.clone()),
             Task::Network(id) => Slot::Network(id.clone()),
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
+            Task::Tag(id, _) => Slot::Tag(id.clone()),
+            Task::Groups(id, _) => Slot::Groups(id.clone()),
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
             Task::Confirm(_) => Slot::Confirm,
@@ -99,7 +125,7 @@ impl Task {
     pub(super) async fn run(self, client: Client, neutron: Neutron) -> Came {
         match self {
             Task::Extensions => Came::Extensions(neutron.extensions().await),
-            Task::List(tag) => Came::Listed(neutron.ports(&PortFilter { tags: vec![tag], ..PortFilter::default() }).await),
+            Task::List { tag, with_untagged } => Came::Listed(all_ports(&neutron, tag, with_untagged).await),
             Task::Poll(ids) => {
                 let listed = neutron.ports(&PortFilter { ids: ids.clone(), ..PortFilter::default() }).await;
                 Came::Polled(ids, listed)
@@ -119,6 +145,14 @@ impl Task {
                     linux::crash_point!("operator-port-made");
                 }
                 Came::Created(wanted, made)
+            }
+            Task::Tag(id, tags) => {
+                let tagged = neutron.set_port_tags(&id, &tags).await;
+                Came::Tagged(id, tags, tagged)
+            }
+            Task::Groups(id, groups) => {
+                let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+                Came::Updated(neutron.update_port(&id, &update, None).await)
             }
             Task::Delete(id) => {
                 let deleted = neutron.delete_port(&id).await;
@@ -144,6 +178,19 @@ impl Task {
             }
         }
     }
+}
+
+/// The cluster's ports: by their tag, and those that have only a description yet.
+pub(super) async fn all_ports(neutron: &Neutron, tag: String, with_untagged: bool) -> Result<Vec<Port>, Error> {
+    let mut all = Vec::new();
+    // First what has no tag yet: it may have one in between.
+    if with_untagged {
+        let untagged = PortFilter { not_tags: vec![tag.clone()], device_owner: Some(DEVICE_OWNER.to_owned()), ..PortFilter::default() };
+        let is_of = |port: &Port| port.description.split(' ').any(|word| word == tag);
+        all.extend(neutron.ports(&untagged).await?.into_iter().filter(is_of));
+    }
+    all.extend(neutron.ports(&PortFilter { tags: vec![tag], ..PortFilter::default() }).await?);
+    Ok(all)
 }
 
 #[allow(clippy::result_large_err, reason = "it is passed on as it came")]

@@ -35,7 +35,12 @@ pub(crate) const FOLLOWED: [Followed; 3] = [Followed::Pod, Followed::Definition,
 pub(crate) struct PodSeen {
     pub(crate) name: ObjectName,
     pub(crate) node: String,
+    /// What it selects; empty if nothing.
     pub(crate) annotation: String,
+    /// Subnets that its default network's port has as well.
+    pub(crate) additional_subnets: Option<String>,
+    /// Whether its default network is the cluster's.
+    pub(crate) has_default: bool,
     /// It never runs again.
     pub(crate) is_over: bool,
 }
@@ -43,12 +48,15 @@ pub(crate) struct PodSeen {
 /// What is known.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
+    /// Whether pods that select nothing matter as well.
+    all_pods: bool,
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
+    all_pods: bool,
     /// By UID.
     pub(crate) pods: BTreeMap<String, PodSeen>,
     /// UIDs of pods that were seen and are gone.
@@ -64,6 +72,10 @@ pub(crate) struct Inner {
 // === impl Known ===
 
 impl Known {
+    pub(crate) fn new(all_pods: bool) -> Self {
+        Known { all_pods, inner: Mutex::new(Inner { all_pods, ..Inner::default() }), changed: Notify::new() }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,10 +106,11 @@ impl Known {
     /// Follows one kind for ever.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, kind: Followed) {
         let mut events = watcher(kind.api(client), Config::default().page_size(PAGE)).default_backoff().boxed();
-        let mut list = Inner::default();
+        let empty = || Inner { all_pods: self.all_pods, ..Inner::default() };
+        let mut list = empty();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => list = Inner::default(),
+                Ok(Event::Init) => list = empty(),
                 Ok(Event::InitApply(object)) => {
                     list.put(kind, object);
                     continue;
@@ -137,14 +150,21 @@ impl Followed {
     }
 
     pub(crate) fn api(self, client: Client) -> Api<DynamicObject> {
+        Api::all_with(client, &self.resource())
+    }
+
+    pub(crate) fn api_of(self, client: Client, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(client, namespace, &self.resource())
+    }
+
+    fn resource(self) -> ApiResource {
         let resource =
             |group, version, kind, plural| ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        let resource = match self {
+        match self {
             Followed::Pod => ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
             Followed::Definition => resource(npwg::crd::GROUP, npwg::crd::VERSION, npwg::crd::KIND, npwg::crd::PLURAL),
             Followed::KuryrPort => resource(osvif::crd::GROUP, osvif::crd::VERSION, osvif::crd::KIND, osvif::crd::PLURAL),
-        };
-        Api::all_with(client, &resource)
+        }
     }
 }
 
@@ -165,7 +185,7 @@ impl Inner {
         match kind {
             Followed::Pod => {
                 let uid = object.metadata.uid.clone().unwrap_or_default();
-                match pod(name, &object) {
+                match pod(name, &object, self.all_pods) {
                     Some(pod) => drop(self.pods.insert(uid, pod)),
                     None => drop(self.pods.remove(&uid)),
                 }
@@ -223,16 +243,23 @@ fn name_of(object: &DynamicObject) -> Option<ObjectName> {
     Some(ObjectName { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
 }
 
-/// None: it selects nothing, has its node's network, or is on no node yet.
-fn pod(name: ObjectName, object: &DynamicObject) -> Option<PodSeen> {
+/// None: it needs no port, has its node's network, or is on no node yet.
+fn pod(name: ObjectName, object: &DynamicObject, all_pods: bool) -> Option<PodSeen> {
     let text = |place: &str| object.data.pointer(place).and_then(Value::as_str).unwrap_or_default();
-    let annotation = object.metadata.annotations.as_ref()?.get(npwg::NETWORKS)?.clone();
+    let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
+    let (selected, additional_subnets) = (annotation(npwg::NETWORKS), annotation(binding::ADDITIONAL_SUBNETS));
+    // As the agent sees it.
+    let has_default = all_pods && annotation(npwg::DEFAULT_NETWORK).is_none_or(|text| text.trim().is_empty());
+    if selected.is_none() && !has_default {
+        return None;
+    }
+    let annotation = selected.unwrap_or_default();
     let host_network = object.data.pointer("/spec/hostNetwork").and_then(Value::as_bool).unwrap_or_default();
     let node = text("/spec/nodeName").to_owned();
     // The kubelet has ended all of it, and only finalizers keep the object.
     let is_ended = object.metadata.deletion_timestamp.is_some() && object.metadata.deletion_grace_period_seconds == Some(0);
     let is_over = is_ended || matches!(text("/status/phase"), "Succeeded" | "Failed");
-    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, annotation, is_over })
+    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, annotation, additional_subnets, has_default, is_over })
 }
 
 /// One that cannot be read is somebody else's: it is neither written nor released.

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use binding::Owner;
+use binding::{Cluster, Owner};
 use cluster::ConnectError;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
-use neutron::PortFilter;
 use openstack::resource::Port;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::call::all_ports;
+use super::cluster_uid::cluster_uid;
 use super::known::Followed;
 use super::options::OpenStack;
-use super::work::EXTENSION;
+use super::work::{EXTENSION, can_be_used};
 
 /// How long the API server may take for a page.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,6 +39,14 @@ pub enum LookError {
         /// Why.
         reason: String,
     },
+    /// The API server does not change an object.
+    #[error("change {what}: {reason}; what was done before is kept: run the command again")]
+    Change {
+        /// Its namespace and name.
+        what: String,
+        /// Why.
+        reason: String,
+    },
     /// Neutron, or Keystone.
     #[error(transparent)]
     Neutron(Box<neutron::Error>),
@@ -49,14 +58,17 @@ pub enum LookError {
 /// All that was seen.
 #[derive(Debug, Clone, Default)]
 pub struct PortsSeen {
-    /// Whether Neutron takes tags with a port.
+    /// Whether Neutron takes tags with a new port, or afterwards.
     pub is_supported: bool,
     /// Configured subnets that Neutron does not have, or does not show.
     pub missing_subnets: Vec<String>,
     /// The ports of this cluster's pods, by pod and element.
     pub ports: Vec<OwnedPort>,
-    /// Ports with the cluster's tag whose pods are gone, or that are of no pod.
+    /// Ports of this cluster whose pods are gone.
     pub orphans: Vec<Orphan>,
+    /// Ports with this cluster's name that are not this cluster's: another one has the same name, or somebody else has set the tag. They are never
+    /// deleted.
+    pub anothers: Vec<Port>,
     /// Pods that have a KuryrPort.
     pub pods: usize,
 }
@@ -72,11 +84,11 @@ pub struct OwnedPort {
     pub port: Port,
 }
 
-/// A port that nobody has.
+/// A port of this cluster that nobody has.
 #[derive(Debug, Clone)]
 pub struct Orphan {
-    /// The pod's UID; none where the tags name no pod.
-    pub pod_uid: Option<String>,
+    /// The pod's UID.
+    pub pod_uid: String,
     /// The port.
     pub port: Port,
 }
@@ -95,8 +107,9 @@ impl From<neutron::Error> for LookError {
 /// [`LookError`]
 pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSeen, LookError> {
     runtime()?.block_on(async {
-        let (neutron, cluster) = (&openstack.neutron, &openstack.cluster);
-        let is_supported = neutron.extensions().await?.contains(EXTENSION);
+        let neutron = &openstack.neutron;
+        let extensions = neutron.extensions().await?;
+        let (is_supported, tags_later) = (can_be_used(&extensions), !extensions.contains(EXTENSION));
         let mut missing_subnets = Vec::new();
         for id in openstack.settings.subnet.iter().chain(openstack.settings.subnet_of_driver.values()) {
             match neutron.subnet(id).await {
@@ -105,19 +118,25 @@ pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSee
                 Err(e) => return Err(e.into()),
             }
         }
-        let all = neutron.ports(&PortFilter { tags: vec![cluster.tag()], ..PortFilter::default() }).await?;
+        let all = all_ports(neutron, openstack.cluster.tag(), tags_later).await?;
+        let all: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
         let client = cluster::client(kubeconfig).await?.client();
+        let uid = cluster_uid(&client).await.map_err(|reason| LookError::Api { kind: "namespaces", reason })?;
+        let cluster = Cluster { name: openstack.cluster.clone(), uid };
         let pods = pods(&client).await?;
         let interfaces = interfaces(&client).await?;
         let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
-        for port in all {
-            let owner = Owner::of(&port.tags, cluster);
-            match owner.as_ref().and_then(|owner| pods.get(&owner.pod)) {
+        for port in all.into_values() {
+            let Some(owner) = Owner::of(&port, &cluster) else {
+                seen.anothers.push(port);
+                continue;
+            };
+            match pods.get(&owner.pod) {
                 Some(pod) => {
                     let interface = interfaces.of_port.get(&port.id).cloned();
                     seen.ports.push(OwnedPort { pod: pod.clone(), interface, port });
                 }
-                None => seen.orphans.push(Orphan { pod_uid: owner.map(|owner| owner.pod), port }),
+                None => seen.orphans.push(Orphan { pod_uid: owner.pod, port }),
             }
         }
         seen.ports.sort_by(|a, b| (&a.pod, &a.interface, &a.port.id).cmp(&(&b.pod, &b.interface, &b.port.id)));
@@ -133,7 +152,7 @@ pub fn delete_orphan(openstack: &OpenStack, orphan: &Orphan) -> Result<bool, Loo
     Ok(runtime()?.block_on(openstack.neutron.delete_port(&orphan.port.id))?.value)
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, LookError> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, LookError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| LookError::Runtime(e.to_string()))
 }
 
@@ -167,7 +186,7 @@ async fn interfaces(client: &Client) -> Result<Interfaces, LookError> {
 }
 
 /// All objects of a kind, page by page.
-async fn list(client: &Client, kind: Followed, name: &'static str) -> Result<Vec<DynamicObject>, LookError> {
+pub(super) async fn list(client: &Client, kind: Followed, name: &'static str) -> Result<Vec<DynamicObject>, LookError> {
     let failed = |reason: String| LookError::Api { kind: name, reason };
     let api: Api<DynamicObject> = kind.api(client.clone());
     let (mut all, mut token) = (Vec::new(), None);

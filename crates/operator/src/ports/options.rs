@@ -25,6 +25,10 @@ pub struct OpenStack {
     pub settings: Settings,
     /// What definitions may name.
     pub rules: Vec<NeutronRule>,
+    /// Whether the default network of pods is a port of Neutron, too.
+    pub default_network: bool,
+    /// How many ports the pods of a namespace have at most.
+    pub ports_per_namespace: Option<usize>,
     /// What the author of a kuryr.conf should know.
     pub notes: Vec<Note>,
     /// The client of it.
@@ -34,8 +38,8 @@ pub struct OpenStack {
 /// A rule on what definitions may name.
 #[derive(Debug, Clone)]
 pub struct NeutronRule {
-    /// Namespaces of the pods that it concerns.
-    pub pod_namespaces: Vec<Glob>,
+    /// Namespaces of the pods that it concerns; none: that of the definition.
+    pub pod_namespaces: Option<Vec<Glob>>,
     /// Namespaces of the definitions that it concerns.
     pub definition_namespaces: Vec<Glob>,
     /// What it allows.
@@ -102,16 +106,27 @@ struct Beside {
     #[serde(rename = "openstack")]
     _openstack: serde::de::IgnoredAny,
     policy: Vec<WrittenRule>,
+    ports_per_namespace: Option<usize>,
+    default_network: Option<WrittenDefault>,
 }
+
+/// What the default network of pods is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenDefault {
+    None,
+    Port,
+}
+
+/// So many ports the pods of a namespace have at most, where nothing else is written.
+const PORTS_PER_NAMESPACE: usize = 1000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenRule {
     name: String,
-    #[serde(default = "all")]
-    pod_namespaces: Vec<String>,
-    #[serde(default = "all")]
-    definition_namespaces: Vec<String>,
+    pod_namespaces: Option<Vec<String>>,
+    definition_namespaces: Option<Vec<String>>,
     allow: WrittenAllow,
 }
 
@@ -128,10 +143,6 @@ struct WrittenNeutron {
     networks: Option<Vec<String>>,
     security_groups: Option<Vec<String>>,
     projects: Option<Vec<String>>,
-}
-
-fn all() -> Vec<String> {
-    vec!["*".to_owned()]
 }
 
 // === impl OpenStack ===
@@ -164,24 +175,36 @@ impl OpenStack {
         }
         let (file, given) = given.ok_or(OpenStackError::Place("the file has no key \"openstack\": add it, or give --kuryr-conf"))?;
         let settings = Settings::check(&given).map_err(|problems| OpenStackError::Settings { file: file.to_owned(), problems })?;
-        let options = unsupported(&settings);
+        let default_network = beside.default_network == Some(WrittenDefault::Port);
+        let options = unsupported(&settings, default_network);
         if !options.is_empty() {
             return Err(OpenStackError::Unsupported { file: file.to_owned(), options });
         }
         let cluster = cluster.map(str::to_owned).or(beside.cluster);
         let cluster =
             cluster.ok_or(OpenStackError::Place("the cluster has no name: give --cluster, or the key \"cluster\" of the file"))?;
+        let ports_per_namespace = Some(beside.ports_per_namespace.unwrap_or(PORTS_PER_NAMESPACE)).filter(|max| *max > 0);
         let rules = beside.policy.into_iter().map(|rule| rule.checked(&settings)).collect();
         let neutron = Neutron::new(settings.cloud.clone(), Limits::default());
         let neutron = neutron.map_err(|source| OpenStackError::Setup { file: file.to_owned(), source })?;
-        Ok(OpenStack { cluster: ClusterName::parse(&cluster)?, settings, rules, notes: given.notes().to_vec(), neutron })
+        Ok(OpenStack {
+            cluster: ClusterName::parse(&cluster)?,
+            settings,
+            rules,
+            default_network,
+            ports_per_namespace,
+            notes: given.notes().to_vec(),
+            neutron,
+        })
     }
 
     /// The rules that concern a definition and a pod's namespace; without any of the owner's, that which allows what is configured.
     pub(crate) fn permits(&self, pod_namespace: &str, definition: &DefinitionRef) -> Vec<Permit> {
         let within = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
+        // Who writes down which definitions lets their own namespaces select them, until others are named.
+        let selects = |globs: Option<&Vec<Glob>>| globs.map_or(definition.namespace == pod_namespace, |globs| within(globs, pod_namespace));
         let concerns =
-            |rule: &&NeutronRule| within(&rule.pod_namespaces, pod_namespace) && within(&rule.definition_namespaces, &definition.namespace);
+            |rule: &&NeutronRule| selects(rule.pod_namespaces.as_ref()) && within(&rule.definition_namespaces, &definition.namespace);
         let permits: Vec<Permit> = self.rules.iter().filter(concerns).map(|rule| rule.permit.clone()).collect();
         if permits.is_empty() { vec![configured(&self.settings)] } else { permits }
     }
@@ -199,15 +222,16 @@ fn configured(settings: &Settings) -> Permit {
 }
 
 /// What of Kuryr's is not offered, each with what to do instead.
-fn unsupported(settings: &Settings) -> Vec<&'static str> {
+fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> {
     let other = |driver: &VifDriver| *driver != VifDriver::NeutronVif;
     let pools = settings.pool_driver != PoolDriver::Noop || settings.pool.of_driver.values().any(|driver| *driver != PoolDriver::Noop);
     let all = [
         (
-            !settings.selections,
-            "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces: pods get ports for the networks that they select, and their default \
-             network stays as it is",
+            !settings.selections && !default_network,
+            "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces, or the key defaultNetwork of the file must be port: pods get ports for \
+             the networks that they select, and their default network stays as it is",
         ),
+        (default_network && settings.subnet.is_none(), "defaultNetwork is port: set [neutron_defaults] pod_subnet"),
         (
             other(&settings.vif_driver) || settings.subnet_of_driver.keys().any(other),
             "[kubernetes] pod_vif_driver: only neutron-vif is supported: nested-vlan, nested-macvlan and nested-dpdk are not",
@@ -232,10 +256,16 @@ impl WrittenRule {
     /// A list that is not given allows what is configured.
     fn checked(self, settings: &Settings) -> NeutronRule {
         let (default, written) = (configured(settings), self.allow.neutron);
-        let globs = |texts: Vec<String>| texts.into_iter().map(Glob::new).collect();
+        let globs = |texts: Vec<String>| texts.into_iter().map(Glob::new).collect::<Vec<_>>();
+        let all = || globs(vec!["*".to_owned()]);
+        let pod_namespaces = match (self.pod_namespaces, &self.definition_namespaces) {
+            (Some(texts), _) => Some(globs(texts)),
+            (None, Some(_)) => None,
+            (None, None) => Some(all()),
+        };
         NeutronRule {
-            pod_namespaces: globs(self.pod_namespaces),
-            definition_namespaces: globs(self.definition_namespaces),
+            pod_namespaces,
+            definition_namespaces: self.definition_namespaces.map_or_else(all, globs),
             permit: Permit {
                 rule: self.name,
                 subnets: written.subnets.unwrap_or(default.subnets),

@@ -26,9 +26,36 @@ fn settings_are_read_and_a_flag_names_the_cluster() {
 }
 
 #[test]
+fn the_default_network_may_be_a_port_with_or_without_selections() {
+    let of = |text: &str| read(text, None).map(|options| (options.default_network, options.settings.selections));
+    assert_eq!(of(GOOD), Ok((false, true)));
+    assert_eq!(of(&format!("{GOOD}defaultNetwork: port\n")), Ok((true, true)));
+    let without = GOOD.replace("  kubernetes: {multiVifDrivers: [npwg_multiple_interfaces]}\n", "");
+    assert_eq!(of(&format!("{without}defaultNetwork: port\n")), Ok((true, false)));
+}
+
+#[test]
+fn a_namespace_has_so_many_ports_where_nothing_else_is_written() {
+    let of = |more: &str| read(&format!("{GOOD}{more}"), None).unwrap().ports_per_namespace;
+    assert_eq!((of(""), of("portsPerNamespace: 7\n"), of("portsPerNamespace: 0\n")), (Some(1000), Some(7), None));
+    assert!(read(&format!("{GOOD}portsPerNamespace: -1\n"), None).is_err());
+}
+
+#[test]
 fn what_is_not_offered_is_refused_by_its_name() {
     for (from, to, words) in [
         ("multiVifDrivers: [npwg_multiple_interfaces]", "multiVifDrivers: [noop]", "multi_vif_drivers must be npwg_multiple_interfaces"),
+        ("cluster: prod", "cluster: prod\ndefaultNetwork: bridge", "defaultNetwork"),
+        (
+            "cluster: prod\nopenstack:\n  kubernetes: {multiVifDrivers: [npwg_multiple_interfaces]}",
+            "cluster: prod\ndefaultNetwork: none\nopenstack:",
+            "must be npwg",
+        ),
+        (
+            "podSubnet: s-0, podSecurityGroups: [g-0]}",
+            "podSecurityGroups: [g-0]}\ndefaultNetwork: port",
+            "set [neutron_defaults] pod_subnet",
+        ),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podVifDriver: nested-vlan", "pod_vif_driver: only neutron-vif"),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], vifPoolDriver: neutron", "pools of ready ports are not supported"),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podSubnetsDriver: namespace", "pod_subnets_driver: only default"),
@@ -59,7 +86,17 @@ fn each_rule_that_concerns_a_definition_must_allow_what_it_names() {
             .collect::<Vec<_>>()
     };
     assert_eq!(permits("a", "a"), ["default: s-0/"]);
-    assert_eq!(permits("a", "team-x"), ["team: s-1/*"]);
-    assert_eq!(permits("strict", "team-x"), ["team: s-1/*", "strict: /"]);
+    assert_eq!(permits("team-x", "team-x"), ["team: s-1/*"]);
+    assert_eq!(permits("a", "team-x"), ["default: s-0/"], "pods of other namespaces have no part in the team's subnet");
+    assert_eq!(permits("team-y", "team-x"), ["default: s-0/"]);
+    assert_eq!(permits("strict", "team-x"), ["strict: /"]);
+    let rules = rules.replacen("allow", "podNamespaces: ['a', 'strict'], allow", 1);
+    let options = read(&format!("{GOOD}{rules}"), None).unwrap();
+    let of = |pod: &str| options.permits(pod, &DefinitionRef { namespace: "team-x".to_owned(), name: "x".to_owned() });
+    let names = |pod: &str| of(pod).into_iter().map(|permit| permit.rule).collect::<Vec<_>>();
+    assert_eq!(
+        (names("a"), names("strict"), names("team-x")),
+        (vec!["team".to_owned()], vec!["team".to_owned(), "strict".to_owned()], vec!["default".to_owned()])
+    );
     assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{ports: [p]}}}}}}]\n"), None).unwrap_err().contains("ports"));
 }

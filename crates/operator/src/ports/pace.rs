@@ -64,6 +64,16 @@ impl<K: Ord + Clone> Pace<K> {
         }
     }
 
+    /// What has failed the last time, and why.
+    pub(super) fn failing(&self) -> impl Iterator<Item = (&K, &str)> {
+        self.0.iter().map(|(key, pause)| (key, pause.why.as_str()))
+    }
+
+    /// Forgets what nobody has tried again for long: nobody needs it any more.
+    pub(super) fn trim(&mut self, now: Instant) {
+        self.0.retain(|_, pause| pause.until + PAUSES.1 > now);
+    }
+
     /// When the next pause is over.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         self.0.values().map(|pause| pause.until).filter(|until| *until > now).min()
@@ -89,6 +99,11 @@ mod tests {
         pace.failed(&"b", "full".to_owned(), start);
         pace.hurry(start, |why| why == "full");
         assert_eq!(pace.paused(start).collect::<Vec<_>>(), [&"a"]);
+        assert_eq!(pace.failing().collect::<Vec<_>>(), [(&"a", "other"), (&"b", "full")]);
+        pace.trim(at(299));
+        assert_eq!(pace.failing().count(), 2);
+        pace.trim(at(300));
+        assert_eq!(pace.failing().map(|(key, _)| *key).collect::<Vec<_>>(), ["a"], "b was not tried again");
         pace.done(&"a");
         assert_eq!(pace.next(start), None);
     }

@@ -4,17 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use binding::{Defaults, Element, Key, Owner, Pod, Refused, RequestError, Step, Tried, World, elements, step};
+use binding::{Cluster, Defaults, Element, Key, Owner, Pod, Refused, RequestError, Step, Tried, World, default_element, elements, step};
 use neutron::{Answered, Error, Refusal};
 use openstack::resource::{NewPort, Port};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+mod blocked;
+
+use self::blocked::places;
 use super::Ports;
 use super::call::{Came, Slot, Task};
-use super::known::Inner;
+use super::cluster_uid::cluster_uid;
+use super::known::{Inner, PodSeen};
 use super::pace::Pace;
 use super::tell::{Told, problem};
+use super::unsure::Unsure;
 use crate::carry::Outcome;
 use crate::log::Line;
 
@@ -35,8 +40,12 @@ const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const ALIVE: Duration = Duration::from_secs(600);
 /// It is looked at the clock so often at the least.
 const LOOK: Duration = Duration::from_secs(2);
-/// Neutron takes tags with the port: without it a crash would leave a port that nobody finds.
+/// What was read of a subnet or network is good for so long where a port is made in it.
+const FRESH: Duration = Duration::from_secs(300);
+/// Neutron takes tags with the port.
 pub(super) const EXTENSION: &str = "tag-ports-during-bulk-creation";
+/// Without that, it takes them afterwards, and a description with the port, by which it is found after a crash in between.
+pub(super) const EXTENSIONS_OF_TAGS: [&str; 2] = ["standard-attr-tag", "standard-attr-description"];
 
 /// What is known and on its way.
 struct Work {
@@ -49,10 +58,12 @@ struct Work {
     keys: Pace<Key>,
     /// Ports of requests that are on their way.
     making: BTreeSet<Key>,
-    /// Ports of requests without an answer, until a list that began later has come.
-    unsure: BTreeSet<Key>,
-    /// Those of them that the list on its way tells of.
-    listing: BTreeSet<Key>,
+    /// Ports of requests without an answer.
+    unsure: Unsure,
+    /// When subnets and networks were read.
+    read_at: BTreeMap<Slot, Instant>,
+    /// How many ports of another cluster of the same name there are.
+    anothers: usize,
     /// Ports that were made, and IDs of those that were deleted, since the list on its way began.
     made: Vec<Port>,
     deleted: BTreeSet<String>,
@@ -74,9 +85,26 @@ struct Work {
 // === impl Ports ===
 
 impl Ports {
+    /// What tells this cluster from another one of its name: nothing is done before it is known.
+    async fn uid(&self) -> String {
+        let mut said = String::new();
+        loop {
+            match cluster_uid(&self.client).await {
+                Ok(uid) => return uid,
+                Err(why) if why != said => {
+                    let now = "waiting: let the operator read it (kubectl apply -f deploy/openstack/access.yaml)";
+                    Line::warn("openstack").with("error", &why).with("now", now).end();
+                    said = why;
+                }
+                Err(_) => {}
+            }
+            sleep(LOOK).await;
+        }
+    }
+
     /// For ever.
     pub(super) async fn keep(self) {
-        let mut work = Work::new(&self);
+        let mut work = Work::new(&self, self.uid().await);
         loop {
             let wake = work.next(Instant::now());
             tokio::select! {
@@ -101,7 +129,7 @@ impl Ports {
 // === impl Work ===
 
 impl Work {
-    fn new(ports: &Ports) -> Self {
+    fn new(ports: &Ports, uid: String) -> Self {
         let settings = &ports.options.settings;
         let defaults = Defaults {
             project: settings.project.clone(),
@@ -110,17 +138,20 @@ impl Work {
             ovs_bridge: settings.ovs_bridge.clone(),
             port_names: settings.port_names,
             max_mtu: settings.max_mtu,
+            ports_per_namespace: ports.options.ports_per_namespace,
+            tags_later: false,
         };
         let now = Instant::now();
         Work {
-            world: World::new(ports.options.cluster.clone(), defaults),
+            world: World::new(Cluster { name: ports.options.cluster.clone(), uid }, defaults),
             tasks: JoinSet::new(),
             busy: BTreeSet::new(),
             calls: Pace::new(),
             keys: Pace::new(),
             making: BTreeSet::new(),
-            unsure: BTreeSet::new(),
-            listing: BTreeSet::new(),
+            unsure: Unsure::default(),
+            read_at: BTreeMap::new(),
+            anothers: 0,
             made: Vec::new(),
             deleted: BTreeSet::new(),
             next_list: now,
@@ -137,7 +168,7 @@ impl Work {
 
     fn next(&self, now: Instant) -> Instant {
         let poll = (!self.waiting.is_empty()).then_some(self.next_poll);
-        let all = [self.calls.next(now), self.keys.next(now), poll, Some(now + LOOK)];
+        let all = [self.calls.next(now), self.keys.next(now), self.unsure.next(), poll, Some(now + LOOK)];
         all.into_iter().flatten().min().unwrap_or(now).max(now + GATHER)
     }
 
@@ -194,7 +225,9 @@ impl Work {
         }
         let paused: BTreeSet<Key> = self.keys.paused(now).cloned().collect();
         self.world.tried.retain(|key, tried| *tried == Tried::Together || paused.contains(key));
-        self.world.pending = self.making.iter().chain(&self.unsure).cloned().chain(paused).collect();
+        self.world.pending = self.making.iter().chain(self.unsure.keys()).cloned().chain(paused).collect();
+        self.calls.trim(now);
+        self.keys.trim(now);
         // What Neutron does not have may be there by now.
         let is_paused = |slot: Slot| self.calls.is_paused(&slot, now);
         self.world.subnets.retain(|id, subnet| subnet.is_some() || is_paused(Slot::Subnet(id.clone())));
@@ -202,11 +235,12 @@ impl Work {
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
         let mut step = step(&self.world);
         inner.kuryr_ports = std::mem::take(&mut self.world.kuryr_ports);
-        let tag = ports.options.cluster.tag();
+        let list = || self.list(ports);
         let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name).map(|stored| stored.object.clone());
         let calls = std::mem::take(&mut step.calls);
-        let tasks = calls.into_iter().filter_map(|call| Task::of(call, tag.clone(), stored)).collect();
+        let tasks: Vec<Task> = calls.into_iter().filter_map(|call| Task::of(call, list, stored)).collect();
         drop(inner);
+        let tasks = self.fresh(tasks, &mut step, now);
         for (uid, refused) in &step.refused {
             let words = |number| self.keys.why(&(uid.clone(), number));
             problems.insert(uid.clone(), problem(refused, words));
@@ -217,7 +251,12 @@ impl Work {
                 problems.entry(key.0.clone()).or_insert_with(|| why.to_owned());
             }
         }
+        self.blocked(&step, &mut problems);
         (step, tasks, problems)
+    }
+
+    fn list(&self, ports: &Ports) -> Task {
+        Task::List { tag: ports.options.cluster.tag(), with_untagged: self.world.defaults.tags_later }
     }
 
     /// What the pods ask for; what is wrong with that.
@@ -227,22 +266,16 @@ impl Work {
         self.world.pods.clear();
         for (uid, pod) in &inner.pods {
             let mut hasher = DefaultHasher::new();
-            (&pod.annotation, inner.definitions_revision).hash(&mut hasher);
+            (&pod.annotation, &pod.additional_subnets, pod.has_default, inner.definitions_revision).hash(&mut hasher);
             let digest = hasher.finish();
             let known = self.asked.get(uid).is_some_and(|(of, _)| *of == digest);
             if !known {
-                let namespace = &pod.name.namespace;
-                let permits = |of: &npwg::DefinitionRef| ports.options.permits(namespace, of);
-                let asked = elements(&pod.annotation, namespace, &ports.options.settings, |of| inner.definition(of), permits);
-                let asked = match asked {
-                    // The agent refuses it, and says so: it may have nothing to do with Neutron.
-                    Err(RequestError::Annotation(_)) => Ok(Vec::new()),
-                    other => other.map_err(|e| e.to_string()),
-                };
-                self.asked.insert(uid.clone(), (digest, asked));
+                self.asked.insert(uid.clone(), (digest, asks(ports, inner, pod)));
             }
             let elements = match self.asked.get(uid) {
                 Some((_, Ok(elements))) => elements.clone(),
+                // What it has stays, and only new pods are affected.
+                Some((_, Err(_))) if is_bound(inner, uid, &pod.name) => Vec::new(),
                 Some((_, Err(problem))) if !pod.is_over => {
                     problems.insert(uid.clone(), problem.clone());
                     Vec::new()
@@ -259,7 +292,7 @@ impl Work {
     /// Ports that pods own.
     fn owned(&self) -> impl Iterator<Item = (Owner, &Port)> {
         let ports = self.world.ports.iter().flat_map(BTreeMap::values);
-        ports.filter_map(|port| Some((Owner::of(&port.tags, &self.world.cluster)?, port)))
+        ports.filter_map(|port| Some((Owner::of(port, &self.world.cluster)?, port)))
     }
 
     /// Looks at ports that are not ACTIVE, at all ports now and then, and at pods that were not seen; takes back what cannot be bound.
@@ -278,8 +311,9 @@ impl Work {
             self.next_poll = now + (youngest / 4).clamp(POLL.0, POLL.1);
             self.begin(ports, Task::Poll(self.waiting.keys().cloned().collect()));
         }
-        if self.world.ports.is_some() && (self.next_list <= now || !self.unsure.is_empty()) {
-            self.begin(ports, Task::List(ports.options.cluster.tag()));
+        let is_due = self.next_list <= now || self.unsure.next().is_some_and(|next| next <= now);
+        if self.world.ports.is_some() && is_due {
+            self.begin(ports, self.list(ports));
         }
         self.alive.retain(|_, until| *until > now);
         let missing: BTreeSet<String> = step.missing.iter().filter(|uid| !self.alive.contains_key(*uid)).cloned().collect();
@@ -293,7 +327,7 @@ impl Work {
     fn rebind(&mut self, ports: &Ports, step: &Step, now: Instant) {
         for refused in step.refused.values().flatten() {
             let Refused::Binding { port, .. } = refused else { continue };
-            let owner = self.world.ports.as_ref().and_then(|all| Owner::of(&all.get(port)?.tags, &self.world.cluster));
+            let owner = self.world.ports.as_ref().and_then(|all| Owner::of(all.get(port)?, &self.world.cluster));
             let Some(key) = owner.map(|owner| (owner.pod, owner.element)) else { continue };
             match self.waiting.get(port) {
                 Some(since) if *since == now => self.keys.failed(&key, refused.to_string(), now),
@@ -317,8 +351,8 @@ impl Work {
         }
         match &task {
             Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
-            Task::List(_) => {
-                self.listing.clone_from(&self.unsure);
+            Task::List { .. } => {
+                self.unsure.list_begins(now);
                 (self.made, self.deleted) = (Vec::new(), BTreeSet::new());
             }
             _ => {}
@@ -335,29 +369,46 @@ impl Work {
         self.busy.remove(&slot);
         let now = Instant::now();
         let failure = match came {
-            Came::Extensions(Ok(all)) if all.contains(EXTENSION) => {
+            Came::Extensions(Ok(all)) if can_be_used(&all) => {
                 self.is_supported = true;
+                self.world.defaults.tags_later = !all.contains(EXTENSION);
                 None
             }
             Came::Extensions(Ok(_)) => {
-                let what =
-                    format!("Neutron lacks the extension {EXTENSION}: add tag_ports_during_bulk_creation to ML2's extension_drivers");
-                Some(what)
+                let (with, later) = (EXTENSION, EXTENSIONS_OF_TAGS.join(" and "));
+                Some(format!(
+                    "Neutron has neither the extension {with} nor {later}: ports cannot be told apart; add tag_ports_during_bulk_creation to ML2's extension_drivers"
+                ))
             }
             Came::Listed(Ok(all)) => self.listed(all, now),
             Came::Polled(ids, Ok(all)) => self.polled(&ids, all),
             Came::Subnet(id, Ok(subnet)) => {
                 let is_missing = subnet.is_none();
+                self.read_at.insert(slot.clone(), now);
                 self.world.subnets.insert(id, subnet);
                 is_missing.then(String::new)
             }
             Came::Network(id, Ok(network)) => {
                 let is_missing = network.is_none();
+                self.read_at.insert(slot.clone(), now);
                 self.world.networks.insert(id, network);
                 is_missing.then(String::new)
             }
             Came::Created(wanted, Ok(made)) => self.made(&wanted, made),
-            Came::Created(wanted, Err(e)) => self.not_made(&wanted, &e, now),
+            Came::Created(wanted, Err(e)) => self.not_made(&wanted, &e, now, ports.neutron.timeout()),
+            Came::Tagged(id, tags, Ok(())) => {
+                if let Some(port) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&id)) {
+                    port.tags = tags;
+                }
+                None
+            }
+            Came::Updated(Ok(port)) => {
+                Line::info("port").with("updated", &port.id).with("security_groups", port.security_groups.join(",")).end();
+                if let Some(known) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&port.id)) {
+                    *known = port;
+                }
+                None
+            }
             Came::Deleted(id, Ok(answer)) => self.deleted(&id, &answer, now),
             Came::Wrote(name, Outcome::Done(object)) => {
                 if let Some(object) = object {
@@ -389,6 +440,8 @@ impl Work {
             | Came::Polled(_, Err(e))
             | Came::Subnet(_, Err(e))
             | Came::Network(_, Err(e))
+            | Came::Tagged(_, _, Err(e))
+            | Came::Updated(Err(e))
             | Came::Deleted(_, Err(e)) => Some(e.to_string()),
         };
         match failure {
@@ -406,17 +459,35 @@ impl Work {
         let mut listed: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
         listed.extend(std::mem::take(&mut self.made).into_iter().map(|port| (port.id.clone(), port)));
         listed.retain(|id, _| !self.deleted.contains(id));
+        self.notice_anothers(&listed);
+        let there: BTreeSet<Key> =
+            listed.values().filter_map(|port| Owner::of(port, &self.world.cluster)).map(|owner| (owner.pod, owner.element)).collect();
         self.world.ports = Some(listed);
-        for key in std::mem::take(&mut self.listing) {
-            self.unsure.remove(&key);
-        }
+        self.unsure.listed(|key| there.contains(key), now);
         self.next_list = now + RECONCILE;
         // What nobody uses is read again when somebody does; what was missing may be there.
         let networks: BTreeSet<&String> = self.world.ports.iter().flat_map(BTreeMap::values).map(|port| &port.network_id).collect();
         self.world.networks.retain(|id, network| network.is_some() && networks.contains(id));
         let networks = &self.world.networks;
         self.world.subnets.retain(|_, subnet| subnet.as_ref().is_some_and(|subnet| networks.contains_key(&subnet.network_id)));
+        let world = &self.world;
+        self.read_at.retain(|slot, _| match slot {
+            Slot::Subnet(id) => world.subnets.contains_key(id),
+            Slot::Network(id) => world.networks.contains_key(id),
+            _ => false,
+        });
         None
+    }
+
+    /// Another cluster has the same name: its ports are left alone, and somebody should know.
+    fn notice_anothers(&mut self, listed: &BTreeMap<String, Port>) {
+        let anothers = listed.values().filter(|port| self.world.cluster.is_anothers(port)).count();
+        if anothers > 0 && self.anothers == 0 {
+            let now = "leaving them alone: give each cluster a name of its own";
+            let what = format!("another cluster is called {} as well, and has {anothers} ports", self.world.cluster.name);
+            Line::warn("openstack").with("error", what).with("now", now).end();
+        }
+        self.anothers = anothers;
     }
 
     fn polled(&mut self, ids: &[String], all: Vec<Port>) -> Option<String> {
@@ -439,7 +510,7 @@ impl Work {
         }
         let request = made.request_id.unwrap_or_default();
         for port in made.value {
-            let owner = Owner::of(&port.tags, &self.world.cluster);
+            let owner = Owner::of(&port, &self.world.cluster);
             if let Some(owner) = owner.as_ref().filter(|_| !port.is_unbindable()) {
                 self.keys.done(&(owner.pod.clone(), owner.element));
             }
@@ -457,16 +528,22 @@ impl Work {
     }
 
     /// Together: each is tried alone. Alone: it is the port's own fault, or nobody's.
-    fn not_made(&mut self, wanted: &[(Key, NewPort)], e: &Error, now: Instant) -> Option<String> {
+    fn not_made(&mut self, wanted: &[(Key, NewPort)], e: &Error, now: Instant, timeout: Duration) -> Option<String> {
         let keys = || wanted.iter().map(|(key, _)| key);
         for key in keys() {
             self.making.remove(key);
         }
         if e.is_uncertain() {
             Line::warn("port").with("error", e).with("now", "looking whether they were made").end();
-            self.unsure.extend(keys().cloned());
-            // They are not made again before a list has come.
+            // They are not made again before a list has told that they are not there, and cannot come any more.
+            self.unsure.add(keys().cloned(), if e.may_go_on() { now + timeout } else { now }, now);
             return None;
+        }
+        // What is known of its network may be of before.
+        if matches!(e.refusal(), Some(Refusal::NotFound | Refusal::Invalid | Refusal::InUse)) {
+            for slot in wanted.iter().flat_map(|(_, port)| places(port)) {
+                self.read_at.remove(&slot);
+            }
         }
         if e.refusal() == Some(Refusal::NoAddressLeft) {
             let places = wanted.iter().flat_map(|(_, port)| {
@@ -498,7 +575,7 @@ impl Work {
     fn deleted(&mut self, id: &str, answer: &Answered<bool>, now: Instant) -> Option<String> {
         let port = self.world.ports.as_mut().and_then(|ports| ports.remove(id));
         self.deleted.insert(id.to_owned());
-        let pod = port.and_then(|port| Owner::of(&port.tags, &self.world.cluster)).map(|owner| owner.pod).unwrap_or_default();
+        let pod = port.and_then(|port| Owner::of(&port, &self.world.cluster)).map(|owner| owner.pod).unwrap_or_default();
         let request = answer.request_id.as_deref().unwrap_or_default();
         Line::info("port").with("deleted", id).with("pod_uid", pod).with("request", request).end();
         // An address, or a part of the quota, is free: one of those that wait for it has a chance.
@@ -517,4 +594,37 @@ impl Work {
         }
         ports.numbers.now(states, waiting.len(), refused);
     }
+}
+
+/// Whether ports can be found again by their tags.
+pub(super) fn can_be_used(extensions: &BTreeSet<String>) -> bool {
+    extensions.contains(EXTENSION) || EXTENSIONS_OF_TAGS.iter().all(|alias| extensions.contains(*alias))
+}
+
+/// Whether the node knows ports of this pod.
+fn is_bound(inner: &Inner, uid: &str, name: &binding::ObjectName) -> bool {
+    let is_of = |stored: &binding::Stored| stored.object.spec.pod_uid == uid && !stored.object.status.vifs.is_empty();
+    inner.kuryr_ports.get(name).is_some_and(is_of)
+}
+
+/// What a pod asks for, or what is wrong with that.
+fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, String> {
+    let (namespace, settings) = (&pod.name.namespace, &ports.options.settings);
+    let permits = |of: &npwg::DefinitionRef| ports.options.permits(namespace, of);
+    let selected = match settings.selections {
+        true => elements(&pod.annotation, namespace, settings, |of| inner.definition(of), permits),
+        false => Ok(Vec::new()),
+    };
+    let selected = match selected {
+        // The agent refuses it, and says so: it may have nothing to do with Neutron.
+        Err(RequestError::Annotation(_)) => return Ok(Vec::new()),
+        other => other.map_err(|e| e.to_string())?,
+    };
+    if !pod.has_default {
+        return Ok(selected);
+    }
+    // The pod itself names them: what a definition of its namespace may name.
+    let own = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
+    let default = default_element(pod.additional_subnets.as_deref(), settings, &permits(&own)).map_err(|e| e.to_string())?;
+    Ok([default].into_iter().chain(selected).collect())
 }

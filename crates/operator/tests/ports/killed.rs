@@ -1,6 +1,7 @@
 //! The operator is killed: at its crash points, and at any moment of a churn. No port is left, none is there twice, none of somebody else's is
 //! touched.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +13,15 @@ use crate::scene::{Scene, run, until};
 const CHILD: &str = "NETLOOM_TEST_OPERATOR";
 
 /// An operator as a process. It ends with the test, also where that fails.
-struct Child(std::process::Child);
+pub(crate) struct Child(pub(crate) std::process::Child);
+
+/// Begins one that dies at this crash point; at none where it is empty.
+pub(crate) fn begin(settings: &Path, kubeconfig: &Path, at: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let files = format!("{} {}", settings.display(), kubeconfig.display());
+    command.args(["--ignored", "--exact", "killed::child"]).env(CHILD, files).env("NETLOOM_CRASH_AT", at);
+    Child(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
 
 impl Drop for Child {
     fn drop(&mut self) {
@@ -40,12 +49,8 @@ fn at_each_crash_point_the_next_one_goes_on() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let served = tokio::spawn(scene.store.clone().serve(listener));
-        let files = format!("{} {}", scene.settings(&scene.neutron.url()).display(), scene.kubeconfig(port).display());
-        let begin = |at: &str| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--ignored", "--exact", "killed::child"]).env(CHILD, &files).env("NETLOOM_CRASH_AT", at);
-            Child(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-        };
+        let (settings, kubeconfig) = (scene.settings(&scene.neutron.url()), scene.kubeconfig(port));
+        let begin = |at: &str| begin(&settings, &kubeconfig, at);
         for (n, (of_new, of_old)) in
             [("operator-port-made", "operator-port-deleted"), ("operator-kuryrport-written", "operator-kuryrport-released")]
                 .into_iter()

@@ -5,7 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod adopt;
+mod between;
 mod deployed;
+mod follow;
 mod killed;
 mod life;
 mod refused;

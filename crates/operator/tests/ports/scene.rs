@@ -76,7 +76,16 @@ pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
 impl Scene {
     /// With networks of these names and subnets, and a definition for each: `red` in namespace `default`.
     pub(crate) fn new(networks: &[(&'static str, &str)]) -> Self {
-        let (neutron, project) = (server(), unique("project"));
+        Scene::of(server(), networks)
+    }
+
+    /// The same with a Neutron that takes no tags with a new port.
+    pub(crate) fn without_tags(networks: &[(&'static str, &str)]) -> Self {
+        Scene::of(Arc::new(testbed::openstack::Neutron::without_new_tags(&unique("operator")).unwrap()), networks)
+    }
+
+    fn of(neutron: Arc<testbed::openstack::Neutron>, networks: &[(&'static str, &str)]) -> Self {
+        let project = unique("project");
         let id = |answer: &Value| answer["id"].as_str().unwrap().to_owned();
         let mut subnets = BTreeMap::new();
         for &(name, cidr) in networks {
@@ -91,6 +100,7 @@ impl Scene {
         for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
             store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
         }
+        store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}})).unwrap();
         let scene = Scene { neutron, store, project, subnets, dir };
         for (name, subnet) in &scene.subnets {
             scene.define(name, &json!({"subnetId": subnet}));
@@ -100,16 +110,24 @@ impl Scene {
 
     /// The file of settings, for Neutron at this address.
     pub(crate) fn settings(&self, url: &str) -> PathBuf {
+        self.settings_with(url, &json!({}))
+    }
+
+    /// With more keys of the file under `file`, and of its `openstack.neutron` under `neutron`.
+    fn settings_with(&self, url: &str, more: &Value) -> PathBuf {
+        let mut cloud = json!({"authType": "none", "endpointOverride": url});
+        cloud.as_object_mut().unwrap().extend(more["neutron"].as_object().cloned().unwrap_or_default());
         let subnets: Vec<&String> = self.subnets.values().collect();
-        let settings = json!({
+        let mut settings = json!({
             "cluster": self.project,
             "openstack": {
                 "kubernetes": {"multiVifDrivers": ["npwg_multiple_interfaces"]},
-                "neutron": {"authType": "none", "endpointOverride": url},
+                "neutron": cloud,
                 "neutronDefaults": {"project": self.project, "podSubnet": subnets[0]},
             },
-            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets}}}],
+            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets, "securityGroups": ["*"]}}}],
         });
+        settings.as_object_mut().unwrap().extend(more["file"].as_object().cloned().unwrap_or_default());
         let file = self.dir.join("openstack.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
         file
@@ -127,12 +145,31 @@ impl Scene {
     }
 
     pub(crate) fn options(&self, url: &str) -> Options {
-        let openstack = OpenStack::read(Some(&self.settings(url)), None, None).unwrap();
+        self.options_with(url, &json!({}))
+    }
+
+    pub(crate) fn options_with(&self, url: &str, more: &Value) -> Options {
+        let openstack = OpenStack::read(Some(&self.settings_with(url, more)), None, None).unwrap();
         Options { lease: false, openstack: Some(openstack), log_level: LogLevel::Warn, ..Options::new("test") }
     }
 
     pub(crate) fn operator(&self) -> Running {
-        start(self.store.client(), self.options(&self.neutron.url()))
+        self.operator_of(self.options(&self.neutron.url()))
+    }
+
+    pub(crate) fn operator_of(&self, options: Options) -> Running {
+        start(self.store.client(), options)
+    }
+
+    /// An operator as a process of its own, until it has died at this crash point.
+    pub(crate) async fn killed_at(&self, point: &str) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = tokio::spawn(self.store.clone().serve(listener));
+        let mut child = crate::killed::begin(&self.settings(&self.neutron.url()), &self.kubeconfig(port), point);
+        let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
+        assert!(!ended.success(), "{point} was not reached");
+        served.abort();
     }
 
     pub(crate) fn define(&self, name: &str, config: &Value) {
@@ -141,7 +178,11 @@ impl Scene {
     }
 
     pub(crate) fn pod(&self, name: &str, node: &str, networks: &str) {
-        let metadata = json!({"namespace": "default", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}});
+        self.pod_with(name, node, &json!({"k8s.v1.cni.cncf.io/networks": networks}));
+    }
+
+    pub(crate) fn pod_with(&self, name: &str, node: &str, annotations: &Value) {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": annotations});
         let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
         self.store.put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).unwrap();
     }

@@ -1,0 +1,166 @@
+//! Takes over what a Kuryr-Kubernetes has made that works no more: its KuryrPorts and their ports become this cluster's.
+//!
+//! ```text
+//!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
+//!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
+//! ```
+//!
+//! Tags come before the label, so that a kill in between leaves what the next run goes on with; the operator does nothing with an object that has
+//! no label, nor with its ports. Whoever could write a KuryrPort while Kuryr worked could name any port in it: a port must be of Kuryr's owner, on
+//! the pod's node, with the VIF's hardware address, and named once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use binding::{CLUSTER_LABEL, Cluster, DEVICE_OWNER, Owner};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use neutron::PortFilter;
+use openstack::resource::Port;
+use osvif::{KuryrPort, VifKind};
+use serde_json::json;
+
+use super::cluster_uid::cluster_uid;
+use super::known::Followed;
+use super::look::{LookError, list, runtime};
+use super::options::OpenStack;
+
+/// What Kuryr keeps pods with until their ports are gone.
+const POD_FINALIZER: &str = "kuryr.openstack.org/pod-finalizer";
+
+/// What was taken over, or would be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Adoption {
+    /// The ports: pod, interface, ID.
+    pub ports: Vec<(String, String, String)>,
+    /// Pods that have lost Kuryr's finalizer.
+    pub pods: Vec<String>,
+    /// KuryrPorts that stay as they are, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+/// Takes over all KuryrPorts of another controller; `dry_run` changes nothing.
+///
+/// # Errors
+/// [`LookError`]: what was done before stays done, and the next run goes on.
+pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) -> Result<Adoption, LookError> {
+    runtime()?.block_on(async {
+        let client = cluster::client(kubeconfig).await?.client();
+        let uid = cluster_uid(&client).await.map_err(|reason| LookError::Api { kind: "namespaces", reason })?;
+        let cluster = Cluster { name: openstack.cluster.clone(), uid };
+        let objects = list(&client, Followed::KuryrPort, osvif::crd::PLURAL).await?;
+        let read: Vec<(DynamicObject, Result<KuryrPort, String>)> = objects.into_iter().map(read).collect();
+        let of_others =
+            || read.iter().filter(|(object, _)| object.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(CLUSTER_LABEL)));
+        let named = of_others().filter_map(|(_, port)| port.as_ref().ok()).flat_map(|port| port.status.vifs.values());
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        named.for_each(|vif| *times.entry(vif.vif.id.clone()).or_default() += 1);
+        let ids: Vec<String> = times.keys().cloned().collect();
+        let found = match ids.is_empty() {
+            true => Vec::new(),
+            false => openstack.neutron.ports(&PortFilter { ids, ..PortFilter::default() }).await?,
+        };
+        let ports: BTreeMap<&str, &Port> = found.iter().map(|port| (port.id.as_str(), port)).collect();
+        let (mut adoption, mut kept) = (Adoption::default(), BTreeSet::new());
+        for (object, read) in of_others() {
+            let name = full_name(object);
+            let plan = read.clone().and_then(|read| plan(&read, openstack, &cluster, &ports, &times));
+            match plan {
+                Err(why) => {
+                    kept.insert(name.clone());
+                    adoption.refused.push((name, why));
+                }
+                Ok(plan) => {
+                    for (interface, id, tags) in plan {
+                        if !dry_run {
+                            openstack.neutron.set_port_tags(&id, &tags).await?;
+                        }
+                        adoption.ports.push((name.clone(), interface, id));
+                    }
+                    if !dry_run {
+                        label(&client, object, &openstack.cluster.to_string()).await?;
+                    }
+                }
+            }
+        }
+        for pod in list(&client, Followed::Pod, "pods").await? {
+            let name = full_name(&pod);
+            let has = pod.metadata.finalizers.iter().flatten().any(|one| one == POD_FINALIZER);
+            if has && !kept.contains(&name) {
+                if !dry_run {
+                    let rest: Vec<&String> = pod.metadata.finalizers.iter().flatten().filter(|one| *one != POD_FINALIZER).collect();
+                    patch(&client, Followed::Pod, &pod, json!({"finalizers": rest})).await?;
+                }
+                adoption.pods.push(name);
+            }
+        }
+        Ok(adoption)
+    })
+}
+
+fn full_name(object: &DynamicObject) -> String {
+    format!("{}/{}", object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn read(object: DynamicObject) -> (DynamicObject, Result<KuryrPort, String>) {
+    let read = serde_json::to_value(&object).map_err(|e| e.to_string()).and_then(|value| KuryrPort::read(value).map_err(|e| e.to_string()));
+    (object, read)
+}
+
+/// Interface, port and its tags, of each VIF; or why the object cannot be taken over.
+fn plan(
+    object: &KuryrPort,
+    openstack: &OpenStack,
+    cluster: &Cluster,
+    ports: &BTreeMap<&str, &Port>,
+    times: &BTreeMap<String, usize>,
+) -> Result<Vec<(String, String, Vec<String>)>, String> {
+    let mut all = Vec::new();
+    for (interface, vif) in &object.status.vifs {
+        let (id, vif) = (vif.vif.id.as_str(), &vif.vif);
+        let wrong = |why: &str| format!("{interface}, port {id}: {why}");
+        if !matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. }) {
+            return Err(wrong(&format!("a VIF of kind {} is not supported: delete the pod before Kuryr is stopped", vif.kind.name())));
+        }
+        // Of one that is gone nothing is left to be taken over.
+        let Some(port) = ports.get(id) else { continue };
+        let number = match interface.as_str() {
+            osvif::DEFAULT_INTERFACE => Some(0),
+            name => name.strip_prefix(&openstack.settings.interface_prefix).and_then(|number| number.parse().ok()),
+        };
+        let number = number.ok_or_else(|| wrong("its interface has another name than additional_ifname_prefix and a number"))?;
+        let is_ours = Owner::of(port, cluster).is_some_and(|owner| owner.pod == object.spec.pod_uid && owner.element == number);
+        let is_taken = port.tags.iter().any(|tag| tag.starts_with("netloom:")) && !is_ours;
+        let checks = [
+            (port.device_owner == DEVICE_OWNER, "its device_owner is not Kuryr's"),
+            (port.host == object.spec.pod_node_name, "it is bound to another node"),
+            (
+                vif.address.as_ref().is_some_and(|mac| mac.eq_ignore_ascii_case(&port.mac_address)),
+                "it has another MAC address than the VIF",
+            ),
+            (times.get(id) == Some(&1), "several KuryrPorts name it"),
+            (!is_taken, "it is another pod's, by its tags"),
+        ];
+        if let Some((_, why)) = checks.iter().find(|(is_good, _)| !is_good) {
+            return Err(wrong(why));
+        }
+        let mut tags = Owner { pod: object.spec.pod_uid.clone(), element: number }.tags(cluster);
+        tags.extend(port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().collect::<Vec<_>>());
+        all.push((interface.clone(), id.to_owned(), tags));
+    }
+    Ok(all)
+}
+
+async fn label(client: &Client, object: &DynamicObject, cluster: &str) -> Result<(), LookError> {
+    patch(client, Followed::KuryrPort, object, json!({"labels": {CLUSTER_LABEL: cluster}})).await
+}
+
+/// Only if the object is as it was read.
+async fn patch(client: &Client, kind: Followed, object: &DynamicObject, mut metadata: serde_json::Value) -> Result<(), LookError> {
+    metadata["resourceVersion"] = json!(object.metadata.resource_version);
+    let (namespace, name) = (object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());
+    let patched =
+        kind.api_of(client.clone(), namespace).patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await;
+    patched.map(drop).map_err(|e| LookError::Change { what: full_name(object), reason: e.to_string() })
+}

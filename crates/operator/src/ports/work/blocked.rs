@@ -1,0 +1,85 @@
+//! What waits for a call that is not the pod's own: a subnet that has to be read again, an object that cannot be written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use binding::{Call, Owner, Step};
+use openstack::resource::NewPort;
+use tokio::time::Instant;
+
+use super::{FRESH, Work};
+use crate::ports::call::{Slot, Task};
+
+// === impl Work ===
+
+impl Work {
+    /// What is to be made in a subnet or network that was read long ago, or that Neutron has refused a port of, waits until it was read again.
+    pub(super) fn fresh(&self, tasks: Vec<Task>, step: &mut Step, now: Instant) -> Vec<Task> {
+        let mut all = Vec::new();
+        for task in tasks {
+            let Task::Create(wanted) = &task else {
+                all.push(task);
+                continue;
+            };
+            let is_old = |slot: &Slot| self.read_at.get(slot).is_none_or(|read| *read + FRESH <= now);
+            let (mut fresh, mut old) = (Vec::new(), BTreeSet::new());
+            for (key, port) in wanted {
+                let of_port: Vec<Slot> = places(port).into_iter().filter(is_old).collect();
+                if of_port.is_empty() {
+                    fresh.push((key.clone(), port.clone()));
+                }
+                let reading = step.reading.entry(key.0.clone()).or_default();
+                reading.extend(of_port.iter().filter_map(Slot::call));
+                old.extend(of_port);
+            }
+            all.extend(old.iter().filter_map(Slot::call).filter_map(|call| Task::of(call, || Task::Extensions, |_| None)));
+            if !fresh.is_empty() {
+                all.push(Task::Create(fresh));
+            }
+        }
+        all
+    }
+
+    /// Pods that wait for a call that fails, and is their own or that of several.
+    pub(super) fn blocked(&self, step: &Step, problems: &mut BTreeMap<String, String>) {
+        let mut add = |uid: &String, why: String| {
+            problems.entry(uid.clone()).or_insert(why);
+        };
+        for (uid, calls) in &step.reading {
+            let slot = |call: &Call| match call {
+                Call::ReadSubnet(id) => Some(Slot::Subnet(id.clone())),
+                Call::ReadNetwork(id) => Some(Slot::Network(id.clone())),
+                _ => None,
+            };
+            let why = calls.iter().filter_map(slot).find_map(|slot| self.calls.why(&slot).filter(|why| !why.is_empty()));
+            if let Some(why) = why {
+                add(
+                    uid,
+                    format!("{why}; the pod's ports wait for it: check Neutron, and that the credentials may see its subnets and networks"),
+                );
+            }
+        }
+        for (slot, why) in self.calls.failing().filter(|(_, why)| !why.is_empty()) {
+            match slot {
+                Slot::Object(name) => {
+                    let next = "check the API server, and the operator's rights (deploy/openstack/access.yaml)";
+                    let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
+                    of_name.for_each(|(uid, _)| add(uid, format!("KuryrPort {}/{}: {why}; {next}", name.namespace, name.name)));
+                }
+                Slot::Groups(id) | Slot::Tag(id) => {
+                    let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
+                    let owner = port.and_then(|port| Owner::of(port, &self.world.cluster));
+                    if let Some(owner) = owner.filter(|owner| self.world.pods.contains_key(&owner.pod)) {
+                        add(&owner.pod, format!("{why}; check the credentials' rights, and the definition's securityGroups"));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The network and the subnets of a port that is to be made.
+pub(super) fn places(port: &NewPort) -> Vec<Slot> {
+    let subnets = port.fixed_ips.iter().filter_map(|ip| ip.subnet_id.clone()).map(Slot::Subnet);
+    [Slot::Network(port.network_id.clone())].into_iter().chain(subnets).collect()
+}

@@ -1,0 +1,138 @@
+//! What a Kuryr-Kubernetes has left is taken over while its pods run.
+
+use netloom_operator::{OpenStack, adopt, delete_orphan, look};
+use serde_json::{Value, json};
+
+use crate::scene::{KURYR_PORT, NODE, Scene, run, until};
+
+const CAPTURED: &str = include_str!("../../../osvif/tests/captured/VIFOpenVSwitch.json");
+
+/// A port as Kuryr makes it.
+fn port(scene: &Scene, uid: &str) -> Value {
+    let subnet = &scene.subnets["red"];
+    let network = scene.neutron.ask("GET", &format!("subnets/{subnet}"), &Value::Null).unwrap()["subnet"]["network_id"].clone();
+    let port = json!({"port": {"network_id": network, "project_id": scene.project, "fixed_ips": [{"subnet_id": subnet}], "device_owner": "compute:kuryr",
+        "device_id": uid, "admin_state_up": true, "binding:host_id": NODE, "tags": ["kuryr-cluster"]}});
+    scene.neutron.ask("POST", "ports", &port).unwrap()["port"].clone()
+}
+
+/// A KuryrPort as Kuryr writes it, whose first additional VIF is this port's.
+fn kuryr_port(scene: &Scene, pod: &str, uid: &str, port: &Value) {
+    let mut vif: Value = serde_json::from_str(CAPTURED).unwrap();
+    let data = &mut vif["versioned_object.data"];
+    (data["id"], data["address"]) = (port["id"].clone(), port["mac_address"].clone());
+    let metadata = json!({"namespace": "default", "name": pod, "labels": {"kuryr.openstack.org/nodeName": NODE},
+        "finalizers": ["kuryr.openstack.org/kuryrport-finalizer"]});
+    let status = json!({"vifs": {"eth1": {"default": false, "vif": vif}}});
+    scene
+        .store
+        .put(&json!({"apiVersion": KURYR_PORT, "kind": "KuryrPort", "metadata": metadata, "spec": {"podUid": uid, "podNodeName": NODE}, "status": status}))
+        .unwrap();
+}
+
+fn uid(scene: &Scene, name: &str) -> String {
+    scene.pods().into_iter().find(|(pod, _)| pod == name).unwrap().1
+}
+
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn kuryrs_ports_are_taken_over_and_forged_ones_are_not() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    scene.pod("web", NODE, "red");
+    scene.pod("forger", NODE, "red");
+    let mut web = scene.store.objects("v1", "Pod").unwrap().into_iter().find(|pod| pod["metadata"]["name"] == "web").unwrap();
+    web["metadata"]["finalizers"] = json!(["kuryr.openstack.org/pod-finalizer", "example.com/other"]);
+    scene.store.put(&web).unwrap();
+    let kuryrs = port(&scene, &uid(&scene, "web"));
+    kuryr_port(&scene, "web", &uid(&scene, "web"), &kuryrs);
+    // Somebody has named a port of a virtual machine, while everybody might.
+    let mut machines = port(&scene, "a machine");
+    let id = machines["id"].as_str().unwrap().to_owned();
+    scene.neutron.ask("PUT", &format!("ports/{id}"), &json!({"port": {"device_owner": "compute:nova"}})).unwrap();
+    machines["device_owner"] = json!("compute:nova");
+    kuryr_port(&scene, "forger", &uid(&scene, "forger"), &machines);
+    let tags = |id: &Value| {
+        let port = scene.neutron.ask("GET", &format!("ports/{}", id.as_str().unwrap()), &Value::Null).unwrap();
+        let mut tags: Vec<String> = serde_json::from_value(port["port"]["tags"].clone()).unwrap();
+        tags.sort();
+        tags
+    };
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let take_over = |dry_run| {
+            let (settings, kubeconfig) = (settings.clone(), kubeconfig.clone());
+            tokio::task::spawn_blocking(move || {
+                adopt(&OpenStack::read(Some(&settings), None, None).unwrap(), Some(&kubeconfig), dry_run).unwrap()
+            })
+        };
+        let shown = take_over(true).await.unwrap();
+        assert_eq!(tags(&kuryrs["id"]), ["kuryr-cluster"], "nothing was changed");
+        let done = take_over(false).await.unwrap();
+        assert_eq!(done, shown);
+        let id = kuryrs["id"].as_str().unwrap().to_owned();
+        assert_eq!(done.ports, [("default/web".to_owned(), "eth1".to_owned(), id.clone())]);
+        assert_eq!(done.pods, ["default/web"]);
+        assert!(
+            done.refused[0].0 == "default/forger" && done.refused[0].1.ends_with("its device_owner is not Kuryr's"),
+            "{:?}",
+            done.refused
+        );
+        assert!(tags(&kuryrs["id"]).contains(&format!("netloom:pod={}", uid(&scene, "web"))));
+        assert_eq!(tags(&machines["id"]), ["kuryr-cluster"]);
+        let pods = scene.store.objects("v1", "Pod").unwrap();
+        let web = pods.iter().find(|pod| pod["metadata"]["name"] == "web").unwrap();
+        assert_eq!(web["metadata"]["finalizers"], json!(["example.com/other"]));
+        assert!(take_over(false).await.unwrap().ports.is_empty(), "it is done once");
+        served.abort();
+
+        let _operator = scene.operator();
+        scene.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE id = '{id}'")).unwrap();
+        until("it is followed", || scene.vifs("web") == [("eth1".to_owned(), true)]).await;
+        let says = |event: &String| event.contains("was made by another controller");
+        until("the forged one is reported", || scene.events("forger").iter().any(says)).await;
+        assert_eq!(scene.ports().len(), 2, "none was made");
+        let mut web = web.clone();
+        web["metadata"]["finalizers"] = json!([]);
+        scene.store.put(&web).unwrap();
+        scene.delete_pod("web");
+        until("its port goes with it", || scene.ports().len() == 1 && scene.kuryr_port("web").is_none()).await;
+        assert_eq!(scene.ports()[0].id, machines["id"].as_str().unwrap());
+    });
+}
+
+/// What `netloom openstack` shows: an orphan is a port of this very cluster whose pod is gone. What has only its name is another cluster's.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn orphans_are_this_clusters_alone() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    run(async {
+        let operator = scene.operator();
+        scene.pod("web", "node-1", "red");
+        scene.pod("gone", "node-1", "red");
+        until("both have their ports", || scene.vifs("web").len() == 1 && scene.vifs("gone").len() == 1).await;
+        drop(operator);
+        scene.delete_pod("gone");
+        let namesake = port(&scene, "x");
+        let tags =
+            json!({"tags": [format!("netloom:cluster={}", scene.project), "netloom:uid=another", "netloom:pod=x", "netloom:element=1"]});
+        scene.neutron.ask("PUT", &format!("ports/{}/tags", namesake["id"].as_str().unwrap()), &tags).unwrap();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let asked = tokio::task::spawn_blocking(move || {
+            let openstack = OpenStack::read(Some(&settings), None, None).unwrap();
+            let before = look(&openstack, Some(&kubeconfig)).unwrap();
+            before.orphans.iter().for_each(|orphan| assert!(delete_orphan(&openstack, orphan).unwrap()));
+            (before, look(&openstack, Some(&kubeconfig)).unwrap())
+        });
+        let (before, after) = asked.await.unwrap();
+        served.abort();
+        let counts = |seen: &netloom_operator::PortsSeen| (seen.ports.len(), seen.orphans.len(), seen.anothers.len());
+        assert_eq!((counts(&before), counts(&after)), ((1, 1, 1), (1, 0, 1)));
+        assert_eq!(before.anothers[0].id, namesake["id"].as_str().unwrap());
+    });
+}
