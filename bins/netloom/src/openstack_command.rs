@@ -32,12 +32,13 @@ fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
     if let Some(format) = args.output.and_then(Format::structured) {
         let value = json!({
             "usable": seen.is_supported, "missingSubnets": seen.missing_subnets, "ports": seen.ports.len(), "active": active,
-            "orphans": orphans, "anothers": anothers, "pods": seen.pods,
+            "ready": seen.ready.len(), "orphans": orphans, "anothers": anothers, "pods": seen.pods,
         });
         structured(&value, format)?;
     } else {
         putln!("Neutron   {}", if seen.is_supported { "usable" } else { "not usable" });
         putln!("ports     {} of {}, {active} of them ACTIVE", seen.ports.len(), counted(seen.pods, "pod"));
+        putln!("ready     {}", seen.ready.len());
         putln!("orphans   {orphans}");
         if !seen.is_supported {
             let next = "add tag_ports_during_bulk_creation to extension_drivers of ML2's configuration";

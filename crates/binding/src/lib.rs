@@ -20,6 +20,7 @@
 mod config;
 mod owner;
 mod permit;
+mod pool;
 mod refused;
 mod request;
 mod step;
@@ -33,4 +34,4 @@ pub use refused::Refused;
 pub use request::{ADDITIONAL_SUBNETS, KnownDefinition, RequestError, default_element, elements};
 pub use step::{CLUSTER_LABEL, Call, DEVICE_OWNER, MAX_BULK, Step, step};
 pub use vif::vif;
-pub use world::{Defaults, Element, Key, ObjectName, Pod, Stored, Tried, World};
+pub use world::{Defaults, Element, Key, ObjectName, Pod, PoolSize, Stored, Tried, World};

@@ -15,6 +15,8 @@ use openstack::resource::Port;
 const CLUSTER: &str = "netloom:cluster=";
 const UID: &str = "netloom:uid=";
 const POD: &str = "netloom:pod=";
+/// Of a port that waits for a pod.
+const POOL: &str = "netloom:pool=ready";
 const ELEMENT: &str = "netloom:element=";
 
 /// The name of a cluster among all that use one OpenStack: 1 to 40 letters, digits, `-`, `.` and `_`, as a label's value.
@@ -81,6 +83,23 @@ impl Cluster {
     pub fn is_anothers(&self, port: &Port) -> bool {
         let words = words(port);
         value(&words, CLUSTER) == Some(self.name.0.as_str()) && value(&words, UID) != Some(self.uid.as_str())
+    }
+}
+
+/// Of ready ports: whose they are, a KuryrPort says.
+impl Cluster {
+    /// The tags of a port that no pod has yet.
+    #[must_use]
+    pub fn pool_tags(&self) -> Vec<String> {
+        vec![self.name.tag(), format!("{UID}{}", self.uid), POOL.to_owned()]
+    }
+
+    /// Whether a port is of this cluster, and was made for whichever pod comes.
+    #[must_use]
+    pub fn is_pooled(&self, port: &Port) -> bool {
+        let words = words(port);
+        let is_of = value(&words, CLUSTER) == Some(self.name.0.as_str()) && value(&words, UID) == Some(self.uid.as_str());
+        is_of && words.contains(&POOL)
     }
 }
 

@@ -8,6 +8,7 @@ use openstack::resource::{Network, NewPort, Port, Subnet, WantedIp};
 use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, node_label};
 use serde_json::{Map, Value, json};
 
+use crate::pool::Pool;
 use crate::world::{Element, Key, ObjectName, Pod, Stored, Tried, World};
 use crate::{Owner, Refused, vif};
 
@@ -67,20 +68,27 @@ pub struct Step {
     pub missing: BTreeSet<String>,
     /// Pods that do not get all ports now, by UID, and why.
     pub refused: BTreeMap<String, Vec<Refused>>,
+    /// Ports that are to be looked at soon: those of pods that are not ACTIVE yet, and ready ones that are not DOWN yet.
+    pub watched: BTreeSet<String>,
+    /// Ready ports that are given to pods now, by ID: what is to be in [`World::claims`] until a KuryrPort says it.
+    pub claims: BTreeMap<String, Key>,
+    /// How many ports wait in each pool, by the pool's name, and whether pods use such ports at all.
+    pub pools: BTreeMap<String, (usize, bool)>,
     /// Pods that wait for something to be read, by UID, and for what: [`Call::ReadSubnet`], [`Call::ReadNetwork`].
     pub reading: BTreeMap<String, Vec<Call>>,
 }
 
 /// Ports by what they are for.
-struct Index<'a> {
-    world: &'a World,
+pub(crate) struct Index<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) pool: Pool<'a>,
     owned: BTreeMap<Key, Vec<&'a Port>>,
-    step: Step,
-    new: Vec<(Key, NewPort)>,
+    pub(crate) step: Step,
+    pub(crate) new: Vec<(Key, NewPort)>,
     /// What has to be read for the pod at hand.
     reading: Vec<Call>,
     /// How many ports the pods of each namespace have, or will have.
-    used: BTreeMap<&'a str, usize>,
+    pub(crate) used: BTreeMap<&'a str, usize>,
 }
 
 /// Decides what is to be called.
@@ -95,12 +103,13 @@ pub fn step(world: &World) -> Step {
             owned.entry((pod, element)).or_default().push(port);
         }
     }
+    let pool = Pool::of(world, ports, &mut owned);
     let mut used: BTreeMap<&str, usize> = BTreeMap::new();
     let on_their_way = world.pending.iter().filter(|key| !owned.contains_key(*key));
     for pod in owned.keys().chain(on_their_way).filter_map(|(uid, _)| world.pods.get(uid)) {
         *used.entry(pod.name.namespace.as_str()).or_default() += 1;
     }
-    let mut index = Index { world, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), used };
+    let mut index = Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), used };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
@@ -108,6 +117,8 @@ pub fn step(world: &World) -> Step {
     }
     index.free();
     index.tag();
+    index.fill();
+    index.watch();
     index.make();
     index.step
 }
@@ -187,16 +198,22 @@ impl<'w> Index<'w> {
     }
 
     /// The VIF of an element; none where something has to be called first. What a port was made with holds, whatever is wanted by now.
-    fn element(&mut self, uid: &str, pod: &Pod, element: &Element) -> Result<Option<Vif>, Refused> {
+    fn element(&mut self, uid: &str, pod: &'w Pod, element: &Element) -> Result<Option<Vif>, Refused> {
         let key = (uid.to_owned(), element.number);
         let bound = self.bound(uid, pod, &element.interface);
-        let Some(port) = self.port(&key) else {
+        let port = if let Some(port) = self.port(&key) {
+            port
+        } else {
             // It was ACTIVE, so it was plugged: who runs with it would not notice another one.
             if let Some(gone) = bound.filter(|vif| vif.active == Some(true)) {
                 return Err(Refused::Gone { port: gone.id.clone(), interface: element.interface.clone() });
             }
-            return self.without_port(key, pod, element).map(|()| None);
+            match self.without_port(key, pod, element)? {
+                Some(ready) => ready,
+                None => return Ok(None),
+            }
         };
+        self.pool.note(port, element);
         self.groups(port, element);
         // Neutron binds it after it has answered: a later look tells how.
         if port.vif_type == "unbound" && !port.host.is_empty() {
@@ -226,8 +243,8 @@ impl<'w> Index<'w> {
     }
 
     /// An element that has no port yet: what is to be read for it, then the port that is to be made.
-    fn without_port(&mut self, key: Key, pod: &Pod, element: &Element) -> Result<(), Refused> {
-        let Some(subnets) = self.subnets(&element.subnets)? else { return Ok(()) };
+    fn without_port(&mut self, key: Key, pod: &'w Pod, element: &Element) -> Result<Option<&'w Port>, Refused> {
+        let Some(subnets) = self.subnets(&element.subnets)? else { return Ok(None) };
         let network_id = subnets.first().map_or(element.network.as_str(), |subnet| subnet.network_id.as_str());
         if let Some(other) = subnets.iter().find(|subnet| subnet.network_id != network_id) {
             return Err(Refused::TwoNetworks(element.subnets.first().cloned().unwrap_or_default(), other.id.clone()));
@@ -238,6 +255,9 @@ impl<'w> Index<'w> {
         }
         // It is needed as soon as the port is there.
         self.network(network_id)?;
+        if let Some(ready) = self.ready(&key, pod, element, network_id) {
+            return Ok(Some(ready));
+        }
         if self.world.tried.get(&key) == Some(&Tried::Alone) {
             let place = element.subnets.first().unwrap_or(&element.network).clone();
             return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
@@ -246,7 +266,7 @@ impl<'w> Index<'w> {
             let port = self.new_port(&key.0, pod, element, network_id, &subnets);
             self.new.push((key, port));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A network by its ID; none where it has to be read first.
@@ -355,7 +375,7 @@ impl<'w> Index<'w> {
     fn tag(&mut self) {
         for ((pod, element), ports) in &self.owned {
             let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
-            for port in ports.iter().filter(|port| !tags.iter().all(|tag| port.tags.contains(tag))) {
+            for port in ports.iter().filter(|port| !self.pool.has(&port.id) && !tags.iter().all(|tag| port.tags.contains(tag))) {
                 let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned();
                 let all = tags.iter().cloned().chain(others).collect();
                 let is_going = self.step.calls.contains(&Call::DeletePort(port.id.clone()));
@@ -364,6 +384,12 @@ impl<'w> Index<'w> {
                 }
             }
         }
+        let (cluster, defaults) = (&self.world.cluster, &self.world.defaults);
+        let ports = self.world.ports.iter().flat_map(BTreeMap::values);
+        for port in ports.filter(|port| port.tags.is_empty() && cluster.is_pooled(port)) {
+            let tags = cluster.pool_tags().into_iter().chain(defaults.tags.iter().cloned()).collect();
+            self.step.calls.push(Call::TagPort(port.id.clone(), tags));
+        }
     }
 
     /// What pods have left behind, and what is there twice.
@@ -371,6 +397,11 @@ impl<'w> Index<'w> {
         let mut left = BTreeSet::new();
         for (key, ports) in &self.owned {
             let kept = self.port(key).map(|port| port.id.as_str());
+            // Ready ports wait for the next pod when their KuryrPort is gone.
+            let ports: Vec<&&Port> = ports.iter().filter(|port| !self.pool.has(&port.id)).collect();
+            if ports.is_empty() {
+                continue;
+            }
             let surplus: Vec<&str> = match (self.lives(&key.0), self.is_done(&key.0)) {
                 (true, _) => ports.iter().map(|port| port.id.as_str()).filter(|id| Some(*id) != kept).collect(),
                 (false, true) => ports.iter().map(|port| port.id.as_str()).collect(),
@@ -391,6 +422,16 @@ impl<'w> Index<'w> {
                 self.step.missing.insert(uid.to_owned());
             }
         }
+    }
+
+    /// What changes without us.
+    fn watch(&mut self) {
+        for ((uid, _), ports) in &self.owned {
+            if self.lives(uid) {
+                self.step.watched.extend(ports.iter().filter(|port| !port.is_active()).map(|port| port.id.clone()));
+            }
+        }
+        self.step.watched.extend(self.pool.free.values().filter(|port| port.status != "DOWN").map(|port| port.id.clone()));
     }
 
     /// New ports, many at once; those that were refused together, one by one, and so those of subnets that may be full: where a subnet has

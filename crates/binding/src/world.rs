@@ -32,6 +32,10 @@ pub struct World {
     pub tried: BTreeMap<Key, Tried>,
     /// Subnets and networks that had no address left: their ports are made one by one.
     pub scarce: BTreeSet<String>,
+    /// Ready ports that were given to a pod whose KuryrPort does not say it yet, by ID.
+    pub claims: BTreeMap<String, Key>,
+    /// Pools that nobody has needed for long.
+    pub idle: BTreeSet<String>,
     /// Ports that are being made at this moment, or of which nobody knows whether they were: not to be made now.
     pub pending: BTreeSet<Key>,
 }
@@ -53,8 +57,21 @@ pub struct Defaults {
     pub max_mtu: Option<u32>,
     /// How many ports the pods of a namespace have at most.
     pub ports_per_namespace: Option<usize>,
+    /// How many ports are kept ready for pods that come.
+    pub pool: Option<PoolSize>,
     /// Whether Neutron takes no tags with a new port: it gets them afterwards.
     pub tags_later: bool,
+}
+
+/// How many ports are kept ready for each node, project, network, subnets and security groups that pods use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSize {
+    /// At the least.
+    pub min: usize,
+    /// At the most; 0: any number.
+    pub max: usize,
+    /// So many are made at once.
+    pub batch: usize,
 }
 
 /// A pod.
@@ -138,6 +155,8 @@ impl World {
             kuryr_ports: BTreeMap::new(),
             tried: BTreeMap::new(),
             scarce: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            idle: BTreeSet::new(),
             pending: BTreeSet::new(),
         }
     }

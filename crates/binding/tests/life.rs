@@ -7,7 +7,7 @@ mod cloud;
 
 use std::collections::BTreeSet;
 
-use netloom_binding::{Call, Defaults, Refused, Step, Tried, World, step};
+use netloom_binding::{Call, Defaults, PoolSize, Refused, Step, Stored, Tried, World, step};
 use proptest::prelude::*;
 
 use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
@@ -32,6 +32,8 @@ enum Event {
     /// An agent has seen the port of that number.
     Plugged(u8),
 }
+
+const POOL: PoolSize = PoolSize { min: 2, max: 4, batch: 3 };
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +66,8 @@ impl Life {
 
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
-        let tags_later = self.world.defaults.tags_later;
-        self.world = World::new(self.world.cluster.clone(), Defaults { project: "p".to_owned(), tags_later, ..Defaults::default() });
+        let defaults = Defaults { project: "p".to_owned(), ..self.world.defaults.clone() };
+        self.world = World::new(self.world.cluster.clone(), defaults);
         self.blind = true;
     }
 
@@ -75,10 +77,20 @@ impl Life {
             self.world.pods = self.cloud.pods.clone();
             self.world.kuryr_ports = self.cloud.kuryr_ports.clone();
         }
+        self.world.claims.retain(|id, (uid, _)| {
+            let is_said = |stored: &Stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == *id);
+            self.cloud.pods.get(uid).is_some_and(|pod| !pod.is_over) && !self.world.kuryr_ports.values().any(is_said)
+        });
         let mut step = step(&self.world);
+        self.world.claims.extend(step.claims.clone());
         let known = step.missing.len();
         self.world.gone.extend(std::mem::take(&mut step.missing).into_iter().filter(|uid| !self.cloud.pods.contains_key(uid)));
-        if known > 0 { netloom_binding::step(&self.world) } else { step }
+        if known == 0 {
+            return step;
+        }
+        let step = netloom_binding::step(&self.world);
+        self.world.claims.extend(step.claims.clone());
+        step
     }
 
     /// Makes a call; whether the controller still lives.
@@ -193,9 +205,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_pod_has_its_ports_once_and_no_other_ones_stay(tags_later in any::<bool>(), events in prop::collection::vec(event(), 1..60)) {
+    fn every_pod_has_its_ports_once_and_no_other_ones_stay(tags_later in any::<bool>(), pool in any::<bool>(), events in prop::collection::vec(event(), 1..60)) {
         let mut life = Life::new();
         life.world.defaults.tags_later = tags_later;
+        life.world.defaults.pool = pool.then_some(POOL);
+        life.world.defaults.security_groups = vec!["g".to_owned()];
         for event in &events {
             life.happen(event);
         }
@@ -374,4 +388,65 @@ fn security_groups_follow_while_the_pod_runs() {
     life.cloud.pods.get_mut(&uid).unwrap().elements[1].security_groups = Some(vec!["g-3".to_owned()]);
     life.settle();
     assert_eq!(groups(&life), ["g-1,g-2", "g-3"]);
+}
+
+/// A pod gets a ready port without a call of Neutron, and gives it back; one that asks for an address has its own.
+#[test]
+fn ready_ports_go_from_pod_to_pod() {
+    let mut life = Life::new();
+    life.world.defaults.pool = Some(POOL);
+    life.world.defaults.security_groups = vec!["g".to_owned()];
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (0, 3), "two wait");
+    life.cloud.posts = 0;
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (0, 6, 1), "one waited: three more");
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (0, 6, 1), "three wait: nothing is to be made");
+    life.cloud.add_pod(&[0]);
+    let uid = life.cloud.pods.keys().next_back().unwrap().clone();
+    life.cloud.pods.get_mut(&uid).unwrap().elements[0].ips = vec!["10.0.0.9".parse().unwrap()];
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 6), "it asks for an address");
+    let used: BTreeSet<String> =
+        life.cloud.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).map(|vif| vif.vif.id.clone()).collect();
+    assert_eq!(used.len(), 4);
+    // Another controller starts, and knows as much.
+    life.start();
+    life.blind = false;
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 6));
+    let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
+    uids[..3].iter().for_each(|uid| drop(life.cloud.pods.remove(uid)));
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 4), "those beyond the largest number are deleted");
+    life.world.idle = life.decide().pools.into_keys().collect();
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 0), "the last one does not use them, and that for long");
+    life.world.idle.clear();
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 3));
+    life.world.defaults.pool = None;
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 0), "they were switched off");
+}
+
+/// A port that is not unplugged yet is given to nobody.
+#[test]
+fn a_ready_port_waits_until_it_is_down() {
+    let mut life = Life::new();
+    life.world.defaults.pool = Some(PoolSize { min: 1, max: 1, batch: 1 });
+    life.world.defaults.security_groups = vec!["g".to_owned()];
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (0, 2));
+    life.cloud.plug_pooled();
+    life.cloud.add_pod(&[0]);
+    let step = life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), step.refused.len()), (1, 2, 0), "the second one has made its own");
+    assert!(!step.watched.is_empty(), "somebody looks whether it is DOWN");
 }

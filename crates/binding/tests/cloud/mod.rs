@@ -100,6 +100,7 @@ impl Cloud {
             description: wanted.description.clone(),
             security_groups: wanted.security_groups.clone().unwrap_or_default(),
             host: wanted.host.clone(),
+            project_id: wanted.project_id.clone(),
             vif_type: "ovs".to_owned(),
             fixed_ips: vec![FixedIp { subnet_id, ip_address: "10.0.0.7".to_owned() }],
             vif_details: VifDetails { bridge_name: Some("br-int".to_owned()), ..VifDetails::default() },
@@ -110,9 +111,10 @@ impl Cloud {
     /// Of this cluster's ports alone.
     pub(crate) fn tag(&mut self, id: &str, tags: Vec<String>) {
         let Some(port) = self.ports.get_mut(id) else { return };
-        let owner = Owner::of(port, &mine()).unwrap_or_else(|| panic!("somebody else's port was tagged: {port:?}"));
+        let owner = Owner::of(port, &mine());
+        assert!(owner.is_some() || mine().is_pooled(port), "somebody else's port was tagged: {port:?}");
         port.tags = tags;
-        assert_eq!(Owner::of(port, &mine()), Some(owner));
+        assert_eq!((Owner::of(port, &mine()), mine().is_pooled(port)), (owner.clone(), owner.is_none()));
     }
 
     pub(crate) fn set_groups(&mut self, id: &str, groups: Vec<String>) {
@@ -140,6 +142,10 @@ impl Cloud {
     /// Only of this cluster, and of a pod that needs it no more.
     pub(crate) fn delete(&mut self, id: &str) {
         let Some(port) = self.ports.remove(id) else { return };
+        if mine().is_pooled(&port) {
+            let mut vifs = self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values());
+            return assert!(vifs.all(|vif| vif.vif.id != port.id), "the ready port of a pod was deleted: {port:?}");
+        }
         let owner = Owner::of(&port, &mine()).unwrap_or_else(|| panic!("somebody else's port was deleted: {port:?}"));
         let lives = self.pods.get(&owner.pod).is_some_and(|pod| !pod.is_over);
         let is_left = self.ports.values().any(|other| other.tags == port.tags);
@@ -166,6 +172,14 @@ impl Cloud {
         self.ports.extend(twins.map(|port| (port.id.clone(), port)));
     }
 
+    pub(crate) fn plug_pooled(&mut self) {
+        self.ports.values_mut().filter(|port| mine().is_pooled(port)).for_each(|port| port.status = "ACTIVE".to_owned());
+    }
+
+    pub(crate) fn pooled(&self) -> usize {
+        self.ports.values().filter(|port| mine().is_pooled(port)).count()
+    }
+
     /// How many ports pods have.
     pub(crate) fn owned(&self) -> usize {
         self.ports.values().filter(|port| Owner::of(port, &mine()).is_some()).count()
@@ -176,7 +190,13 @@ impl Cloud {
             let uid = stored.object.spec.pod_uid.clone();
             let left = self.ports.values().filter_map(|port| Owner::of(port, &mine())).any(|owner| owner.pod == uid);
             assert!(!left, "released before its ports were gone");
-            self.kuryr_ports.remove(name);
+            let released = self.kuryr_ports.remove(name).unwrap();
+            // The node has unplugged them.
+            for id in released.object.status.vifs.values().map(|vif| &vif.vif.id) {
+                if let Some(port) = self.ports.get_mut(id) {
+                    port.status = "DOWN".to_owned();
+                }
+            }
         }
     }
 
@@ -224,7 +244,10 @@ impl Cloud {
         let owners: Vec<Owner> = self.ports.values().filter_map(|port| Owner::of(port, &mine())).collect();
         let once: BTreeSet<&Owner> = owners.iter().collect();
         assert_eq!(once.len(), owners.len(), "a port is there twice: {owners:?}");
-        let foreign = self.ports.values().filter(|port| Owner::of(port, &mine()).is_none()).count();
+        let ids: Vec<&String> =
+            self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).map(|vif| &vif.vif.id).collect();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "a port has two pods: {ids:?}");
+        let foreign = self.ports.values().filter(|port| Owner::of(port, &mine()).is_none() && !mine().is_pooled(port)).count();
         assert_eq!(foreign, 4);
     }
 
@@ -243,7 +266,7 @@ impl Cloud {
             assert_eq!((&object.spec.pod_uid, object.status.vifs.len()), (*uid, pod.elements.len()));
             for vif in object.status.vifs.values().map(|vif| &vif.vif) {
                 let port = &self.ports[&vif.id];
-                assert_eq!(Owner::of(port, &mine()).unwrap().pod, **uid);
+                assert!(mine().is_pooled(port) || Owner::of(port, &mine()).unwrap().pod == **uid);
                 assert_eq!(vif.active, Some(port.is_active()));
             }
         }

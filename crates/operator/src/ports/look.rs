@@ -66,6 +66,8 @@ pub struct PortsSeen {
     pub ports: Vec<OwnedPort>,
     /// Ports of this cluster whose pods are gone.
     pub orphans: Vec<Orphan>,
+    /// Ready ports that no pod has.
+    pub ready: Vec<Port>,
     /// Ports with this cluster's name that are not this cluster's: another one has the same name, or somebody else has set the tag. They are never
     /// deleted.
     pub anothers: Vec<Port>,
@@ -127,13 +129,20 @@ pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSee
         let interfaces = interfaces(&client).await?;
         let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
         for port in all.into_values() {
+            if cluster.is_pooled(&port) {
+                match interfaces.of_port.get(&port.id).cloned() {
+                    Some((pod, interface)) => seen.ports.push(OwnedPort { pod, interface: Some(interface), port }),
+                    None => seen.ready.push(port),
+                }
+                continue;
+            }
             let Some(owner) = Owner::of(&port, &cluster) else {
                 seen.anothers.push(port);
                 continue;
             };
             match pods.get(&owner.pod) {
                 Some(pod) => {
-                    let interface = interfaces.of_port.get(&port.id).cloned();
+                    let interface = interfaces.of_port.get(&port.id).map(|(_, interface)| interface.clone());
                     seen.ports.push(OwnedPort { pod: pod.clone(), interface, port });
                 }
                 None => seen.orphans.push(Orphan { pod_uid: owner.pod, port }),
@@ -169,17 +178,19 @@ async fn pods(client: &Client) -> Result<BTreeMap<String, String>, LookError> {
 
 struct Interfaces {
     pods: usize,
-    of_port: BTreeMap<String, String>,
+    of_port: BTreeMap<String, (String, String)>,
 }
 
-/// The interfaces that KuryrPorts name, by the port.
+/// The pods and interfaces that KuryrPorts name, by the port.
 async fn interfaces(client: &Client) -> Result<Interfaces, LookError> {
     let all = list(client, Followed::KuryrPort, osvif::crd::PLURAL).await?;
     let mut interfaces = Interfaces { pods: all.len(), of_port: BTreeMap::new() };
     for object in all {
+        let pod =
+            format!("{}/{}", object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());
         let read = serde_json::to_value(object).ok().and_then(|value| osvif::KuryrPort::read(value).ok());
         for (interface, vif) in read.into_iter().flat_map(|object| object.status.vifs) {
-            interfaces.of_port.insert(vif.vif.id, interface);
+            interfaces.of_port.insert(vif.vif.id, (pod.clone(), interface));
         }
     }
     Ok(interfaces)

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use attach::Glob;
-use binding::{ClusterName, ClusterNameError, Permit};
+use binding::{ClusterName, ClusterNameError, MAX_BULK, Permit, PoolSize};
 use neutron::{Limits, Neutron, SetupError};
 use npwg::DefinitionRef;
 use openstack::{Given, GivenError, Note, PoolDriver, Settings, SettingsProblem, VifDriver};
@@ -27,6 +27,8 @@ pub struct OpenStack {
     pub rules: Vec<NeutronRule>,
     /// Whether the default network of pods is a port of Neutron, too.
     pub default_network: bool,
+    /// How many ports are kept ready.
+    pub pool: Option<PoolSize>,
     /// How many ports the pods of a namespace have at most.
     pub ports_per_namespace: Option<usize>,
     /// What the author of a kuryr.conf should know.
@@ -189,6 +191,7 @@ impl OpenStack {
         let neutron = neutron.map_err(|source| OpenStackError::Setup { file: file.to_owned(), source })?;
         Ok(OpenStack {
             cluster: ClusterName::parse(&cluster)?,
+            pool: pool_of(&settings),
             settings,
             rules,
             default_network,
@@ -224,7 +227,7 @@ fn configured(settings: &Settings) -> Permit {
 /// What of Kuryr's is not offered, each with what to do instead.
 fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> {
     let other = |driver: &VifDriver| *driver != VifDriver::NeutronVif;
-    let pools = settings.pool_driver != PoolDriver::Noop || settings.pool.of_driver.values().any(|driver| *driver != PoolDriver::Noop);
+    let pools = settings.pool_driver == PoolDriver::Nested || settings.pool.of_driver.values().any(|driver| *driver == PoolDriver::Nested);
     let all = [
         (
             !settings.selections && !default_network,
@@ -236,10 +239,18 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
             other(&settings.vif_driver) || settings.subnet_of_driver.keys().any(other),
             "[kubernetes] pod_vif_driver: only neutron-vif is supported: nested-vlan, nested-macvlan and nested-dpdk are not",
         ),
-        (pools, "[vif_pool]: pools of ready ports are not supported: set vif_pool_driver to noop"),
+        (pools, "[kubernetes] vif_pool_driver, [vif_pool] vif_pool_mapping: nested is not supported: use neutron or noop"),
         (settings.subnet_per_namespace, "[kubernetes] pod_subnets_driver: only default is supported"),
     ];
     all.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why).collect()
+}
+
+/// Ready ports, if they are wanted.
+fn pool_of(settings: &Settings) -> Option<PoolSize> {
+    let driver = settings.pool.of_driver.get(&VifDriver::NeutronVif).unwrap_or(&settings.pool_driver);
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let (min, max, batch) = (number(settings.pool.min), number(settings.pool.max), number(settings.pool.batch));
+    (*driver == PoolDriver::Neutron).then_some(PoolSize { min, max, batch: batch.min(MAX_BULK) })
 }
 
 fn text(file: &Path) -> Result<String, OpenStackError> {

@@ -57,7 +57,7 @@ fn what_is_not_offered_is_refused_by_its_name() {
             "set [neutron_defaults] pod_subnet",
         ),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podVifDriver: nested-vlan", "pod_vif_driver: only neutron-vif"),
-        ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], vifPoolDriver: neutron", "pools of ready ports are not supported"),
+        ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], vifPoolDriver: nested", "nested is not supported: use neutron or noop"),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podSubnetsDriver: namespace", "pod_subnets_driver: only default"),
         ("project: p, ", "", "[neutron_defaults] project is missing"),
         ("cluster: prod", "cluster: 'a b'", "is not a valid cluster name"),

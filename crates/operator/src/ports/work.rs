@@ -40,6 +40,8 @@ const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const ALIVE: Duration = Duration::from_secs(600);
 /// It is looked at the clock so often at the least.
 const LOOK: Duration = Duration::from_secs(2);
+/// Ready ports of a kind that pods have not used for so long are deleted.
+const IDLE: Duration = Duration::from_secs(600);
 /// What was read of a subnet or network is good for so long where a port is made in it.
 const FRESH: Duration = Duration::from_secs(300);
 /// Neutron takes tags with the port.
@@ -62,6 +64,8 @@ struct Work {
     unsure: Unsure,
     /// When subnets and networks were read.
     read_at: BTreeMap<Slot, Instant>,
+    /// Since when pools are not used, by their names.
+    idle: BTreeMap<String, Instant>,
     /// How many ports of another cluster of the same name there are.
     anothers: usize,
     /// Ports that were made, and IDs of those that were deleted, since the list on its way began.
@@ -139,6 +143,7 @@ impl Work {
             port_names: settings.port_names,
             max_mtu: settings.max_mtu,
             ports_per_namespace: ports.options.ports_per_namespace,
+            pool: ports.options.pool,
             tags_later: false,
         };
         let now = Instant::now();
@@ -151,6 +156,7 @@ impl Work {
             making: BTreeSet::new(),
             unsure: Unsure::default(),
             read_at: BTreeMap::new(),
+            idle: BTreeMap::new(),
             anothers: 0,
             made: Vec::new(),
             deleted: BTreeSet::new(),
@@ -233,7 +239,18 @@ impl Work {
         self.world.subnets.retain(|id, subnet| subnet.is_some() || is_paused(Slot::Subnet(id.clone())));
         self.world.networks.retain(|id, network| network.is_some() || is_paused(Slot::Network(id.clone())));
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
+        let (pods, objects) = (&self.world.pods, &self.world.kuryr_ports);
+        self.world.claims.retain(|id, (uid, _)| {
+            let is_said = |stored: &binding::Stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == *id);
+            pods.get(uid).is_some_and(|pod| !pod.is_over && !objects.get(&pod.name).is_some_and(is_said))
+        });
         let mut step = step(&self.world);
+        self.world.claims.append(&mut step.claims);
+        self.idle.retain(|name, _| step.pools.get(name).is_some_and(|(_, is_used)| !is_used));
+        for (name, _) in step.pools.iter().filter(|(_, (_, is_used))| !is_used) {
+            self.idle.entry(name.clone()).or_insert(now);
+        }
+        self.world.idle = self.idle.iter().filter(|(_, since)| **since + IDLE <= now).map(|(name, _)| name.clone()).collect();
         inner.kuryr_ports = std::mem::take(&mut self.world.kuryr_ports);
         let list = || self.list(ports);
         let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name).map(|stored| stored.object.clone());
@@ -285,7 +302,8 @@ impl Work {
             let (name, node, is_over) = (pod.name.clone(), pod.node.clone(), pod.is_over);
             self.world.pods.insert(uid.clone(), Pod { name, node, is_over, elements });
         }
-        self.keys.retain(|key| inner.pods.contains_key(&key.0));
+        // Those of pools are no pod's.
+        self.keys.retain(|key| inner.pods.contains_key(&key.0) || key.0.starts_with("pool "));
         problems
     }
 
@@ -298,11 +316,9 @@ impl Work {
     /// Looks at ports that are not ACTIVE, at all ports now and then, and at pods that were not seen; takes back what cannot be bound.
     fn look_again(&mut self, ports: &Ports, step: &Step) {
         let now = Instant::now();
-        let lives = |uid: &str| self.world.pods.get(uid).is_some_and(|pod| !pod.is_over);
-        let waiting: Vec<String> =
-            self.owned().filter(|(owner, port)| lives(&owner.pod) && !port.is_active()).map(|(_, port)| port.id.clone()).collect();
+        let waiting = step.watched.iter().cloned();
         let before = std::mem::take(&mut self.waiting);
-        self.waiting = waiting.into_iter().map(|id| (id.clone(), before.get(&id).copied().unwrap_or(now))).collect();
+        self.waiting = waiting.map(|id| (id.clone(), before.get(&id).copied().unwrap_or(now))).collect();
         if self.waiting.len() > before.len() || self.waiting.keys().any(|id| !before.contains_key(id)) {
             self.next_poll = self.next_poll.min(now + POLL.0);
         }
@@ -592,6 +608,8 @@ impl Work {
                 waiting.insert(owner.pod);
             }
         }
+        let pooled = self.world.ports.iter().flat_map(BTreeMap::values).filter(|port| self.world.cluster.is_pooled(port));
+        pooled.for_each(|port| *states.entry(port.status.clone()).or_default() += 1);
         ports.numbers.now(states, waiting.len(), refused);
     }
 }

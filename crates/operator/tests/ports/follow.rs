@@ -197,3 +197,41 @@ fn the_default_network_is_a_port() {
         until("nothing is left", || scene.ports().is_empty()).await;
     });
 }
+
+/// Ready ports: a pod gets one without a request that makes one, and another pod gets the same one after it.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ready_ports_go_from_pod_to_pod() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    let groups = [group(&scene, "web")];
+    scene.define("red", &json!({"subnetId": scene.subnets["red"], "securityGroups": groups}));
+    let kubernetes = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "vifPoolDriver": "neutron"});
+    let pool = json!({"portsPoolMin": 2, "portsPoolBatch": 3});
+    let more = json!({"openstack": {"kubernetes": kubernetes, "vifPool": pool}});
+    let between = Between::before(&scene.neutron.url(), |_| Act::Pass);
+    let id = |pod: &str| scene.kuryr_port(pod).unwrap()["status"]["vifs"]["eth1"]["vif"]["versioned_object.data"]["id"].clone();
+    run(async {
+        let operator = scene.operator_of(scene.options_with(&between.url(), &more));
+        scene.pod("first", NODE, "red");
+        let ids = || scene.ports().into_iter().map(|row| json!(row.id)).collect::<Vec<_>>();
+        until("some wait", || scene.vifs("first").len() == 1 && scene.ports().len() >= 3).await;
+        let before = ids();
+        scene.pod("second", NODE, "red");
+        until("it has one", || scene.vifs("second").len() == 1).await;
+        assert!(before.contains(&id("second")), "it was there before");
+        scene.delete_pod("second");
+        until("it is released", || scene.kuryr_port("second").is_none()).await;
+        assert_eq!(between.passed("DELETE /v2.0/ports"), 0);
+        let before = ids();
+        scene.pod("third", NODE, "red");
+        until("it has one, too", || scene.vifs("third").len() == 1).await;
+        assert!(before.contains(&id("third")));
+        drop(operator);
+        // Another operator without pools deletes what waits, and nothing of pods.
+        let _operator = scene.operator();
+        until("what waited is gone", || scene.ports().len() == 2).await;
+        assert_eq!(scene.vifs("third").len(), 1);
+        ["first", "third"].iter().for_each(|pod| scene.delete_pod(pod));
+        until("nothing is left", || scene.ports().is_empty()).await;
+    });
+}

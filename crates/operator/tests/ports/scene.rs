@@ -127,6 +127,7 @@ impl Scene {
             },
             "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets, "securityGroups": ["*"]}}}],
         });
+        settings["openstack"].as_object_mut().unwrap().extend(more["openstack"].as_object().cloned().unwrap_or_default());
         settings.as_object_mut().unwrap().extend(more["file"].as_object().cloned().unwrap_or_default());
         let file = self.dir.join("openstack.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();

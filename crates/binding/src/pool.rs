@@ -1,0 +1,197 @@
+//! Ready ports: made before a pod needs them, bound to its node, given to one pod after the other.
+//!
+//! ```text
+//!   pods on a node use ports of a kind --fewer than `min` wait--> CreatePorts, many at once --> wait, DOWN
+//!   pod --one of its kind waits--> its VIF stands in the KuryrPort, and so it is the pod's: no call of Neutron
+//!   the KuryrPort is gone --DOWN again: the node has unplugged it--> waits
+//! ```
+//!
+//! Whose a ready port is, KuryrPorts say, and nothing else does: who starts reads them. Between the decision and the KuryrPort, [`World::claims`] does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openstack::resource::{NewPort, Port, WantedIp};
+
+use crate::step::{CLUSTER_LABEL, Call, DEVICE_OWNER, Index};
+use crate::world::{Element, Key, Pod, PoolSize, Tried, World};
+
+/// What ports of one pool have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    host: String,
+    project: String,
+    network: String,
+    subnets: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+/// Ready ports, and which kinds pods use.
+pub(crate) struct Pool<'a> {
+    /// All of them, by ID.
+    all: BTreeSet<&'a str>,
+    /// Those that nobody has.
+    pub(crate) free: BTreeMap<&'a str, &'a Port>,
+    used: BTreeSet<Kind>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(port: &Port) -> Self {
+        Kind {
+            host: port.host.clone(),
+            project: port.project_id.clone(),
+            network: port.network_id.clone(),
+            subnets: port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect(),
+            groups: port.security_groups.iter().cloned().collect(),
+        }
+    }
+
+    /// The pool's name; also the first part of the keys of ports that are made for it.
+    fn name(&self) -> String {
+        let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
+        format!("pool {} {} {} {} {}", self.host, self.project, self.network, list(&self.subnets), list(&self.groups))
+    }
+}
+
+// === impl Pool ===
+
+impl<'a> Pool<'a> {
+    /// Ready ports that pods have become theirs.
+    pub(crate) fn of(world: &'a World, ports: &'a BTreeMap<String, Port>, owned: &mut BTreeMap<Key, Vec<&'a Port>>) -> Self {
+        let mut free: BTreeMap<&str, &Port> =
+            ports.values().filter(|port| world.cluster.is_pooled(port)).map(|port| (port.id.as_str(), port)).collect();
+        let all = free.keys().copied().collect();
+        let cluster = world.cluster.name.to_string();
+        let is_ours =
+            |label: Option<&serde_json::Value>| label.and_then(|labels| labels.get(CLUSTER_LABEL)?.as_str()) == Some(cluster.as_str());
+        for object in world.kuryr_ports.values().map(|stored| &stored.object).filter(|object| is_ours(object.metadata.get("labels"))) {
+            let uid = &object.spec.pod_uid;
+            for (interface, vif) in &object.status.vifs {
+                let Some(port) = free.remove(vif.vif.id.as_str()) else { continue };
+                let element = world.pods.get(uid).and_then(|pod| pod.elements.iter().find(|element| element.interface == *interface));
+                if let Some(element) = element {
+                    owned.entry((uid.clone(), element.number)).or_default().push(port);
+                }
+            }
+        }
+        for (id, key) in &world.claims {
+            if let Some(port) = free.remove(id.as_str()) {
+                owned.entry(key.clone()).or_default().push(port);
+            }
+        }
+        Pool { all, free, used: BTreeSet::new() }
+    }
+
+    /// Whether it is a ready port, whoever has it.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.all.contains(id)
+    }
+
+    /// Pods use such ports.
+    pub(crate) fn note(&mut self, port: &Port, element: &Element) {
+        if is_any(element) {
+            self.used.insert(Kind::of(port));
+        }
+    }
+}
+
+/// Whether any port of its networks will do.
+fn is_any(element: &Element) -> bool {
+    element.ips.is_empty() && element.mac.is_none() && !element.subnets.is_empty()
+}
+
+// === impl Index ===
+
+impl<'w> Index<'w> {
+    /// A ready port for an element. Without security groups there is none: which ones Neutron chooses is not known before.
+    pub(crate) fn ready(&mut self, key: &Key, pod: &'w Pod, element: &Element, network: &str) -> Option<&'w Port> {
+        let (defaults, namespace) = (&self.world.defaults, pod.name.namespace.as_str());
+        defaults.pool?;
+        let groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups);
+        if !is_any(element) || groups.is_empty() {
+            return None;
+        }
+        let kind = Kind {
+            host: pod.node.clone(),
+            project: element.project.as_ref().unwrap_or(&defaults.project).clone(),
+            network: network.to_owned(),
+            subnets: element.subnets.iter().cloned().collect(),
+            groups: groups.iter().cloned().collect(),
+        };
+        let used = self.used.entry(namespace).or_default();
+        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && Kind::of(port) == kind;
+        let found = self.pool.free.values().find(|port| fits(port)).copied();
+        self.pool.used.insert(kind);
+        let port = found.filter(|_| defaults.ports_per_namespace.is_none_or(|max| *used < max))?;
+        *used += 1;
+        self.pool.free.remove(port.id.as_str());
+        self.step.claims.insert(port.id.clone(), key.clone());
+        Some(port)
+    }
+
+    /// Makes what is missing, and deletes what is too many, or has not been needed for long.
+    pub(crate) fn fill(&mut self) {
+        let Some(size) = self.world.defaults.pool else {
+            // They were switched off.
+            let ids = self.pool.free.keys().map(|id| Call::DeletePort((*id).to_owned()));
+            return self.step.calls.extend(ids);
+        };
+        let mut free: BTreeMap<Kind, Vec<&Port>> = self.pool.used.iter().map(|kind| (kind.clone(), Vec::new())).collect();
+        for port in self.pool.free.values() {
+            free.entry(Kind::of(port)).or_default().push(*port);
+        }
+        for (kind, ports) in free {
+            let (name, is_used) = (kind.name(), self.pool.used.contains(&kind));
+            self.step.pools.insert(name.clone(), (ports.len(), is_used));
+            if is_used {
+                self.refill(&kind, &name, ports.len(), size);
+            }
+            let is_idle = !is_used && self.world.idle.contains(&name);
+            let keep = if is_idle { 0 } else { Some(size.max).filter(|max| *max > 0).unwrap_or(usize::MAX) };
+            let surplus = ports.iter().skip(keep).map(|port| Call::DeletePort(port.id.clone()));
+            self.step.calls.extend(surplus);
+        }
+    }
+
+    fn refill(&mut self, kind: &Kind, name: &str, free: usize, size: PoolSize) {
+        let world = self.world;
+        // What is on its way, or was refused a moment ago.
+        let is_busy = |number: &usize| {
+            let key = (name.to_owned(), *number);
+            world.pending.contains(&key) || world.tried.get(&key) == Some(&Tried::Alone)
+        };
+        let range = (name.to_owned(), 0)..=(name.to_owned(), usize::MAX);
+        let busy =
+            world.pending.range(range.clone()).count() + world.tried.range(range).filter(|(_, tried)| **tried == Tried::Alone).count();
+        if free + busy >= size.min || kind.groups.is_empty() {
+            return;
+        }
+        let room = Some(size.max).filter(|max| *max > 0).map_or(usize::MAX, |max| max.saturating_sub(free + busy));
+        let count = size.batch.max(size.min - free - busy).min(room);
+        for number in (0..).filter(|number| !is_busy(number)).take(count) {
+            self.new.push(((name.to_owned(), number), self.ready_port(kind)));
+        }
+    }
+
+    fn ready_port(&self, kind: &Kind) -> NewPort {
+        let (defaults, cluster) = (&self.world.defaults, &self.world.cluster);
+        let (tags, description) = match defaults.tags_later {
+            true => (Vec::new(), cluster.pool_tags().join(" ")),
+            false => (cluster.pool_tags().into_iter().chain(defaults.tags.iter().cloned()).collect(), String::new()),
+        };
+        let wanted = |id: &String| WantedIp { subnet_id: Some(id.clone()), ip_address: None };
+        NewPort {
+            network_id: kind.network.clone(),
+            project_id: kind.project.clone(),
+            admin_state_up: true,
+            device_owner: DEVICE_OWNER.to_owned(),
+            fixed_ips: kind.subnets.iter().map(wanted).collect(),
+            security_groups: Some(kind.groups.iter().cloned().collect()),
+            host: kind.host.clone(),
+            tags,
+            description,
+            ..NewPort::default()
+        }
+    }
+}
