@@ -45,7 +45,7 @@ fn a_namespace_has_so_many_ports_where_nothing_else_is_written() {
 fn what_is_not_offered_is_refused_by_its_name() {
     for (from, to, words) in [
         ("multiVifDrivers: [npwg_multiple_interfaces]", "multiVifDrivers: [noop]", "multi_vif_drivers must be npwg_multiple_interfaces"),
-        ("cluster: prod", "cluster: prod\ndefaultNetwork: bridge", "defaultNetwork"),
+        ("cluster: prod", "cluster: prod\ndefaultNetwork: bridge", "unknown variant `bridge`, expected `none` or `port`"),
         (
             "cluster: prod\nopenstack:\n  kubernetes: {multiVifDrivers: [npwg_multiple_interfaces]}",
             "cluster: prod\ndefaultNetwork: none\nopenstack:",
