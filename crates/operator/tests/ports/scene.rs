@@ -100,7 +100,6 @@ impl Scene {
         for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
             store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
         }
-        store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}})).unwrap();
         let scene = Scene { neutron, store, project, subnets, dir };
         for (name, subnet) in &scene.subnets {
             scene.define(name, &json!({"subnetId": subnet}));
