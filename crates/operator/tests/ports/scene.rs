@@ -173,6 +173,7 @@ impl Scene {
     }
 
     pub(crate) fn define(&self, name: &str, config: &Value) {
+        drop(self.store.remove(NAD, "NetworkAttachmentDefinition", "default", name));
         let metadata = json!({"namespace": "default", "name": name, "annotations": {"openstack.org/kuryr-config": config.to_string()}});
         self.store.put(&json!({"apiVersion": NAD, "kind": "NetworkAttachmentDefinition", "metadata": metadata})).unwrap();
     }
