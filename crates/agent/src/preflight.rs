@@ -19,7 +19,7 @@ use crate::default_network::DefaultNetwork;
 use crate::network_table::NetworkTable;
 use crate::node_own::ThisNode;
 use crate::pods::view;
-use crate::provided::{self, Addresses, PodNetwork, PodPorts, Provide, Source};
+use crate::provided::{self, Addresses, PodNetwork, Provide, Source};
 use crate::settings::NetworkSource;
 
 /// Something that would be refused, or warned of.
