@@ -38,6 +38,9 @@ use links::Need;
 use listeners::Listeners;
 use virtual_servers::VirtualServer;
 
+/// The links that have the networks of a table.
+type LinksOfNetworks = Rc<NetworkTable<String>>;
+
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
@@ -52,7 +55,7 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
     pub(crate) routed: OnceCell<NetworkTable<String>>,
     /// By the bridge that is left out, and whether addresses come from a pool.
-    pub(crate) attached: RefCell<BTreeMap<(Option<String>, bool), Rc<NetworkTable<String>>>>,
+    pub(crate) attached: RefCell<BTreeMap<(Option<String>, bool), LinksOfNetworks>>,
     pub(crate) of_default_bridges: OnceCell<Result<NetworkTable<String>, String>>,
     /// Of each next hop, one network to which a route of the node's own leads over it.
     led_over: OnceCell<Result<BTreeMap<IpAddr, IpNet>, String>>,

@@ -90,7 +90,7 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             if has && !kept.contains(&name) {
                 if !dry_run {
                     let rest: Vec<&String> = pod.metadata.finalizers.iter().flatten().filter(|one| *one != POD_FINALIZER).collect();
-                    patch(&client, Followed::Pod, &pod, json!({"finalizers": rest})).await?;
+                    patch(&client, Followed::Pod, &pod, ("finalizers", json!(rest))).await?;
                 }
                 adoption.pods.push(name);
             }
@@ -153,12 +153,13 @@ fn plan(
 }
 
 async fn label(client: &Client, object: &DynamicObject, cluster: &str) -> Result<(), LookError> {
-    patch(client, Followed::KuryrPort, object, json!({"labels": {CLUSTER_LABEL: cluster}})).await
+    patch(client, Followed::KuryrPort, object, ("labels", json!({CLUSTER_LABEL: cluster}))).await
 }
 
 /// Only if the object is as it was read.
-async fn patch(client: &Client, kind: Followed, object: &DynamicObject, mut metadata: serde_json::Value) -> Result<(), LookError> {
-    metadata["resourceVersion"] = json!(object.metadata.resource_version);
+async fn patch(client: &Client, kind: Followed, object: &DynamicObject, change: (&str, serde_json::Value)) -> Result<(), LookError> {
+    let (key, value) = change;
+    let metadata = json!({"resourceVersion": object.metadata.resource_version, key: value});
     let (namespace, name) = (object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());
     let patched =
         kind.api_of(client.clone(), namespace).patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await;

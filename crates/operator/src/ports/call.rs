@@ -48,7 +48,7 @@ pub(super) enum Came {
     Network(String, Result<Option<Network>, Error>),
     Created(Vec<(Key, NewPort)>, Result<Answered<Vec<Port>>, Error>),
     Tagged(String, Vec<String>, Result<(), Error>),
-    Updated(Result<Port, Error>),
+    Updated(Result<Box<Port>, Error>),
     Deleted(String, Result<Answered<bool>, Error>),
     Wrote(ObjectName, Outcome),
     Released(ObjectName, Outcome),
@@ -152,7 +152,7 @@ impl Task {
             }
             Task::Groups(id, groups) => {
                 let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
-                Came::Updated(neutron.update_port(&id, &update, None).await)
+                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
             }
             Task::Delete(id) => {
                 let deleted = neutron.delete_port(&id).await;

@@ -421,7 +421,7 @@ impl Work {
             Came::Updated(Ok(port)) => {
                 Line::info("port").with("updated", &port.id).with("security_groups", port.security_groups.join(",")).end();
                 if let Some(known) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&port.id)) {
-                    *known = port;
+                    *known = *port;
                 }
                 None
             }
