@@ -135,7 +135,7 @@ fn a_pod_that_comes_before_the_first_plan_gets_no_address_of_a_range_that_the_no
     a.until("it waits for the Nodes", || a.status()["network"]["lacks"].to_string().contains("the API server has not told of the Nodes"));
     let added = std::thread::scope(|scope| {
         let waits = scope.spawn(|| pod.call("ADD"));
-        a.until("the ADD waits", || a.status()["calls"].to_string() != "0");
+        a.until("the ADD waits", || a.status()["calls"] != 0);
         a.api_proxy.slow(false);
         waits.join().unwrap()
     });
