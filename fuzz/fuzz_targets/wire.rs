@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use libfuzzer_sys::fuzz_target;
-use wire::{Ask, Message, ToAgent, ToShim, Told};
+use wire::{Ask, Message, ToAgent, ToShim, AdminReply};
 
 fn read<M: Message + PartialEq + Debug>(bytes: &[u8]) {
     // As a connection gives them: lengths, and what stands behind them.
@@ -30,5 +30,5 @@ fuzz_target!(|bytes: &[u8]| {
     read::<ToAgent>(bytes);
     read::<ToShim>(bytes);
     read::<Ask>(bytes);
-    read::<Told>(bytes);
+    read::<AdminReply>(bytes);
 });

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use netloom_tests::netloom;
 use serde_json::Value;
-use wire::{Ask, Told};
+use wire::{AdminReply, Ask};
 
 /// A directory that goes with the test.
 pub(crate) struct Dir(pub(crate) PathBuf);
@@ -33,7 +33,7 @@ impl Drop for Dir {
 }
 
 /// Answers so many questions, and tells at its end which ones they were.
-fn agent(socket: &Path, questions: usize, answer: impl Fn(&Ask) -> Told + Send + 'static) -> JoinHandle<Vec<Ask>> {
+fn agent(socket: &Path, questions: usize, answer: impl Fn(&Ask) -> AdminReply + Send + 'static) -> JoinHandle<Vec<Ask>> {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
         let one = |mut stream: UnixStream| {
@@ -45,8 +45,8 @@ fn agent(socket: &Path, questions: usize, answer: impl Fn(&Ask) -> Told + Send +
     })
 }
 
-fn told(json: &str) -> Told {
-    Told::Value(json::parse(json.as_bytes()).unwrap())
+fn told(json: &str) -> AdminReply {
+    AdminReply::Value(json::parse(json.as_bytes()).unwrap())
 }
 
 fn run(socket: &Path, args: &[&str]) -> Output {
@@ -136,7 +136,7 @@ fn explain_asks_for_one_pod() {
 fn a_pod_of_another_namespace_is_proposed() {
     let dir = Dir::new("elsewhere");
     let agent = agent(&dir.socket(), 2, |ask| match ask.what.as_str() {
-        "explain" => Told::Refused("no pod default/db on node worker-1".to_owned()),
+        "explain" => AdminReply::Refused("no pod default/db on node worker-1".to_owned()),
         _ => told(PODS),
     });
     let out = run(&dir.socket(), &["explain", "db"]);

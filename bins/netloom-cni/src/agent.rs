@@ -22,7 +22,7 @@ use plugins::BUILTINS;
 use wire::{Answer, Call, Ran, Run, ToAgent, ToShim, WireError};
 
 use crate::pod::{self, Pod};
-use crate::reach::{Unreached, Way};
+use crate::reach::{AgentEndpoint, Unreached};
 
 /// Multus's names.
 pub(crate) const MULTUS: [&str; 2] = ["multus", "multus-shim"];
@@ -90,7 +90,7 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
         "STATUS" | "GC" => None,
         _ => Some(attachment(env, &config)?),
     };
-    let way = Way::read(config.raw())?;
+    let way = AgentEndpoint::read(config.raw())?;
     let path = env.path.to_str().ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "CNI_PATH is not valid UTF-8"))?;
     let call = Call {
         protocol: wire::PROTOCOL,
@@ -123,7 +123,7 @@ fn attachment(env: &Env, config: &Config) -> Result<AttachmentId, CniError> {
 }
 
 /// A DEL that no agent answers is kept, and the runtime does not come again.
-fn del(way: &Way, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
+fn del(way: &AgentEndpoint, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
     let failed = match attempt(way, way.wait.min(DEL_WAIT), call.clone()) {
         Ok(answer) => return Ok(answer),
         Err(failed) if failed.is_absence() => failed,
@@ -153,7 +153,7 @@ fn del(way: &Way, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
 }
 
 /// Reaches the agent, and has the call answered.
-fn attempt(way: &Way, wait: Duration, call: Call) -> Result<Answer, Failed> {
+fn attempt(way: &AgentEndpoint, wait: Duration, call: Call) -> Result<Answer, Failed> {
     let mut stream = way.reach(wait).map_err(Failed::Unreached)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|e| Failed::Died(e.to_string()))?;
     let sent = match wire::send_at_most(&mut stream, &ToAgent::Call(call), wire::MAX_CALL) {
@@ -225,7 +225,7 @@ impl Failed {
     }
 
     /// What the runtime gets: what to look at stands in the details.
-    fn told(self, way: &Way) -> CniError {
+    fn told(self, way: &AgentEndpoint) -> CniError {
         let e = match self {
             Failed::Unreached(unreached) => CniError::new(unreached.code(), unreached.to_string()),
             Failed::Died(why) => CniError::new(Code::TRY_AGAIN_LATER, format!("the agent stopped in the middle of the call: {why}")),
@@ -235,7 +235,7 @@ impl Failed {
     }
 
     /// As [`Failed::told`]; without an agent no ADD could be served, which STATUS has a code for.
-    fn told_status(self, way: &Way) -> CniError {
+    fn told_status(self, way: &AgentEndpoint) -> CniError {
         let absent = self.is_absence();
         let e = self.told(way);
         if absent { CniError { code: Code::NOT_AVAILABLE, ..e } } else { e }

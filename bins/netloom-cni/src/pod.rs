@@ -52,7 +52,7 @@ struct Conf {
 }
 
 /// The records of every network of this plugin, and which of them are this network's.
-struct Kept {
+struct SavedPod {
     all: PathBuf,
     own: PathBuf,
 }
@@ -114,9 +114,9 @@ fn network(value: &Value, version: Version) -> Result<NetworkList, CniError> {
     }
 }
 
-// === impl Kept ===
+// === impl SavedPod ===
 
-impl Kept {
+impl SavedPod {
     fn of(config: &Config, host: &Host) -> Result<Self, CniError> {
         let named = match config.raw().get("cniDir") {
             None => "",
@@ -124,7 +124,7 @@ impl Kept {
             Some(other) => return Err(CniError::invalid("cniDir", format!("expected a path, found {}", other.kind()))),
         };
         let all = host.dirs.configured(named, Path::new(RECORDS));
-        Ok(Kept { own: all.join(config.network.as_str()), all })
+        Ok(SavedPod { own: all.join(config.network.as_str()), all })
     }
 
     fn own(&self) -> Records {
@@ -200,7 +200,7 @@ impl Pod {
     /// Whether a sandbox was attached in this way, by this process's own hands: then nobody else knows of it.
     pub(crate) fn has(container: &ContainerId, config: &Config) -> bool {
         let host = Host::here(Dirs::default());
-        let kept = Kept::of(config, &host).map(|kept| kept.own().read(container));
+        let kept = SavedPod::of(config, &host).map(|kept| kept.own().read(container));
         !matches!(kept, Ok(Ok(None)) | Err(_))
     }
 
@@ -222,8 +222,8 @@ impl Plugin for Pod {
         Conf::read(draft.config).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let (conf, kept) = (Conf::read(call.config)?, Kept::of(call.config, x.host)?);
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let (conf, kept) = (Conf::read(call.config)?, SavedPod::of(call.config, cx.host)?);
         let plan = conf.plan(&call.id.ifname, &kept.taken(&call.id.container)?)?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
         args.well_formed()?;
@@ -231,25 +231,25 @@ impl Plugin for Pod {
         let opened = (!self.unchecked).then(|| netns.clone());
         let sandbox = Sandbox { id: container.clone(), netns: netns.path().to_owned(), opened, pod: pod(&args), args };
         let attacher = self.attacher(kept.own());
-        let record = attacher.add(&sandbox, &plan, x.host, x.deadline)?;
-        let deadline = x.deadline;
-        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
+        let record = attacher.add(&sandbox, &plan, cx.host, cx.deadline)?;
+        let deadline = cx.deadline;
+        cx.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
         record.steps.first().and_then(|step| step.result().cloned()).ok_or_else(nothing)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let attacher = self.attacher(Kept::of(call.config, x.host)?.own());
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let attacher = self.attacher(SavedPod::of(call.config, cx.host)?.own());
         let (container, ifname, netns) = (&call.id.container, &call.id.ifname, call.netns()?);
         let record = attacher.records().read(container)?.filter(|r| first(r) == Some(ifname) && r.netns_id == netns.id());
         let unknown =
             || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {container} is not attached as {ifname}, in this namespace"));
-        let bad = attacher.check(&record.ok_or_else(unknown)?, x.host, x.deadline).err().unwrap_or_default();
+        let bad = attacher.check(&record.ok_or_else(unknown)?, cx.host, cx.deadline).err().unwrap_or_default();
         CniError::first_of(bad.into_iter().map(CniError::from)).map_or(Ok(()), Err)
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let kept = Kept::of(call.config, x.host)?;
-        let (attacher, container, deadline) = (self.attacher(kept.own()), call.id.container.clone(), x.deadline);
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let kept = SavedPod::of(call.config, cx.host)?;
+        let (attacher, container, deadline) = (self.attacher(kept.own()), call.id.container.clone(), cx.deadline);
         let plan = match attacher.records().read(&container) {
             // Another interface: an ADD of it was refused.
             Ok(Some(record)) if first(&record).is_some_and(|first| *first != call.id.ifname) => return Ok(()),
@@ -258,37 +258,37 @@ impl Plugin for Pod {
             // What is wrong with a record is for the DEL to say.
             _ => Plan::default(),
         };
-        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
+        cx.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let conf = Conf::read(config).map_err(unavailable)?;
-        Kept::of(config, x.host)?.own().are_writable().map_err(|e| unavailable(e.into()))?;
+        SavedPod::of(config, cx.host)?.own().are_writable().map_err(|e| unavailable(e.into()))?;
         let chain = self.chain();
-        conf.networks.iter().try_for_each(|list| chain.status(list, x.host, x.deadline).map_err(|e| e.within(&list.name)))
+        conf.networks.iter().try_for_each(|list| chain.status(list, cx.host, cx.deadline).map_err(|e| e.within(&list.name)))
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let (conf, keeping) = (Conf::read(config)?, Kept::of(config, x.host)?);
-        let deadline: Instant = x.deadline;
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let (conf, keeping) = (Conf::read(config)?, SavedPod::of(config, cx.host)?);
+        let deadline: Instant = cx.deadline;
         let (gone, kept, errors) = keeping.sort(valid);
         for sandbox in gone {
             let attacher = self.attacher(keeping.own());
-            x.teardown.at(Stage::Links, format!("detach {sandbox}"), move |host| {
+            cx.teardown.at(Stage::Links, format!("detach {sandbox}"), move |host| {
                 Ok(attacher.del(&sandbox, Lost::Planned(&Plan::default()), host, deadline)?)
             });
-            x.teardown.next_attachment();
+            cx.teardown.next_attachment();
         }
         // What a record says that cannot be read must stay: then no network is asked to free what is nobody's.
         for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
             let kept: Vec<AttachmentId> = kept.iter().filter(|id| id.network == list.name).cloned().collect();
-            x.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
+            cx.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
                 chain.gc(&list, Some(&kept), host, deadline)
             });
-            x.teardown.next_attachment();
+            cx.teardown.next_attachment();
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }

@@ -21,7 +21,7 @@ const ACCEPT: Duration = Duration::from_secs(60);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(500));
 
 /// The way to the agent, as the configuration has it.
-pub(crate) struct Way {
+pub(crate) struct AgentEndpoint {
     socket: PathBuf,
     /// How long an agent that is not there is waited for.
     pub(crate) wait: Duration,
@@ -39,9 +39,9 @@ pub(crate) enum Unreached {
     Refused { socket: PathBuf, errno: Errno },
 }
 
-// === impl Way ===
+// === impl AgentEndpoint ===
 
-impl Way {
+impl AgentEndpoint {
     /// `agent` is the socket, `socketDir` the directory of one with the usual name, `agentWait` a number of seconds, or a
     /// number with `ms`, `s` or `m`, `spool` the directory of DELs that wait.
     pub(crate) fn read(config: &Object) -> Result<Self, CniError> {
@@ -56,7 +56,7 @@ impl Way {
             Some(value) => duration(value).ok_or_else(|| CniError::invalid("agentWait", WAIT_EXPECTED))?,
         };
         let spool = config.get("spool").map(|dir| absolute("spool", dir)).transpose()?;
-        Ok(Way { socket, wait, spool: spool.map_or_else(Spool::default, Spool::new) })
+        Ok(AgentEndpoint { socket, wait, spool: spool.map_or_else(Spool::default, Spool::new) })
     }
 
     /// Connects; waits for an agent that is not there.
@@ -183,9 +183,9 @@ impl fmt::Display for Unreached {
 mod tests {
     use super::*;
 
-    fn way(text: &str) -> Result<Way, CniError> {
+    fn way(text: &str) -> Result<AgentEndpoint, CniError> {
         let Ok(Value::Object(config)) = json::parse(text.as_bytes()) else { panic!("{text}") };
-        Way::read(&config)
+        AgentEndpoint::read(&config)
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
 use crate::complete;
 use crate::output::ODD;
-use agent::Asked;
+use agent::AgentArguments;
 pub(crate) use agent::{
     AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, NodesArgs, PodsArgs, PreflightArgs, RotateKeysArgs, StatusArgs,
 };
@@ -117,7 +117,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct RulesArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// Only entries of this pod, as [NAMESPACE/]POD, or of the container whose ID begins with this
     #[arg(value_name = "POD", add = ArgValueCandidates::new(complete::pods))]
     pub(crate) pod: Option<String>,
@@ -132,7 +132,7 @@ pub(crate) struct RulesArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// A directory of attachment records [default: those of the agent and of the netloom plugin]
     #[arg(long, value_name = "DIR")]
     pub(crate) records: Vec<PathBuf>,

@@ -29,7 +29,7 @@ const PLUGIN_DIRS: [&str; 5] = ["/opt/cni/bin", "/usr/local/libexec/cni", "/usr/
 
 /// What was found, of all records and caches.
 #[derive(Default)]
-struct Found {
+struct RepairWork {
     attachments: Vec<PutBack>,
     rules: bool,
     /// Whose attachments are known.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     let mut host = Host::here(Dirs::default());
     let path = plugin_dirs(args);
     let chain = || Chain::new(Finder::new(BUILTINS, path.clone(), Prefer::Runtime, std::env::vars_os().collect()), None);
-    let mut found = Found::default();
+    let mut found = RepairWork::default();
     for dir in record_dirs(&args.records)? {
         let attacher = Attacher::new(chain(), Records::new(dir));
         found.of_records(&attacher, mode, &mut host, Duration::from_secs(args.timeout))?;
@@ -95,9 +95,9 @@ pub(crate) fn record_dirs(asked: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-// === impl Found ===
+// === impl RepairWork ===
 
-impl Found {
+impl RepairWork {
     /// Those that are being changed come last, one by one.
     fn of_records(&mut self, attacher: &Attacher, mode: Restoring, host: &mut Host, patience: Duration) -> anyhow::Result<()> {
         let mut restored = attacher.restore(None, mode, host, Instant::now())?;

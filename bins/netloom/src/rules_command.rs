@@ -67,9 +67,9 @@ pub(crate) fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-type Found = (Vec<(OwnerKey, Meaning)>, Vec<Limits>);
+type OwnedRules = (Vec<(OwnerKey, Meaning)>, Vec<Limits>);
 
-fn look(inside: &Inside) -> anyhow::Result<Found> {
+fn look(inside: &Inside) -> anyhow::Result<OwnedRules> {
     let mut socket = Socket::open(inside).context("open nftables")?;
     let elements = meanings(&mut socket).context("read Netloom's firewall entries, which only root may")?;
     let mut netlink = Netlink::open(inside).context("list network interfaces")?;
@@ -162,10 +162,10 @@ pub(crate) fn words(meaning: &Meaning) -> String {
         }
         Meaning::Masquerade { address, network } => format!("masquerade {address} leaves with the host's address, except to {network}"),
         Meaning::Forwarded { address } => format!("forward    {address} passes the host's filter in both directions"),
-        Meaning::Told { address, firewall: Firewall::Iptables } => {
+        Meaning::Delegated { address, firewall: Firewall::Iptables } => {
             format!("forward    {address} passes by iptables rules (CNI-FORWARD)")
         }
-        Meaning::Told { address, firewall: Firewall::Firewalld { zone } } => {
+        Meaning::Delegated { address, firewall: Firewall::Firewalld { zone } } => {
             format!("forward    {address} passes as a source of firewalld's zone {zone}")
         }
         Meaning::Policed { address, policy: Policy::SameBridge, bridge } => {
@@ -264,7 +264,7 @@ fn set_meaning(o: &mut Object, meaning: &Meaning) {
             o.set("address", address.to_string());
             o.set("by", "nftables");
         }
-        Meaning::Told { address, firewall } => {
+        Meaning::Delegated { address, firewall } => {
             o.set("kind", "forward");
             o.set("address", address.to_string());
             match firewall {

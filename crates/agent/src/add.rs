@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Plan, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
+use attach::{
+    Attacher, Devices, Lost, NodeOwn as _, Plan, PlanRequest, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached,
+};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use linux::Link;
-use plugin::{Foreseen, Host};
+use plugin::{Host, PlannedChange};
 use plugins::BUILTINS;
 
 use crate::Agent;
@@ -24,7 +26,7 @@ use crate::log::Line;
 use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::provided;
-use crate::report::Laps;
+use crate::report::Timings;
 use crate::settings::{EventsTold, VifSource};
 use crate::statuses::Delivery;
 
@@ -32,7 +34,7 @@ use crate::statuses::Delivery;
 const NODES_OWN: &str = "TakesTheNodesOwn";
 
 impl Agent {
-    pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<AddResult, CniError> {
+    pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Timings) -> Result<AddResult, CniError> {
         let name = sandbox.pod.as_ref().ok_or_else(no_pod)?;
         self.before_add(&sandbox.container, &sandbox.ifname, host)?;
         let pod = self.pod(name, request.by)?;
@@ -75,7 +77,7 @@ impl Agent {
         pod: &Pod,
         view: &PodView,
         host: &mut Host,
-        laps: &mut Laps,
+        laps: &mut Timings,
     ) -> Result<Record, CniError> {
         if view.networks.is_some() || view.default_network.is_some() {
             self.knows_cluster_addresses(request.by)?;
@@ -93,13 +95,13 @@ impl Agent {
         }
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
         let own = self.this_node(host, known.given());
-        let asked = Asked {
+        let asked = PlanRequest {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
             admission: &request.settings.admission,
             own: Some(&own),
             bound: &ports.bound,
-            ..Asked::new(view, &sandbox.ifname, BUILTINS)
+            ..PlanRequest::new(view, &sandbox.ifname, BUILTINS)
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
         let parents = own.into_parents();
@@ -121,13 +123,13 @@ impl Agent {
         };
         // Before its record is there, a DEL finds nothing; after it, a DEL stops it. Whoever sends one has ended our caller.
         self.is_waited_for(request)?;
-        let foreseen = self.foresee(sandbox.container.as_str(), &plan);
+        let foreseen = self.reserve_hint(sandbox.container.as_str(), &plan);
         let mut told = BTreeSet::new();
-        let mut keep_own = |planned: &Planned, plugin: usize, foreseen: Foreseen<'_>, host: &mut Host| match foreseen {
-            Foreseen::Parent(link) if parents.contains(&link.index) => Ok(()),
-            Foreseen::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
+        let mut keep_own = |planned: &Planned, plugin: usize, foreseen: PlannedChange<'_>, host: &mut Host| match foreseen {
+            PlannedChange::Parent(link) if parents.contains(&link.index) => Ok(()),
+            PlannedChange::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
             _ => {
-                let is_result = matches!(foreseen, Foreseen::Result(_));
+                let is_result = matches!(foreseen, PlannedChange::Result(_));
                 self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told)?;
                 if is_result && planned.protection > Protection::Off {
                     self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given()))?;
@@ -161,7 +163,7 @@ impl Agent {
         pod: &Pod,
         planned: &Planned,
         plugin: usize,
-        foreseen: Foreseen<'_>,
+        foreseen: PlannedChange<'_>,
         own: impl FnOnce() -> ThisNode<'n>,
         told: &mut BTreeSet<String>,
     ) -> Result<(), CniError> {
@@ -169,11 +171,11 @@ impl Agent {
         let own = own();
         let is_owners = planned.is_on_disk || own.is_default_network(&selection.definition);
         let all = match foreseen {
-            Foreseen::Result(result) => attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own),
+            PlannedChange::Result(result) => attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own),
             // What the node's own configuration names is its owner's choice.
             _ if is_owners => Vec::new(),
             // An Event has said so of the link of that name.
-            Foreseen::Moved(_) | Foreseen::Parent(_) if planned.protection == Protection::Warn => Vec::new(),
+            PlannedChange::Moved(_) | PlannedChange::Parent(_) if planned.protection == Protection::Warn => Vec::new(),
             foreseen => own.taken_by_use(foreseen).into_iter().collect(),
         };
         for what in all {

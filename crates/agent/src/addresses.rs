@@ -14,9 +14,9 @@ mod asked;
 mod beside;
 mod choice;
 mod conflicts;
-mod contest;
 mod figures;
 mod follow;
+mod identity_conflict;
 mod in_use;
 mod kept;
 mod listen;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use api::AgentIdentity;
 use attach::Records;
 use ipam::cilium::POOL;
-use ipam::{Place, PoolStore, PoolStoreError, RECOVERING};
+use ipam::{PoolStore, PoolStoreError, RECOVERING, StoreLocation};
 use linux::file::{self, Links};
 use plugin::Dirs;
 use pool::Origin;
@@ -54,7 +54,7 @@ pub(crate) struct Addresses {
     pub(crate) store: Arc<PoolStore>,
     identity: AgentIdentity,
     /// Where the journal is now.
-    place: Place,
+    place: StoreLocation,
     /// It was copied: another agent may have the one that it is of.
     copied: bool,
     /// Told when the store has changed.
@@ -107,7 +107,7 @@ impl Addresses {
         }
         adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
         store.recall_heard().map_err(|e| own(e.to_string()))?;
-        let place = Place::of(dir).map_err(own)?;
+        let place = StoreLocation::of(dir).map_err(own)?;
         let mut copied = place.is_another(dir).map_err(own)?;
         let granted = store.cluster_pools();
         match ipam {

@@ -10,22 +10,22 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use attach::{Asked, Record, Step};
+use attach::{PlanRequest, Record, Step};
 use cni::{CniError, Code, IfName};
 use json::{Object, Value};
 use linux::{Netns, offload};
 use plugin::Host;
 use plugins::BUILTINS;
-use wire::{Ask, Told};
+use wire::{AdminReply, Ask};
 
 use crate::Agent;
 use crate::add::all;
 use crate::call::PodName;
+use crate::foreign_pods::ForeignPod;
 use crate::log::{Line, stamp};
 use crate::pods::view;
 use crate::report::Report;
 use crate::serve::Socket;
-use crate::strangers::Stranger;
 
 /// How long the API server may take to answer before it counts as one that hangs.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -70,7 +70,7 @@ fn one(agent: &Agent, mut stream: UnixStream) {
     let told = match wire::receive::<Ask>(&mut stream) {
         Ok(Some(ask)) => agent.tell_person(&ask),
         Ok(None) => return,
-        Err(e) => Told::Refused(e.to_string()),
+        Err(e) => AdminReply::Refused(e.to_string()),
     };
     if let Err(e) = wire::send(&mut stream, &told) {
         Line::debug("admin").with("error", e).end();
@@ -78,7 +78,7 @@ fn one(agent: &Agent, mut stream: UnixStream) {
 }
 
 impl Agent {
-    fn tell_person(&self, ask: &Ask) -> Told {
+    fn tell_person(&self, ask: &Ask) -> AdminReply {
         let text = |key: &str| ask.args.str(key).unwrap_or_default().to_owned();
         let told = match ask.what.as_str() {
             "status" => Ok(self.status_value()),
@@ -91,7 +91,7 @@ impl Agent {
                 format!("this agent does not support the question {other:?}: it is version {}", env!("CARGO_PKG_VERSION")),
             )),
         };
-        told.map_or_else(|e| Told::Refused(e.to_string()), Told::Value)
+        told.map_or_else(|e| AdminReply::Refused(e.to_string()), AdminReply::Value)
     }
 
     fn status_value(&self) -> Value {
@@ -268,8 +268,8 @@ impl Agent {
         o.set("cniVersion", step.list.version.as_str());
         let finder = self.finder_in_host();
         let plugin = |p: &cni::PluginEntry| match finder.find(&p.kind) {
-            Ok(plugin::Found::Builtin(_)) => format!("{} (built in)", p.kind),
-            Ok(plugin::Found::External(path)) => path.display().to_string(),
+            Ok(plugin::ResolvedPlugin::Builtin(_)) => format!("{} (built in)", p.kind),
+            Ok(plugin::ResolvedPlugin::External(path)) => path.display().to_string(),
             Err(_) => format!("{} (not found)", p.kind),
         };
         o.set("plugins", step.list.plugins.iter().map(plugin).collect::<Vec<_>>());
@@ -296,7 +296,8 @@ impl Agent {
         let planned = IfName::parse("eth0").map_err(CniError::from).and_then(|ifname| {
             let mut known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
             let ports = self.ports_of(None, pod, &view, &mut known, &mut Host::here(self.settings.dirs()))?;
-            let asked = Asked { admission: &self.settings.admission, bound: &ports.bound, ..Asked::new(&view, &ifname, BUILTINS) };
+            let asked =
+                PlanRequest { admission: &self.settings.admission, bound: &ports.bound, ..PlanRequest::new(&view, &ifname, BUILTINS) };
             let plan = attach::plan(&asked, &known).map_err(all)?;
             // As an ADD would: the first one is its error.
             let missing = self.attacher_in_host().verify(&plan).err().and_then(|errors| errors.into_iter().next());
@@ -340,7 +341,7 @@ fn failed_value(report: &Report) -> Object {
 }
 
 /// An attachment that another program has made.
-fn stranger_value(Stranger { by, cached }: &Stranger) -> Object {
+fn stranger_value(ForeignPod { by, cached }: &ForeignPod) -> Object {
     let mut o = Object::new();
     o.set("by", *by);
     o.set("container", cached.id.container.as_str());

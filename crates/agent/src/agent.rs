@@ -9,13 +9,13 @@ use attach::{Attacher, Records, Spool};
 use chain::Chain;
 use cluster::{Cluster, Connection, KuryrPorts};
 use linux::file::{self, LockError};
-use plugin::{Builtins, Finder, InHost, Said};
+use plugin::{Builtins, Finder, InHost, PluginMessage};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::addresses::{self, Addresses};
 use crate::call::Request;
-use crate::cilium_node::Waits;
+use crate::cilium_node::NotReadyReason;
 use crate::cluster_addresses::ClusterAddresses;
 use crate::default_network::DefaultNetwork;
 use crate::del::Detached;
@@ -25,7 +25,7 @@ use crate::provided::Provided;
 use crate::reconcile::Findings;
 use crate::report::Reports;
 use crate::retired::{self, Retired};
-use crate::room::Room;
+use crate::room::LargePodBudget;
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::settings::VifSource;
 use crate::shares::Shares;
@@ -69,14 +69,14 @@ pub struct Agent {
     /// other calls meanwhile. Set once the socket is there.
     pub(crate) waits_for_others: OnceLock<OnWait>,
     /// Memory of pods that are being attached.
-    pub(crate) room: Room,
+    pub(crate) room: LargePodBudget,
     /// Warnings of calls that have been told.
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     pub(crate) events: Events,
     /// The Neutron ports of this node's pods, where they are plugged and kept in objects of their own.
     pub(crate) kuryr_ports: Option<KuryrPorts>,
     /// What the node's CiliumNode lacks yet.
-    pub(crate) waits: Waits,
+    pub(crate) waits: NotReadyReason,
 }
 
 /// The agent could not start.
@@ -136,10 +136,10 @@ impl Agent {
             load: Load::default(),
             shares: Shares::new(settings.workers),
             waits_for_others: OnceLock::new(),
-            room: Room::default(),
+            room: LargePodBudget::default(),
             warned: std::sync::Mutex::default(),
             events: Events::start(cluster.clone(), &runtime),
-            waits: Waits::default(),
+            waits: NotReadyReason::default(),
             kuryr_ports: (settings.vifs.source == VifSource::KuryrPorts).then(|| cluster.follow_kuryr_ports()),
             addresses,
             cluster,
@@ -181,10 +181,10 @@ fn finder(settings: &Settings, path: Vec<PathBuf>) -> Finder {
 }
 
 /// What a plugin says that succeeds goes into the log, in a line: what other programs write there is theirs alone to read.
-fn heard(said: Said<'_>) {
+fn heard(said: PluginMessage<'_>) {
     let (line, text) = match said {
-        Said::Warning(text) => (Line::warn("plugin"), text.into()),
-        Said::Stderr(bytes) => (Line::debug("plugin's standard error"), String::from_utf8_lossy(bytes)),
+        PluginMessage::Warning(text) => (Line::warn("plugin"), text.into()),
+        PluginMessage::Stderr(bytes) => (Line::debug("plugin's standard error"), String::from_utf8_lossy(bytes)),
     };
     line.with("says", text.trim().chars().take(500).collect::<String>()).end();
 }

@@ -17,7 +17,7 @@ use plugin::{Exec, Host};
 use wire::{Answer, Call};
 
 use crate::log::Line;
-use crate::report::{Laps, Report};
+use crate::report::{Report, Timings};
 use crate::{Agent, Settings, lock};
 
 /// The time that a call has besides what it waits for: no runtime waits longer for a plugin.
@@ -178,7 +178,7 @@ impl Agent {
         if let Some(answer) = self.addresses_for(call, host) {
             return answer;
         }
-        let mut laps = Laps::start();
+        let mut laps = Timings::start();
         let mut version = Version::LATEST;
         let request = Request::read(call, &self.settings, exec, &mut version);
         let done = match &request {
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, request: &Request, host: &mut Host, laps: &mut Laps) -> Result<Option<AddResult>, CniError> {
+    fn carry_out(&self, request: &Request, host: &mut Host, laps: &mut Timings) -> Result<Option<AddResult>, CniError> {
         match &request.verb {
             Verb::Add(sandbox) => self.add(request, sandbox, host, laps).map(Some),
             Verb::Del(sandbox) => self.del(request, sandbox, host, laps).map(|()| None),
@@ -238,7 +238,7 @@ impl Agent {
     }
 
     /// The line of the log, and what `explain` knows afterwards.
-    fn tell(&self, call: &Call, request: Option<&Request>, error: Option<&CniError>, laps: &Laps) {
+    fn tell(&self, call: &Call, request: Option<&Request>, error: Option<&CniError>, laps: &Timings) {
         let sandbox = request.and_then(|r| r.verb.sandbox());
         let pod = sandbox.and_then(|s| s.pod.clone());
         let mut line = if error.is_some() { Line::warn("call") } else { Line::info("call") };

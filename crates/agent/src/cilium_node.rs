@@ -39,7 +39,7 @@ const TRIES: u32 = 3;
 
 /// What this node waits for before it can hand out addresses; nothing in other modes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Waits(Arc<Mutex<Option<String>>>);
+pub(crate) struct NotReadyReason(Arc<Mutex<Option<String>>>);
 
 /// The mode, while it runs.
 struct Mode {
@@ -48,7 +48,7 @@ struct Mode {
     store: Arc<PoolStore>,
     /// Told when the store has changed.
     changed: Arc<Notify>,
-    waits: Waits,
+    waits: NotReadyReason,
     /// How often it is seen to that the node's own addresses are there.
     every: Duration,
     /// Who answers probes.
@@ -72,7 +72,7 @@ struct Missing {
 
 /// What has been told, so that it is told once; what is waited for is told again and again, as Cilium does: who looks at the end of the log sees it.
 #[derive(Default)]
-struct Told {
+struct ReportedState {
     skipped: BTreeSet<Skipped>,
     refused: BTreeSet<String>,
     missing: Option<Missing>,
@@ -101,9 +101,9 @@ pub(crate) fn follow(agent: &Agent, changed: Arc<Notify>) {
     agent.runtime.spawn(mode.run());
 }
 
-// === impl Waits ===
+// === impl NotReadyReason ===
 
-impl Waits {
+impl NotReadyReason {
     /// Why nothing is handed out yet, if so.
     pub(crate) fn why(&self) -> Option<String> {
         lock(&self.0).clone()
@@ -123,7 +123,7 @@ impl Mode {
         let mut nodes = self.cluster.follow_cilium_node();
         let node = self.cluster.node().to_owned();
         Line::info("ipam").with("what", "Subscribed to CiliumNode custom resource").with("name", &node).end();
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         // The object as it was seen last: it holds when it is gone.
         let mut last: Option<Arc<CiliumNode>> = None;
         let (mut follow_at, mut write_at) = (None, Instant::now());
@@ -211,7 +211,7 @@ impl Mode {
     }
 
     /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
-    async fn follow(&mut self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
+    async fn follow(&mut self, object: &Arc<CiliumNode>, told: &mut ReportedState) -> bool {
         let (store, crd, seen) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
         let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &seen)).await {
             Ok(Ok(followed)) => followed,
@@ -250,7 +250,7 @@ impl Mode {
         true
     }
 
-    fn say(&self, followed: &Followed, told: &mut Told) {
+    fn say(&self, followed: &Followed, told: &mut ReportedState) {
         for skipped in followed.skipped.iter().filter(|skipped| !told.skipped.contains(skipped)) {
             let line = Line::warn("ipam").with("what", "Unable to parse IP in CiliumNode custom resource");
             line.with("key", &skipped.key).with("why", &skipped.reason).end();
@@ -296,7 +296,7 @@ impl Mode {
     }
 
     /// Writes what is to be said, if anything is: the object as it is then.
-    async fn tell(&mut self, mut object: Arc<CiliumNode>, told: &mut Told) -> Result<Option<Arc<CiliumNode>>, String> {
+    async fn tell(&mut self, mut object: Arc<CiliumNode>, told: &mut ReportedState) -> Result<Option<Arc<CiliumNode>>, String> {
         for _ in 0..TRIES {
             let (store, before, ready) = (Arc::clone(&self.store), Arc::clone(&object), told.ready);
             let next = move || if ready { next_status(&store, &before) } else { Ok(first_status(&store, &before)) };
@@ -319,9 +319,9 @@ impl Mode {
     }
 }
 
-// === impl Told ===
+// === impl ReportedState ===
 
-impl Told {
+impl ReportedState {
     /// Whether it is time to say again what is waited for. It is said then.
     fn is_to_say_again(&mut self) -> bool {
         let now = Instant::now();

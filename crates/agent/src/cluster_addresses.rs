@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_late_is_never_taken_for_nothing() {
         let failing = |error| Listed { complete: false, failing: Some(cluster::Failing { since: std::time::SystemTime::now(), error }) };
-        let asked = cluster::Asked { group: "", resource: "services", verb: "list", of: "".into() };
+        let asked = cluster::RequestedObject { group: "", resource: "services", verb: "list", of: "".into() };
         let slow = ApiError::Unreachable { asked, server: "https://192.0.2.1".into(), cause: "timed out".to_owned() };
         let services = Came::of(&failing(slow), false);
         assert!(matches!(services, Came::Pending(_)), "{services:?}");
@@ -271,7 +271,7 @@ mod tests {
     /// A rule that is missing in the ClusterRole must not turn a protection off, which nobody would notice.
     #[test]
     fn what_is_forbidden_is_waited_for() {
-        let asked = || cluster::Asked { group: "networking.k8s.io", resource: "servicecidrs", verb: "list", of: "".into() };
+        let asked = || cluster::RequestedObject { group: "networking.k8s.io", resource: "servicecidrs", verb: "list", of: "".into() };
         let (server, said): (Arc<str>, _) = ("https://192.0.2.1".into(), "forbidden".to_owned());
         let failing = |error| Listed { complete: false, failing: Some(cluster::Failing { since: std::time::SystemTime::now(), error }) };
         let forbidden = failing(ApiError::Forbidden { asked: asked(), server: Arc::clone(&server), said: said.clone() });

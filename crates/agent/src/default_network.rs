@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use attach::Given;
+use attach::ImplicitNetwork;
 use chain::LoadError;
 use cni::{CniError, Code, NetworkList};
 
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What was read from files, and who waits for one.
 #[derive(Default)]
 pub(crate) struct DefaultNetwork {
-    read: Mutex<BTreeMap<PathBuf, Seen>>,
+    read: Mutex<BTreeMap<PathBuf, CachedDefault>>,
     /// Counts what has happened in the directories of configurations.
     changes: Mutex<u64>,
     changed: Condvar,
@@ -53,7 +53,7 @@ impl Drop for Waiting<'_> {
 }
 
 #[derive(Clone)]
-struct Seen {
+struct CachedDefault {
     /// What the answer depends on: the file, the directory of plugins beside it, and the files in that.
     depends: Vec<(PathBuf, Option<Stamp>)>,
     list: NetworkList,
@@ -76,14 +76,14 @@ impl Stamp {
     }
 }
 
-// === impl Seen ===
+// === impl CachedDefault ===
 
-impl Seen {
+impl CachedDefault {
     /// Everything is looked at before it is read: what changes meanwhile is read again.
     fn read(path: &Path) -> Result<Self, LoadError> {
         let named = chain::from_file(path, None)?;
-        let depends = Seen::stamps(path, &named);
-        Ok(Seen { depends, list: chain::from_file(path, None)? })
+        let depends = CachedDefault::stamps(path, &named);
+        Ok(CachedDefault { depends, list: chain::from_file(path, None)? })
     }
 
     fn stamps(path: &Path, list: &NetworkList) -> Vec<(PathBuf, Option<Stamp>)> {
@@ -106,7 +106,12 @@ impl DefaultNetwork {
     }
 
     /// What `look` finds; where it says that it is to be tried again, when it finds something, until a moment at the latest.
-    pub(crate) fn when_ready(&self, until: Instant, most: usize, look: impl Fn() -> Result<Given, CniError>) -> Result<Given, CniError> {
+    pub(crate) fn when_ready(
+        &self,
+        until: Instant,
+        most: usize,
+        look: impl Fn() -> Result<ImplicitNetwork, CniError>,
+    ) -> Result<ImplicitNetwork, CniError> {
         let waiting = Waiting::of(&self.waiting);
         loop {
             let before = *lock(&self.changes);
@@ -138,7 +143,7 @@ impl DefaultNetwork {
         if let Some(seen) = seen.as_ref().filter(|seen| path.exists() && seen.is_current()) {
             return Ok(seen.list.clone());
         }
-        match (Seen::read(path), seen) {
+        match (CachedDefault::read(path), seen) {
             (Ok(read), _) => {
                 lock(&self.read).insert(path.to_owned(), read.clone());
                 Ok(read.list)
@@ -150,8 +155,8 @@ impl DefaultNetwork {
                     .with("now", "the previous configuration stays in use")
                     .end();
                 // Told once for each content.
-                let depends = Seen::stamps(path, &seen.list);
-                lock(&self.read).insert(path.to_owned(), Seen { depends, list: seen.list.clone() });
+                let depends = CachedDefault::stamps(path, &seen.list);
+                lock(&self.read).insert(path.to_owned(), CachedDefault { depends, list: seen.list.clone() });
                 Ok(seen.list)
             }
             (Err(e), _) => {
@@ -266,9 +271,9 @@ mod tests {
                 std::fs::write(&path, network("late")).unwrap();
                 networks.wake();
             });
-            let look = || networks.file(&path).map(|list| Given { list, definition: None });
+            let look = || networks.file(&path).map(|list| ImplicitNetwork { list, definition: None });
             assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(60), 4, look).unwrap().list.name.as_str(), "late");
-            let never = || networks.file(&dir.join("no")).map(|list| Given { list, definition: None });
+            let never = || networks.file(&dir.join("no")).map(|list| ImplicitNetwork { list, definition: None });
             let e = networks.when_ready(Instant::now(), 4, never).unwrap_err();
             assert!(e.msg.starts_with("have you checked that your default network is ready?"), "{}", e.msg);
         });

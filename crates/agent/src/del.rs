@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use attach::{Asked, DelError, Lost, Retired};
+use attach::{DelError, Lost, PlanRequest, Retired};
 use cni::{CniError, ContainerId};
 use plugin::Host;
 use plugins::BUILTINS;
@@ -14,12 +14,12 @@ use plugins::BUILTINS;
 use crate::call::{Request, Sandbox};
 use crate::log::Line;
 use crate::pods::view;
-use crate::report::Laps;
+use crate::report::Timings;
 use crate::settings::Teardown;
 use crate::{Agent, lock};
 
 impl Agent {
-    pub(crate) fn del(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<(), CniError> {
+    pub(crate) fn del(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Timings) -> Result<(), CniError> {
         let known = self.records.knows(&sandbox.container);
         let mut done = self.detach(request, &sandbox.container, host);
         if let Err(e) = &mut done
@@ -52,7 +52,7 @@ impl Agent {
         let view = view(&pod);
         // What is not at hand is not waited for.
         let Ok(known) = self.known(&request.settings, &view, Instant::now()) else { return };
-        let asked = Asked { admission: &request.settings.admission, ..Asked::new(&view, &sandbox.ifname, BUILTINS) };
+        let asked = PlanRequest { admission: &request.settings.admission, ..PlanRequest::new(&view, &sandbox.ifname, BUILTINS) };
         let Ok(plan) = attach::plan(&asked, &known) else { return };
         if let Err(e) = self.attacher(request).del_planned(&sandbox.container, &plan, netns_of(request), host, request.by) {
             let what = "it has no record; detaching what its pod selects";

@@ -50,7 +50,7 @@ pub(crate) struct Answering(Arc<Queue>);
 /// By namespace, and how many there are in all.
 #[derive(Default)]
 struct Waiting {
-    namespaces: BTreeMap<String, VecDeque<One>>,
+    namespaces: BTreeMap<String, VecDeque<QueuedEvent>>,
     all: usize,
     /// Calls that are being answered.
     calls: usize,
@@ -63,7 +63,7 @@ struct Waiting {
 }
 
 /// An Event that waits.
-struct One {
+struct QueuedEvent {
     event: Event,
     times: u32,
 }
@@ -100,7 +100,7 @@ impl Waiting {
             self.dropped += 1;
             return;
         }
-        queue.push_back(One { event, times: 1 });
+        queue.push_back(QueuedEvent { event, times: 1 });
         self.all += 1;
         if self.all > ALL
             && let Some(longest) = self.namespaces.values_mut().max_by_key(|queue| queue.len())
@@ -112,7 +112,7 @@ impl Waiting {
     }
 
     /// The next one: of the namespace after that which had its turn last.
-    fn take(&mut self) -> Option<One> {
+    fn take(&mut self) -> Option<QueuedEvent> {
         let after = self.namespaces.range::<String, _>((Excluded(&self.last), Unbounded)).next();
         let next = after.or_else(|| self.namespaces.iter().next()).map(|(namespace, _)| namespace.clone())?;
         let queue = self.namespaces.get_mut(&next)?;
@@ -195,7 +195,7 @@ async fn send(cluster: Cluster, queue: Arc<Queue>) {
         if dropped > 0 {
             Line::warn("event").with("dropped", dropped).with("why", "the queue of Events is full").end();
         }
-        let Some(One { event: Event { pod, kind, reason, message }, times }) = next else {
+        let Some(QueuedEvent { event: Event { pod, kind, reason, message }, times }) = next else {
             queue.wake.notified().await;
             tokio::time::sleep(GATHER).await;
             continue;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use attach::{Given, MAX_NETWORKS, Networks, PodView, Protection};
+use attach::{ImplicitNetwork, MAX_NETWORKS, Networks, PodView, Protection};
 use cni::{CniError, Code, NetworkList};
 use npwg::{Definition, DefinitionRef};
 
@@ -14,20 +14,20 @@ use crate::settings::NetworkSource;
 use crate::{Agent, Settings};
 
 /// Everything that one pod's plan may look at.
-pub(crate) struct Known {
-    pub(crate) default: Option<Given>,
-    every_pod: Vec<Given>,
+pub(crate) struct PlanSources {
+    pub(crate) default: Option<ImplicitNetwork>,
+    every_pod: Vec<ImplicitNetwork>,
     definitions: BTreeMap<DefinitionRef, Arc<Definition>>,
     conf_dirs: Vec<PathBuf>,
     system_namespace: String,
 }
 
-impl Networks for Known {
-    fn default_network(&self) -> Option<&Given> {
+impl Networks for PlanSources {
+    fn default_network(&self) -> Option<&ImplicitNetwork> {
         self.default.as_ref()
     }
 
-    fn every_pod(&self) -> &[Given] {
+    fn every_pod(&self) -> &[ImplicitNetwork] {
         &self.every_pod
     }
 
@@ -52,11 +52,11 @@ impl Networks for Known {
     }
 }
 
-// === impl Known ===
+// === impl PlanSources ===
 
-impl Known {
+impl PlanSources {
     /// The networks that pods get without asking for them, the default network first.
-    pub(crate) fn given(&self) -> impl Iterator<Item = &Given> {
+    pub(crate) fn given(&self) -> impl Iterator<Item = &ImplicitNetwork> {
         self.default.iter().chain(&self.every_pod)
     }
 
@@ -73,8 +73,8 @@ impl Known {
 
 impl Agent {
     /// Looks up whatever the pod's annotations and the settings name. What is not there, the plan says.
-    pub(crate) fn known(&self, settings: &Settings, pod: &PodView, by: Instant) -> Result<Known, CniError> {
-        let mut known = Known {
+    pub(crate) fn known(&self, settings: &Settings, pod: &PodView, by: Instant) -> Result<PlanSources, CniError> {
+        let mut known = PlanSources {
             default: None,
             every_pod: Vec::new(),
             definitions: BTreeMap::new(),
@@ -120,14 +120,14 @@ impl Agent {
     }
 
     /// The cluster-wide default network. Where it is not there yet, its provider may still be starting: the call waits.
-    pub(crate) fn default_network(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
+    pub(crate) fn default_network(&self, settings: &Settings, by: Instant) -> Result<ImplicitNetwork, CniError> {
         self.default.when_ready(by.min(Instant::now() + settings.add_wait), (self.settings.workers / 2).max(1), || {
             self.default_network_now(settings, by)
         })
     }
 
     /// The same without waiting.
-    pub(crate) fn default_network_now(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
+    pub(crate) fn default_network_now(&self, settings: &Settings, by: Instant) -> Result<ImplicitNetwork, CniError> {
         match &settings.readiness_file {
             Some(file) if !crate::default_network::is_on_host(file) => {
                 let msg = format!("still waiting for readinessindicatorfile @ {}", file.display());
@@ -138,8 +138,8 @@ impl Agent {
     }
 
     /// One network that the settings name.
-    pub(crate) fn network(&self, settings: &Settings, source: &NetworkSource, by: Instant) -> Result<Given, CniError> {
-        let of_node = |list| Given { list, definition: None };
+    pub(crate) fn network(&self, settings: &Settings, source: &NetworkSource, by: Instant) -> Result<ImplicitNetwork, CniError> {
+        let of_node = |list| ImplicitNetwork { list, definition: None };
         match source {
             NetworkSource::Nowhere => Err(CniError::new(Code::INVALID_CONFIG, "there is no default network")),
             NetworkSource::Provided => match &self.provided {
@@ -154,7 +154,7 @@ impl Agent {
     }
 
     /// By name: the definition in Multus's namespace, else the network of that name on the node's disk.
-    fn named(&self, settings: &Settings, name: &str, by: Instant) -> Result<Given, CniError> {
+    fn named(&self, settings: &Settings, name: &str, by: Instant) -> Result<ImplicitNetwork, CniError> {
         let reference = DefinitionRef::parse(name, &settings.multus_namespace)
             .map_err(|e| CniError::new(Code::INVALID_CONFIG, format!("network {name:?}: {e}")))?;
         let on_disk = || chain::load(&settings.conf_dir, name).map_err(CniError::from);
@@ -164,20 +164,20 @@ impl Agent {
                     Some(list) => list,
                     None => on_disk()?,
                 };
-                Ok(Given { list, definition: Some(reference) })
+                Ok(ImplicitNetwork { list, definition: Some(reference) })
             }
-            Ok(None) => on_disk().map(|list| Given { list, definition: None }).map_err(|e| {
+            Ok(None) => on_disk().map(|list| ImplicitNetwork { list, definition: None }).map_err(|e| {
                 let msg = format!("cannot find network {name:?}: there is no network-attachment-definition {reference}, and {}", e.msg);
                 CniError::new(Code::TRY_AGAIN_LATER, msg)
             }),
             // The node's own disk can be right when the API cannot be asked.
-            Err(e) => on_disk().map(|list| Given { list, definition: None }).map_err(|_| e),
+            Err(e) => on_disk().map(|list| ImplicitNetwork { list, definition: None }).map_err(|_| e),
         }
     }
 }
 
 /// The network whose plugins are the files of a directory beside the default network's file, if there are any.
-fn auxiliary(settings: &Settings) -> Result<Option<Given>, CniError> {
+fn auxiliary(settings: &Settings) -> Result<Option<ImplicitNetwork>, CniError> {
     let Some(name) = &settings.auxiliary_chain else { return Ok(None) };
     let beside = match &settings.default_network {
         NetworkSource::File(path) => path.parent(),
@@ -187,7 +187,7 @@ fn auxiliary(settings: &Settings) -> Result<Option<Given>, CniError> {
     let Some(dir) = beside.filter(|dir| dir.join(name).is_dir()) else { return Ok(None) };
     let place = |e: CniError| e.within("auxiliaryCNIChainName");
     let list = chain::from_directory(dir, name, settings.cni_version).map_err(|e| place(e.into()))?;
-    Ok(list.map(|list| Given { list, definition: None }))
+    Ok(list.map(|list| ImplicitNetwork { list, definition: None }))
 }
 
 /// The definitions that a pod's annotations name. What is wrong with them the plan tells.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use attach::{AddressRun, AddressSource, Given, NodeOwn, Parent};
+use attach::{AddressRun, AddressSource, ImplicitNetwork, NodeOwn, Parent};
 use cni::{IfName, Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
@@ -15,7 +15,7 @@ use linux::Family;
 use linux::link::Link;
 use linux::route::{RouteFilter, RouteKind};
 use npwg::{DefinitionRef, Protocol};
-use plugin::{Foreseen, Host};
+use plugin::{Host, PlannedChange};
 use plugins::BUILTINS;
 
 use crate::Agent;
@@ -99,7 +99,7 @@ impl fmt::Debug for ThisNode<'_> {
 
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
-    pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
+    pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a ImplicitNetwork>) -> ThisNode<'a> {
         let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
         ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() }).with_openstack(&self.settings.vifs.bridges)
     }
@@ -140,7 +140,7 @@ fn guards(list: &NetworkList) -> Vec<&'static str> {
 }
 
 impl<'g> GivenNetwork<'g> {
-    fn of(number: usize, given: &'g Given) -> Self {
+    fn of(number: usize, given: &'g ImplicitNetwork) -> Self {
         GivenNetwork {
             what: if number == 0 { "the node's default network" } else { "a network that every pod of the node has" },
             bridge: bridge(&given.list),
@@ -188,7 +188,7 @@ impl<'g> GivenNetwork<'g> {
 
 impl<'a> ThisNode<'a> {
     /// A node whose pods have these networks, the default network first, in a cluster of which this is known.
-    pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, cluster: ClusterOwn<'a>) -> Self {
+    pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a ImplicitNetwork>, cluster: ClusterOwn<'a>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
         ThisNode {
             host: RefCell::new(host),
@@ -344,18 +344,18 @@ impl<'a> ThisNode<'a> {
     }
 
     /// What the use of a link, or of a hardware address, takes of the node's own, in words.
-    pub(crate) fn taken_by_use(&self, foreseen: Foreseen<'_>) -> Option<String> {
+    pub(crate) fn taken_by_use(&self, foreseen: PlannedChange<'_>) -> Option<String> {
         match foreseen {
-            Foreseen::Result(_) => None,
-            Foreseen::Mac(mac) => {
+            PlannedChange::Result(_) => None,
+            PlannedChange::Mac(mac) => {
                 Some(format!("the pod would get the hardware address {mac}, {} (macFromIP)", NodeOwn::mac(self, mac, &[])?))
             }
-            Foreseen::Parent(link) => {
+            PlannedChange::Parent(link) => {
                 let unknown = |e: &str| Some(format!("{}, which may belong to another pod ({e})", link.name));
                 let whose = self.is_no_parent(link).unwrap_or_else(unknown)?;
                 Some(format!("the pod's interface would stand on {whose}"))
             }
-            Foreseen::Moved(link) => {
+            PlannedChange::Moved(link) => {
                 let whose = self.default_bridge(&link.name).or_else(|| {
                     self.is_not_moved(link).unwrap_or_else(|e| Some(format!("{}, which may belong to another program ({e})", link.name)))
                 })?;

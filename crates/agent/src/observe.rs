@@ -17,14 +17,14 @@ const LISTS: usize = 4 << 20;
 const RULES: usize = 12 << 20;
 
 /// Another namespace, in which the other end of a link may be.
-pub type Beside<'a> = (Place, &'a Netns);
+pub type PeerNamespace<'a> = (Place, &'a Netns);
 
 /// What could not be read, and why.
 #[derive(Default)]
 struct Unread(Vec<String>);
 
 /// Observes the namespace where the caller is. `beside`: where the other ends of its links may be.
-pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Beside<'_>]) -> Namespace {
+pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[PeerNamespace<'_>]) -> Namespace {
     let mut unread = Unread::default();
     let mut seen = Namespace {
         place,

@@ -9,7 +9,7 @@ use attach::{Record, Records};
 use linux::{Inside, Netns};
 use verify::{Namespace, Place, Snapshot, Unobserved};
 
-use crate::observe::{Beside, observe};
+use crate::observe::{PeerNamespace, observe};
 use crate::settings::Settings;
 
 /// A pod's namespace, held open.
@@ -53,7 +53,7 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
     let head = Snapshot { taken: daemon::log::now(), ..Snapshot::default() };
     write!(out, "{{\"version\":{},\"taken\":{},\"namespaces\":[", head.version, serde_json::to_string(&head.taken)?)?;
     let here = inside.netns();
-    let beside: Vec<Beside<'_>> = pods.iter().map(|pod| (pod.place.clone(), &pod.netns)).collect();
+    let beside: Vec<PeerNamespace<'_>> = pods.iter().map(|pod| (pod.place.clone(), &pod.netns)).collect();
     let agent = Some(UnixStream::connect(settings.socket()).is_ok());
     let mut seen = Namespace { agent, ..observe(&inside, own.clone(), None, &beside) };
     edit(&mut seen);
@@ -65,7 +65,7 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
             continue;
         }
         // A pod's links end on its node.
-        let beside: Vec<Beside<'_>> = here.iter().map(|netns| (own.clone(), netns)).collect();
+        let beside: Vec<PeerNamespace<'_>> = here.iter().map(|netns| (own.clone(), netns)).collect();
         let seen: Result<Namespace, _> = pod.netns.enter(|inside| observe(inside, pod.place.clone(), Some(node.to_owned()), &beside));
         match seen {
             Ok(mut seen) => {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attach::{AddressRun, Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, network_of, plan};
+use attach::{AddressRun, Case, ImplicitNetwork, Networks, PlanRequest, PodView, Policy, Protection, Uses, network_of, plan};
 use cluster::{ApiError, ClusterNetworks, Node, NodeBlocks, Pod};
 use cni::{CniError, IfName, NetworkList};
 use ipnet::IpNet;
@@ -76,7 +76,7 @@ impl PodNetwork for PodsOfCluster {
 
 impl Networks for All {
     /// Of the node's own configuration nothing is refused.
-    fn default_network(&self) -> Option<&Given> {
+    fn default_network(&self) -> Option<&ImplicitNetwork> {
         None
     }
 
@@ -135,7 +135,7 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     for pod in &pods {
         let view = view(pod);
         selected.extend(selections(&view, settings));
-        let asked = Asked { admission: &settings.admission, own: Some(&own), ..Asked::new(&view, &ifname, BUILTINS) };
+        let asked = PlanRequest { admission: &settings.admission, own: Some(&own), ..PlanRequest::new(&view, &ifname, BUILTINS) };
         match plan(&asked, &all) {
             Ok(plan) => plan.taken.iter().for_each(|taken| note(false, taken.to_string(), Some(pod))),
             Err(refusals) => refusals.iter().for_each(|refusal| note(true, refusal.to_string(), Some(pod))),
@@ -194,8 +194,8 @@ fn selections(view: &PodView, settings: &Settings) -> Vec<DefinitionRef> {
 
 /// The default network where it is a file of this node, in the settings, or a definition; where agents provide it, with the ranges of this
 /// node's Node.
-fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Option<Given> {
-    let on_node = |list| Some(Given { list, definition: None });
+fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Option<ImplicitNetwork> {
+    let on_node = |list| Some(ImplicitNetwork { list, definition: None });
     match &settings.default_network {
         NetworkSource::Provided => {
             let source = settings.provide.as_ref().map(|provide| provide.source).unwrap_or_default();
@@ -209,7 +209,7 @@ fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Opt
         NetworkSource::Named(name) => {
             let reference = DefinitionRef { namespace: all.system_namespace.clone(), name: name.clone() };
             match all.definition(&reference).and_then(|definition| definition.network().ok().flatten()) {
-                Some(list) => Some(Given { list, definition: Some(reference) }),
+                Some(list) => Some(ImplicitNetwork { list, definition: Some(reference) }),
                 None => on_node(on_disk(&all.conf_dirs, name).ok()?),
             }
         }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_refused_is_a_finding() {
-        let asked = |resource| cluster::Asked { group: "", resource, verb: "list", of: "".into() };
+        let asked = |resource| cluster::RequestedObject { group: "", resource, verb: "list", of: "".into() };
         let (server, said) = (Arc::<str>::from("https://192.0.2.1"), String::new());
         let not_served = |resource| ApiError::NotServed { asked: asked(resource), server: Arc::clone(&server), said: said.clone() };
         assert_eq!(of_the_cluster(&[not_served("servicecidrs")], false), []);

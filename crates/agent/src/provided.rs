@@ -44,14 +44,14 @@ mod list;
 mod obstacles;
 mod own_address;
 mod peers;
+mod problem_log;
 mod ranges;
-mod told;
 mod underlay;
 mod wake;
 
 pub(crate) use follow::{once, start};
 use home::Home;
-use kept::Kept;
+use kept::SavedNetwork;
 pub(crate) use list::NAME;
 pub use list::{Addresses, BRIDGE, PodPorts, list};
 use ranges::Ranges;
@@ -214,7 +214,7 @@ impl State {
 impl Provided {
     /// Begins to follow Nodes; until they are known, pods get what the node had last. Must be called within a tokio runtime.
     pub(crate) fn new(settings: &Provide, cluster: &Cluster, state_dir: &Path) -> Self {
-        let (kept, why) = Kept::read(state_dir, settings.source);
+        let (kept, why) = SavedNetwork::read(state_dir, settings.source);
         if let Some(why) = why {
             Line::warn("cluster network").with("error", why).with("now", "the node's ranges are those that the API server tells").end();
         }

@@ -13,7 +13,7 @@ use crate::lock;
 const MOST: usize = 1024;
 
 /// Where the time of a call went.
-pub(crate) struct Laps {
+pub(crate) struct Timings {
     begun: Instant,
     last: Instant,
     laps: Vec<(&'static str, Duration)>,
@@ -46,13 +46,13 @@ pub(crate) struct Reports {
     kept: Mutex<BTreeMap<(String, String), Report>>,
 }
 
-// === impl Laps ===
+// === impl Timings ===
 
-impl Laps {
+impl Timings {
     /// Begins now.
     pub(crate) fn start() -> Self {
         let now = Instant::now();
-        Laps { begun: now, last: now, laps: Vec::new() }
+        Timings { begun: now, last: now, laps: Vec::new() }
     }
 
     /// What was done since the last lap has this name.
@@ -76,7 +76,7 @@ impl Laps {
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn new(verb: &'static str, pod: PodName, container: &str, laps: &Laps, error: Option<&CniError>) -> Self {
+    pub(crate) fn new(verb: &'static str, pod: PodName, container: &str, laps: &Timings, error: Option<&CniError>) -> Self {
         let (container, at) = (container.to_owned(), SystemTime::now());
         Report { verb, pod, container, at, took: laps.total(), laps: laps.all().to_vec(), error: error.cloned(), failed_add: None }
     }
@@ -139,7 +139,7 @@ mod tests {
 
     fn told(verb: &'static str, container: &str, error: Option<&str>) -> Report {
         let pod = PodName { namespace: "default".to_owned(), name: "web".to_owned(), uid: None };
-        Report::new(verb, pod, container, &Laps::start(), error.map(|why| CniError::new(Code::INVALID_CONFIG, why)).as_ref())
+        Report::new(verb, pod, container, &Timings::start(), error.map(|why| CniError::new(Code::INVALID_CONFIG, why)).as_ref())
     }
 
     #[test]

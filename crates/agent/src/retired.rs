@@ -37,28 +37,28 @@ pub(crate) struct Retired {
 
 #[derive(Default)]
 struct All {
-    waiting: BTreeMap<ContainerId, Turn>,
+    waiting: BTreeMap<ContainerId, RetrySchedule>,
     /// Those that are being finished now. One that comes again meanwhile waits as well.
     working: BTreeSet<ContainerId>,
 }
 
 /// When a sandbox is to be finished: each has its own, so that one that cannot be finished holds up nobody else's address.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct RetrySchedule {
     at: Instant,
     /// After the next failure.
     pause: Duration,
 }
 
-// === impl Turn ===
+// === impl RetrySchedule ===
 
-impl Turn {
+impl RetrySchedule {
     fn first() -> Self {
-        Turn { at: Instant::now() + MOMENT, pause: PAUSES.0 }
+        RetrySchedule { at: Instant::now() + MOMENT, pause: PAUSES.0 }
     }
 
     fn next(self) -> Self {
-        Turn { at: Instant::now() + self.pause, pause: (self.pause * 2).min(PAUSES.1) }
+        RetrySchedule { at: Instant::now() + self.pause, pause: (self.pause * 2).min(PAUSES.1) }
     }
 }
 
@@ -67,7 +67,7 @@ impl Turn {
 impl Retired {
     /// One more.
     pub(crate) fn push(&self, sandbox: ContainerId) {
-        lock(&self.all).waiting.entry(sandbox).or_insert_with(Turn::first);
+        lock(&self.all).waiting.entry(sandbox).or_insert_with(RetrySchedule::first);
         self.came.notify_one();
     }
 
@@ -83,7 +83,7 @@ impl Retired {
     }
 
     /// Those whose turn has come, taken out: one that comes again meanwhile is a new one.
-    fn due(&self) -> Vec<(ContainerId, Turn)> {
+    fn due(&self) -> Vec<(ContainerId, RetrySchedule)> {
         let mut all = lock(&self.all);
         loop {
             let now = Instant::now();
@@ -105,7 +105,7 @@ impl Retired {
         lock(&self.all).working.clear();
     }
 
-    fn again(&self, sandbox: ContainerId, turn: Turn) {
+    fn again(&self, sandbox: ContainerId, turn: RetrySchedule) {
         lock(&self.all).waiting.entry(sandbox).or_insert_with(|| turn.next());
     }
 }
@@ -160,7 +160,7 @@ mod tests {
         let retired = Retired::default();
         retired.push(id("bad"));
         let [(bad, turn)] = retired.due().try_into().unwrap();
-        retired.again(bad, Turn { pause: Duration::from_secs(60), ..turn });
+        retired.again(bad, RetrySchedule { pause: Duration::from_secs(60), ..turn });
         assert_eq!(retired.left(), 1, "it waits again, and its round is not over");
         retired.push(id("good"));
         let begun = Instant::now();

@@ -12,27 +12,27 @@ const SMALL: usize = 128 << 10;
 
 /// What large pods take.
 #[derive(Default)]
-pub(crate) struct Room(AtomicUsize);
+pub(crate) struct LargePodBudget(AtomicUsize);
 
 /// The part that one pod has, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken<'r> {
+pub(crate) struct BudgetShare<'r> {
     of: &'r AtomicUsize,
     bytes: usize,
 }
 
-// === impl Room ===
+// === impl LargePodBudget ===
 
-impl Room {
+impl LargePodBudget {
     /// Reserves this many bytes for a pod, until what it returns is dropped.
     ///
     /// # Errors
     /// Code 11 if others have it.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Taken<'_>, CniError> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<BudgetShare<'_>, CniError> {
         let bytes = if bytes <= SMALL { 0 } else { bytes };
         let more = |taken: usize| taken.checked_add(bytes).filter(|all| *all <= LARGE);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Taken { of: &self.0, bytes }),
+            Ok(_) => Ok(BudgetShare { of: &self.0, bytes }),
             Err(taken) => {
                 let msg = format!(
                     "the pod's networks take {} KiB of memory while it is attached, but other pods with large networks take {} of {} KiB: the \
@@ -48,7 +48,7 @@ impl Room {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BudgetShare<'_> {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn large_pods_have_a_limit_together_and_small_ones_none() {
-        let room = Room::default();
-        let held: Vec<Taken> = (0..4).map(|_| room.take(LARGE / 4).unwrap()).collect();
+        let room = LargePodBudget::default();
+        let held: Vec<BudgetShare> = (0..4).map(|_| room.take(LARGE / 4).unwrap()).collect();
         let refused = room.take(SMALL + 1).unwrap_err();
         assert_eq!(refused.code, Code::TRY_AGAIN_LATER);
         assert!(refused.msg.contains("take 16384 of 16384 KiB") && refused.msg.ends_with("up to 128 KiB never wait"), "{refused}");
-        let small: Vec<Taken> = (0..1000).map(|_| room.take(SMALL).unwrap()).collect();
+        let small: Vec<BudgetShare> = (0..1000).map(|_| room.take(SMALL).unwrap()).collect();
         drop(held);
         assert!(room.take(LARGE).is_ok() && room.take(LARGE).is_ok() && room.take(LARGE + 1).is_err());
         drop(small);

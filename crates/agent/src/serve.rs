@@ -29,7 +29,7 @@ use wire::{Answer, ToAgent, ToShim, WireError};
 
 use crate::exec::RunByCaller;
 use crate::log::Line;
-use crate::shares::{Caller, Entered, Place};
+use crate::shares::{CallSlot, Caller, Entered};
 use crate::{Agent, shares};
 
 /// How long a caller may take to say what it wants.
@@ -274,7 +274,7 @@ fn admit(agent: &Agent, hello: Hello, said: Result<Option<ToAgent>, WireError>, 
     }
 }
 
-fn serve_one(agent: &Agent, caller: Caller, place: Place, host: &mut Host) {
+fn serve_one(agent: &Agent, caller: Caller, place: CallSlot, host: &mut Host) {
     let Caller { mut stream, call, heard: _heard } = caller;
     let Ok(by_caller) = stream.try_clone() else { return };
     agent.load.busy.fetch_add(1, Ordering::Relaxed);

@@ -53,7 +53,7 @@ pub(crate) struct Shares {
 }
 
 /// A place of a call. It is free when this is dropped.
-pub(crate) struct Place {
+pub(crate) struct CallSlot {
     of: Arc<Shares>,
     kind: Kind,
     is_aside: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Place {
 /// What became of a caller.
 pub(crate) enum Entered {
     /// It is served now.
-    Now(Caller, Place),
+    Now(Caller, CallSlot),
     /// It is in line: [`Shares::next`] has it later.
     InLine,
     /// Too many are.
@@ -93,7 +93,7 @@ struct State {
 
 thread_local! {
     /// The place of the call that this thread serves.
-    static OWN: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<CallSlot>> = const { RefCell::new(None) };
 }
 
 // === impl Kind ===
@@ -135,7 +135,7 @@ impl Shares {
     }
 
     /// The first one in line that may be served now. Who has gone away is passed over.
-    pub(crate) fn next(self: &Arc<Self>) -> Option<(Caller, Place)> {
+    pub(crate) fn next(self: &Arc<Self>) -> Option<(Caller, CallSlot)> {
         let mut state = lock(&self.state);
         loop {
             let at = state.line.iter().position(|(kind, _)| self.is_free_for(&state, kind))?;
@@ -189,9 +189,9 @@ impl Shares {
         }
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, kind: Kind) -> Place {
+    fn take(self: &Arc<Self>, state: &mut State, kind: Kind) -> CallSlot {
         state.count(&kind, true);
-        Place { of: Arc::clone(self), kind, is_aside: false, caller: None }
+        CallSlot { of: Arc::clone(self), kind, is_aside: false, caller: None }
     }
 }
 
@@ -230,21 +230,21 @@ impl State {
     }
 }
 
-// === impl Place ===
+// === impl CallSlot ===
 
-impl Place {
+impl CallSlot {
     /// Makes it that of the call which this thread serves, until `work` is done.
     pub(crate) fn during<T>(mut self, caller: Arc<dyn Exec>, work: impl FnOnce() -> T) -> T {
         /// Gives it back also where `work` panics.
-        struct Taken;
-        impl Drop for Taken {
+        struct SlotInUse;
+        impl Drop for SlotInUse {
             fn drop(&mut self) {
                 drop(OWN.take());
             }
         }
         self.caller = Some(caller);
         OWN.set(Some(self));
-        let _taken = Taken;
+        let _taken = SlotInUse;
         work()
     }
 
@@ -258,7 +258,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         let mut state = lock(&self.of.state);
         if self.is_aside {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     /// As many as get a place at once, with their places.
-    fn served(shares: &Arc<Shares>, verb: &str, namespace: &str, asks: usize) -> (Vec<Place>, Vec<UnixStream>) {
+    fn served(shares: &Arc<Shares>, verb: &str, namespace: &str, asks: usize) -> (Vec<CallSlot>, Vec<UnixStream>) {
         let (mut places, mut streams) = (Vec::new(), Vec::new());
         for _ in 0..asks {
             let (caller, other) = caller(verb, namespace);
@@ -333,7 +333,7 @@ mod tests {
         drop(node);
         drop(dels);
         drop(others);
-        let mut all: VecDeque<Place> = worst.into_iter().chain(second).collect();
+        let mut all: VecDeque<CallSlot> = worst.into_iter().chain(second).collect();
         while let Some(place) = all.pop_front() {
             drop(place);
             all.extend(std::iter::from_fn(|| shares.next()).map(|(_, place)| place));

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attach::{Bound, Given, Networks as _, PodView};
+use attach::{Bound, ImplicitNetwork, Networks as _, PodView};
 use cluster::{KuryrPorts, NodePort, Pod, PodChange, PodChanges};
 use cni::{CniError, Code, IfName};
 use linux::Family;
@@ -27,7 +27,7 @@ use serde_json::Map;
 use crate::Agent;
 use crate::agent::OnWait;
 use crate::call::Request;
-use crate::networks::Known;
+use crate::networks::PlanSources;
 use crate::settings::VifSource;
 
 mod network;
@@ -65,7 +65,7 @@ struct Port {
 }
 
 /// What a controller has said of a pod.
-enum Said {
+enum ControllerReply {
     /// Its VIFs, by the names of their interfaces.
     Vifs(BTreeMap<String, PodVif>),
     /// Nothing yet, and what is missing.
@@ -97,7 +97,7 @@ impl Agent {
         request: Option<&Request>,
         pod: &Pod,
         view: &PodView,
-        known: &mut Known,
+        known: &mut PlanSources,
         host: &mut Host,
     ) -> Result<PodPorts, CniError> {
         let settings = &self.settings.vifs;
@@ -112,8 +112,8 @@ impl Agent {
         let mut missing = String::new();
         let mut look = || {
             let found = match self.said_of(pod)? {
-                Said::NotYet(why) => Err(why),
-                Said::Vifs(vifs) => matched(&vifs, &selections, has_default),
+                ControllerReply::NotYet(why) => Err(why),
+                ControllerReply::Vifs(vifs) => matched(&vifs, &selections, has_default),
             };
             Ok(found.map_err(|why| missing = why).ok())
         };
@@ -134,7 +134,7 @@ impl Agent {
         &self,
         (default, of_selections): Matched,
         selections: &[(usize, Selection)],
-        known: &mut Known,
+        known: &mut PlanSources,
         host: &mut Host,
     ) -> Result<PodPorts, CniError> {
         let settings = &self.settings.vifs;
@@ -154,7 +154,7 @@ impl Agent {
             Ok::<_, CniError>(list)
         };
         if let Some((key, vif)) = &default {
-            known.default = Some(Given { list: list_of(key, vif, true)?, definition: None });
+            known.default = Some(ImplicitNetwork { list: list_of(key, vif, true)?, definition: None });
         }
         let mut bound = BTreeMap::new();
         for ((key, vif), (number, selection)) in of_selections.iter().zip(selections) {
@@ -173,7 +173,7 @@ impl Agent {
         }
         let mut waiting = ports.plugged.clone();
         let done = self.wait(request, pod, || {
-            if let Said::Vifs(vifs) = self.said_of(pod)? {
+            if let ControllerReply::Vifs(vifs) = self.said_of(pod)? {
                 waiting = still_waiting(&ports.plugged, &vifs)?;
             }
             Ok(waiting.is_empty().then_some(()))
@@ -192,7 +192,7 @@ impl Agent {
     }
 
     /// What the controller has said of a pod so far.
-    fn said_of(&self, pod: &Pod) -> Result<Said, CniError> {
+    fn said_of(&self, pod: &Pod) -> Result<ControllerReply, CniError> {
         let wrong = |what: &str, e: osvif::Problem| {
             CniError::new(Code::INVALID_CONFIG, format!("{what} of pod {}/{}: {e}", pod.namespace, pod.name))
         };
@@ -200,12 +200,12 @@ impl Agent {
             let now = self.cluster.pod(&pod.namespace, &pod.name).filter(|now| now.uid == pod.uid && now.is_whole);
             let text = now.as_deref().unwrap_or(pod).vifs.clone();
             return match text.as_deref().map(PodState::parse) {
-                None => Ok(Said::NotYet(format!("it has no annotation {}", osvif::VIF_ANNOTATION))),
-                Some(Ok(state)) => Ok(Said::Vifs(vifs_of(state))),
+                None => Ok(ControllerReply::NotYet(format!("it has no annotation {}", osvif::VIF_ANNOTATION))),
+                Some(Ok(state)) => Ok(ControllerReply::Vifs(vifs_of(state))),
                 Some(Err(e)) => Err(wrong(osvif::VIF_ANNOTATION, e)),
             };
         };
-        let not_yet = |why: String| Ok(Said::NotYet(why));
+        let not_yet = |why: String| Ok(ControllerReply::NotYet(why));
         let mut seen = ports.of(&pod.namespace, &pod.name);
         if seen.as_ref().is_some_and(|seen| seen.read.is_none()) {
             let asked = self.cluster.fetch_kuryr_port(ports, &pod.namespace, &pod.name);
@@ -222,7 +222,7 @@ impl Agent {
             Some(Err(e)) => Err(wrong("KuryrPort", e.clone())),
             Some(Ok(port)) if !pod.is_static && port.spec.pod_uid != pod.uid => not_yet("its KuryrPort is of an earlier pod".to_owned()),
             Some(Ok(port)) if port.spec.pod_node_name != self.cluster.node() => not_yet("its KuryrPort is of another node".to_owned()),
-            Some(Ok(port)) => Ok(Said::Vifs(port.status.vifs.clone())),
+            Some(Ok(port)) => Ok(ControllerReply::Vifs(port.status.vifs.clone())),
         }
     }
 
@@ -268,7 +268,7 @@ fn default_route_link(host: &mut Host) -> Result<Option<String>, CniError> {
 }
 
 /// The pod's selections whose definitions are Neutron's, with their numbers. What is wrong with the annotation the plan says.
-fn neutron_selections(view: &PodView, known: &Known) -> Vec<(usize, Selection)> {
+fn neutron_selections(view: &PodView, known: &PlanSources) -> Vec<(usize, Selection)> {
     let selections = view.networks.as_deref().and_then(|text| npwg::parse(text, &view.namespace).ok()).unwrap_or_default();
     let is_neutron = |selection: &Selection| known.definition(&selection.definition).is_some_and(|definition| definition.is_neutron);
     selections.into_iter().enumerate().filter(|(_, selection)| is_neutron(selection)).collect()

@@ -22,12 +22,12 @@ use plugin::{Dirs, Finder, Host, Prefer};
 const PODS: usize = 16;
 
 /// The namespaces and the directory of a measurement, gone with it.
-struct Place {
+struct NetnsIdentity {
     dir: PathBuf,
     pods: Vec<PathBuf>,
 }
 
-impl Drop for Place {
+impl Drop for NetnsIdentity {
     fn drop(&mut self) {
         self.pods.iter().for_each(|path| drop(Netns::remove(path)));
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
 
 fn measure(rounds: usize, masquerade: bool) -> Result<()> {
     let dir = std::env::temp_dir().join(format!("nlrc-{}", std::process::id()));
-    let mut place = Place { dir: dir.clone(), pods: Vec::new() };
+    let mut place = NetnsIdentity { dir: dir.clone(), pods: Vec::new() };
     for number in 0..PODS {
         let path = Path::new("/run/netns").join(format!("nlrc-{}-{number}", std::process::id()));
         Netns::create(&path)?;

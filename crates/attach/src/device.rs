@@ -45,7 +45,7 @@ pub struct Devices {
 
 /// What is known of an attachment's device.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Told {
+pub enum ReportedDevice {
     /// It has none, or nobody says anything of it.
     #[default]
     Nothing,
@@ -131,32 +131,32 @@ impl Device {
     }
 }
 
-// === impl Told ===
+// === impl ReportedDevice ===
 
-impl Told {
+impl ReportedDevice {
     /// What is known.
     pub fn info(&self) -> Option<&DeviceInfo> {
         match self {
-            Told::Info(info) => Some(info),
-            Told::Nothing | Told::Unusable(_) => None,
+            ReportedDevice::Info(info) => Some(info),
+            ReportedDevice::Nothing | ReportedDevice::Unusable(_) => None,
         }
     }
 
     /// Puts it into the JSON form of a step.
     pub(crate) fn write(&self, step: &mut Object) {
         match self {
-            Told::Nothing => {}
-            Told::Info(info) => step.set("deviceInfo", info.raw().clone()),
-            Told::Unusable(why) => step.set("deviceProblem", why.as_str()),
+            ReportedDevice::Nothing => {}
+            ReportedDevice::Info(info) => step.set("deviceInfo", info.raw().clone()),
+            ReportedDevice::Unusable(why) => step.set("deviceProblem", why.as_str()),
         }
     }
 
     /// From the JSON form of a step.
     pub(crate) fn read(step: &Object) -> Result<Self, String> {
         match (step.get("deviceInfo"), step.str("deviceProblem")) {
-            (Some(info), _) => DeviceInfo::read(info).map(Told::Info).map_err(|e| e.to_string()),
-            (None, Some(why)) => Ok(Told::Unusable(why.to_owned())),
-            (None, None) => Ok(Told::Nothing),
+            (Some(info), _) => DeviceInfo::read(info).map(ReportedDevice::Info).map_err(|e| e.to_string()),
+            (None, Some(why)) => Ok(ReportedDevice::Unusable(why.to_owned())),
+            (None, None) => Ok(ReportedDevice::Nothing),
         }
     }
 }
@@ -174,9 +174,9 @@ fn file_of(step: &Step) -> Option<PathBuf> {
     step.capability_args.str(FILE).map(PathBuf::from)
 }
 
-/// Before ADD: puts what the device plugin says into the attachment's file. `Told::Unusable` if that cannot be used.
-pub(crate) fn offer(device: Option<&Device>, step: &Step, dir: &Path) -> Result<Told, CniError> {
-    let Some(path) = file_of(step) else { return Ok(Told::Nothing) };
+/// Before ADD: puts what the device plugin says into the attachment's file. `ReportedDevice::Unusable` if that cannot be used.
+pub(crate) fn offer(device: Option<&Device>, step: &Step, dir: &Path) -> Result<ReportedDevice, CniError> {
+    let Some(path) = file_of(step) else { return Ok(ReportedDevice::Nothing) };
     let fail = |e: String| CniError::new(Code::IO, format!("device information: {e}"));
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|e| fail(format!("make {}: {e}", folder.display())))?;
@@ -184,23 +184,23 @@ pub(crate) fn offer(device: Option<&Device>, step: &Step, dir: &Path) -> Result<
     // Of an attachment of that name that nobody detached.
     file::remove(&path).map_err(|e| fail(e.to_string()))?;
     match device.map(|device| of_device_plugin(device, dir)).transpose().map(Option::flatten) {
-        Ok(None) => Ok(Told::Nothing),
+        Ok(None) => Ok(ReportedDevice::Nothing),
         Ok(Some((bytes, info))) => {
             file::write_atomic(&path, &bytes, 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))?;
             linux::crash_point!("device-info-offered");
-            Ok(Told::Info(info))
+            Ok(ReportedDevice::Info(info))
         }
-        Err(why) => Ok(Told::Unusable(why)),
+        Err(why) => Ok(ReportedDevice::Unusable(why)),
     }
 }
 
 /// After ADD: what stands in the attachment's file. Where nothing does, what was `offered` still holds.
-pub(crate) fn told(step: &Step, offered: Told) -> Told {
+pub(crate) fn told(step: &Step, offered: ReportedDevice) -> ReportedDevice {
     let Some(path) = file_of(step) else { return offered };
     match read(&path) {
         Ok(None) => offered,
-        Ok(Some((_, info))) => Told::Info(info),
-        Err(why) => Told::Unusable(why),
+        Ok(Some((_, info))) => ReportedDevice::Info(info),
+        Err(why) => ReportedDevice::Unusable(why),
     }
 }
 

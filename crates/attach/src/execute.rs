@@ -10,11 +10,11 @@ use cni::{AddResult, CniArgs, CniError, Code, ContainerId, Interface};
 use json::Value;
 use linux::boot::BootIdError;
 use linux::{Netns, NetnsError, NetnsId, boot_id};
-use plugin::{Foreseen, Host, Teardown};
+use plugin::{Host, PlannedChange, Teardown};
 
 use crate::idle_bridge::{self, Left};
 use crate::records::Tombstone;
-use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
+use crate::{Plan, Planned, PodView, Record, RecordError, Records, ReportedDevice, State, Step, default_route, device};
 
 /// A sandbox as its runtime describes it.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub struct Sandbox {
 }
 
 /// Looks at what one of an attachment's plugins is about to do, and at its result; it is the one of that number in its list.
-pub type CheckAttachment<'a> = dyn FnMut(&Planned, usize, Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
+pub type CheckAttachment<'a> = dyn FnMut(&Planned, usize, PlannedChange<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// Attaches sandboxes and detaches them.
 pub struct Attacher {
@@ -162,7 +162,7 @@ impl Attacher {
         }
         self.make_way(sandbox, host, by)?;
         let added = {
-            let earlier = self.records.buried(&sandbox.id);
+            let earlier = self.records.tombstone_of(&sandbox.id);
             let _lock = self.records.lock(&sandbox.id, by).map_err(CniError::from)?;
             self.clear(&sandbox.id, earlier, host, by)?;
             self.add_all(sandbox, plan, host, by, check)
@@ -170,7 +170,7 @@ impl Attacher {
         linux::crash_point!("attach-unlocked");
         match added {
             // A DEL that came after the last look, and may be dead or have given up by now.
-            Ok(_) if self.records.buried(&sandbox.id).is_some() => {
+            Ok(_) if self.records.tombstone_of(&sandbox.id).is_some() => {
                 let left = self.del(&sandbox.id, Lost::Planned(plan), host, by.max(Instant::now() + chain::UNDO));
                 Err(AddError { left: left.err().map(|e| e.errors).unwrap_or_default(), ..deleted(&sandbox.id).into() })
             }
@@ -193,7 +193,7 @@ impl Attacher {
             self.records.remove(sandbox)?;
             self.records.places.forget(sandbox);
         }
-        match self.records.unearth(sandbox)? {
+        match self.records.take_tombstone(sandbox)? {
             Some(tombstone) if Some(&tombstone) != earlier.as_ref() => Err(deleted(sandbox)),
             _ => Ok(()),
         }
@@ -215,7 +215,7 @@ impl Attacher {
         linux::crash_point!("attach-intended");
         for at in 0..record.steps.len() {
             let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { continue };
-            let done = match self.records.buried(&sandbox.id).is_some() {
+            let done = match self.records.tombstone_of(&sandbox.id).is_some() {
                 true => Err(deleted(&sandbox.id).into()),
                 false => self.add_one(AddTarget { sandbox, netns: &netns, by }, planned, step, host, check),
             };
@@ -246,7 +246,7 @@ impl Attacher {
             Err(e) => e.errors,
         };
         linux::crash_point!("attach-left");
-        self.records.bury(&record.sandbox);
+        self.records.write_tombstone(&record.sandbox);
         left.extend(self.records.write(&record).err().map(CniError::from));
         AddError { left, ..failed }
     }
@@ -263,7 +263,7 @@ impl Attacher {
         let offered = device::offer(planned.device.as_ref(), step, &host.dirs.devices).map_err(failed)?;
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
-        let mut check = |plugin, foreseen: Foreseen<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
+        let mut check = |plugin, foreseen: PlannedChange<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
         host.is_transient = idle_bridge::is_chosen(step);
         let made = self.chain.add_in(&step.list, &runtime, Some(netns), host, by, &mut check);
         host.is_transient = false;
@@ -312,7 +312,7 @@ impl Attacher {
         if !self.records.knows(sandbox) {
             return Ok(());
         }
-        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
+        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.tombstone_of(sandbox).is_some()))?;
         self.remove(sandbox, self.records.read(sandbox), lost, host, by)
     }
 
@@ -395,7 +395,7 @@ impl Attacher {
     /// # Errors
     /// Every attachment that is not, with its name.
     pub fn check(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), Vec<AddError>> {
-        if self.records.buried(&record.sandbox).is_some() {
+        if self.records.tombstone_of(&record.sandbox).is_some() {
             let msg = format!("sandbox {} was deleted; ADD it again if it is needed", record.sandbox);
             return Err(vec![CniError::new(Code::UNKNOWN_CONTAINER, msg).into()]);
         }
@@ -471,7 +471,7 @@ fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path, chain: &Chain) -
         list: p.list.clone(),
         ifname: p.ifname.clone(),
         capability_args: device::runtime_config(p, sandbox, devices),
-        device: Told::Nothing,
+        device: ReportedDevice::Nothing,
         default_route: p.source.selection().and_then(|s| s.default_route.clone()),
         made_by: chain.made_by(&p.list),
         state: State::Intended,

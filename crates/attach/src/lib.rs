@@ -30,11 +30,11 @@ mod spool;
 mod unreadable;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
-pub use device::{Device, Devices, Told};
+pub use device::{Device, Devices, ReportedDevice};
 pub use execute::{AddError, Attacher, CheckAttachment, DelError, Lost, Sandbox};
 pub use plan::{
-    Asked, Bound, Given, MAX_DEFINITION, MAX_DESTINATIONS, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS,
-    MAX_VALUES, Networks, Plan, Planned, PodView, Refusal, Source, network_of, plan,
+    Bound, ImplicitNetwork, MAX_DEFINITION, MAX_DESTINATIONS, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS,
+    MAX_VALUES, Networks, Plan, PlanRequest, Planned, PodView, Refusal, Source, network_of, plan,
 };
 pub use policy::{
     AddressRun, AddressSource, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, Rule, Uses, handed_out,

@@ -40,7 +40,7 @@ pub struct PodView {
 
 /// A network that pods get without asking for it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct ImplicitNetwork {
     /// The network.
     pub list: NetworkList,
     /// The definition that it was read from, to which policy applies and whose resource it needs; `None` for a network of
@@ -51,10 +51,10 @@ pub struct Given {
 /// Where networks come from.
 pub trait Networks {
     /// The cluster-wide default network; `None` where pods have none.
-    fn default_network(&self) -> Option<&Given>;
+    fn default_network(&self) -> Option<&ImplicitNetwork>;
 
     /// The networks that every pod gets besides, in order; not those of system namespaces.
-    fn every_pod(&self) -> &[Given] {
+    fn every_pod(&self) -> &[ImplicitNetwork] {
         &[]
     }
 
@@ -141,9 +141,9 @@ impl From<Refusal> for CniError {
     }
 }
 
-/// What a plan is made from. More may be needed one day: a caller names what it has, and takes the rest from [`Asked::new`].
+/// What a plan is made from. More may be needed one day: a caller names what it has, and takes the rest from [`PlanRequest::new`].
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct PlanRequest<'a> {
     /// The pod.
     pub pod: &'a PodView,
     /// The default network's interface, unless the pod chooses another name.
@@ -170,7 +170,7 @@ const NOTHING_BOUND: &BTreeMap<usize, Bound> = &BTreeMap::new();
 ///
 /// # Errors
 /// Every reason why it cannot be done, not only the first.
-pub fn plan(asked: &Asked, networks: &dyn Networks) -> Result<Plan, Vec<Refusal>> {
+pub fn plan(asked: &PlanRequest, networks: &dyn Networks) -> Result<Plan, Vec<Refusal>> {
     let pod = asked.pod;
     let (mut refusals, mut warnings) = (Vec::new(), Vec::new());
     let mut invalid = |e: SelectionErrors| match asked.admission.invalid_annotation {
@@ -239,12 +239,21 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
     Some(Refusal { what: format!("network {second}"), error: CniError::new(Code::INVALID_CONFIG, msg) })
 }
 
-// === impl Asked ===
+// === impl PlanRequest ===
 
-impl<'a> Asked<'a> {
+impl<'a> PlanRequest<'a> {
     /// Only the pod, the default network's interface and the plugins whose keys are known: no runtime says anything, and no rule restricts.
     pub fn new(pod: &'a PodView, ifname: &'a IfName, builtins: Builtins) -> Self {
-        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN, own: None, bound: NOTHING_BOUND }
+        PlanRequest {
+            pod,
+            ifname,
+            builtins,
+            devices: None,
+            runtime_config: None,
+            admission: &admission::OPEN,
+            own: None,
+            bound: NOTHING_BOUND,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use cni::{AddResult, AttachmentId, CniArgs, CniError, ContainerId, IfName, Netwo
 use json::{Object, Value};
 use linux::{BootId, NetnsId};
 
-use crate::{PodView, RecordError, Told};
+use crate::{PodView, RecordError, ReportedDevice};
 
 /// The form of the file. A newer one is refused by name, never guessed at.
 pub(crate) const SCHEMA: u64 = 1;
@@ -61,7 +61,7 @@ pub struct Step {
     /// The gateways of the selection's `default-route` (S26), if it has the key.
     pub default_route: Option<Vec<IpAddr>>,
     /// What is known of its device.
-    pub device: Told,
+    pub device: ReportedDevice,
     /// Who makes it; empty if an older version wrote the record.
     pub made_by: MadeBy,
     /// How far it came.
@@ -210,7 +210,7 @@ impl Step {
             ifname: IfName::parse(text(o, "ifname")?).map_err(|e| e.to_string())?,
             capability_args: o.object("runtimeConfig").cloned().unwrap_or_default(),
             default_route: o.get("defaultRoute").map(addresses).transpose()?,
-            device: Told::read(o)?,
+            device: ReportedDevice::read(o)?,
             made_by: MadeBy::read(o),
             state,
             took: number(o, "tookMicros").map(Duration::from_micros),

@@ -233,7 +233,7 @@ impl Records {
     pub(crate) fn lock_to_remove(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
         loop {
             // Each time: who had the lock until now may have taken it away with what it meant.
-            self.bury(sandbox);
+            self.write_tombstone(sandbox);
             linux::crash_point!("tombstone-there");
             match self.lock(sandbox, by.min(Instant::now() + WATCH)) {
                 Err(RecordError::Busy { .. }) if Instant::now() < by => {}
@@ -244,12 +244,12 @@ impl Records {
 
     /// Leaves a tombstone, in place of the one that may be there. On a full disk there is none: then a DEL waits until an
     /// ADD has come to its end.
-    pub(crate) fn bury(&self, sandbox: &ContainerId) {
+    pub(crate) fn write_tombstone(&self, sandbox: &ContainerId) {
         let _ = file::write_atomic(&self.tombstone(sandbox), b"", 0o600, Durability::Volatile);
     }
 
     /// The tombstone that is there.
-    pub(crate) fn buried(&self, sandbox: &ContainerId) -> Option<Tombstone> {
+    pub(crate) fn tombstone_of(&self, sandbox: &ContainerId) -> Option<Tombstone> {
         Tombstone::at(&self.tombstone(sandbox))
     }
 
@@ -257,7 +257,7 @@ impl Records {
     ///
     /// # Errors
     /// [`RecordError::Io`]
-    pub(crate) fn unearth(&self, sandbox: &ContainerId) -> Result<Option<Tombstone>, RecordError> {
+    pub(crate) fn take_tombstone(&self, sandbox: &ContainerId) -> Result<Option<Tombstone>, RecordError> {
         let (path, aside) = (self.tombstone(sandbox), self.dir.join(format!("{sandbox}.old")));
         let fail = |e: std::io::Error| RecordError::Io { step: "remove the tombstone of", path: path.clone(), reason: e.to_string() };
         // Under its name another one could take its place between the look and the removal.
@@ -292,7 +292,7 @@ impl Records {
     /// Whether a sandbox is retired, or left by a DEL that did not come to its end: to the runtime it is gone, and
     /// [`crate::Attacher::finish`] does the rest. An ADD that is being told to undo itself counts too.
     pub fn is_retired(&self, sandbox: &ContainerId) -> bool {
-        self.buried(sandbox).is_some() && is_there(&self.path(sandbox))
+        self.tombstone_of(sandbox).is_some() && is_there(&self.path(sandbox))
     }
 
     /// Every sandbox of which [`Records::is_retired`] says so, for a caller that begins.
@@ -415,7 +415,7 @@ impl Records {
         for id in names.iter().filter_map(|name| name.strip_suffix(".json")) {
             let Ok(sandbox) = ContainerId::parse(id) else { continue };
             // The tombstone that was listed may be that of an earlier life.
-            if !too.contains(&sandbox) && tombstones.contains(id) && self.buried(&sandbox).is_some() {
+            if !too.contains(&sandbox) && tombstones.contains(id) && self.tombstone_of(&sandbox).is_some() {
                 continue;
             }
             let path = self.path(&sandbox);

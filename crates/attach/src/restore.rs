@@ -127,7 +127,7 @@ impl Attacher {
     /// The record of a sandbox that is attached: one that is retired, was never wholly made, or is of another boot has nothing.
     fn attached(&self, sandbox: &ContainerId) -> Result<Option<Record>, CniError> {
         let Some(record) = self.records.read(sandbox)? else { return Ok(None) };
-        let lives = record.is_made() && self.records.buried(sandbox).is_none() && record.namespace()?.is_some();
+        let lives = record.is_made() && self.records.tombstone_of(sandbox).is_none() && record.namespace()?.is_some();
         Ok(lives.then_some(record))
     }
 

@@ -39,11 +39,11 @@ pub enum Retired {
 
 /// The namespaces of retired sandboxes, so that an ADD need not read their records.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<ContainerId, (Tombstone, Place)>>);
+pub(crate) struct Places(Mutex<HashMap<ContainerId, (Tombstone, NetnsIdentity)>>);
 
 /// Which namespace: its number is used again, its cookie is not.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct NetnsIdentity {
     id: NetnsId,
     cookie: Option<u64>,
 }
@@ -74,14 +74,14 @@ struct Finishing {
     _lock: SandboxLock,
 }
 
-// === impl Place ===
+// === impl NetnsIdentity ===
 
-impl Place {
+impl NetnsIdentity {
     fn of(record: &Record) -> Self {
-        Place { id: record.netns_id, cookie: record.netns_cookie }
+        NetnsIdentity { id: record.netns_id, cookie: record.netns_cookie }
     }
 
-    fn is(self, other: Place) -> bool {
+    fn is(self, other: NetnsIdentity) -> bool {
         let differ = matches!((self.cookie, other.cookie), (Some(a), Some(b)) if a != b);
         self.id == other.id && !differ
     }
@@ -90,12 +90,12 @@ impl Place {
 // === impl Places ===
 
 impl Places {
-    fn note(&self, sandbox: &ContainerId, tombstone: Tombstone, place: Place) {
+    fn note(&self, sandbox: &ContainerId, tombstone: Tombstone, place: NetnsIdentity) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.clone(), (tombstone, place));
     }
 
     /// Where a sandbox is that has this tombstone. Of another life of it nothing is known.
-    fn get(&self, sandbox: &ContainerId, tombstone: &Tombstone) -> Option<Place> {
+    fn get(&self, sandbox: &ContainerId, tombstone: &Tombstone) -> Option<NetnsIdentity> {
         let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.get(sandbox).filter(|(of, _)| of == tombstone).map(|(_, place)| *place)
     }
@@ -120,14 +120,14 @@ impl Attacher {
         if !self.records.knows(sandbox) {
             return Ok(Retired::Gone);
         }
-        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
+        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.tombstone_of(sandbox).is_some()))?;
         linux::crash_point!("retire-locked");
         let read = self.records.read(sandbox);
         if let Ok(Some(record)) = &read
             && let Some(tombstone) = self.tombstone_for(record)
             && self.retire_links(record, host, by)
         {
-            self.records.places.note(sandbox, tombstone, Place::of(record));
+            self.records.places.note(sandbox, tombstone, NetnsIdentity::of(record));
             return Ok(Retired::Later);
         }
         self.remove(sandbox, read, lost, host, by).map(|()| Retired::Gone)
@@ -137,11 +137,11 @@ impl Attacher {
     /// sandbox is attached.
     fn tombstone_for(&self, record: &Record) -> Option<Tombstone> {
         let can = record.is_made() && record.steps.iter().all(|step| self.chain.is_builtin(&step.list));
-        let buried = || self.records.buried(&record.sandbox);
-        can.then(buried)?.or_else(|| {
+        let tombstone_of = || self.records.tombstone_of(&record.sandbox);
+        can.then(tombstone_of)?.or_else(|| {
             // Who had the lock before us has taken it away with what it meant.
-            self.records.bury(&record.sandbox);
-            buried()
+            self.records.write_tombstone(&record.sandbox);
+            tombstone_of()
         })
     }
 
@@ -239,7 +239,7 @@ impl Attacher {
         }
         // The error of a namespace that is not there comes where it is needed.
         let Ok(Some(netns)) = Netns::open(&sandbox.netns) else { return Ok(()) };
-        let here = Place { id: netns.id(), cookie: netns.cookie().ok().flatten() };
+        let here = NetnsIdentity { id: netns.id(), cookie: netns.cookie().ok().flatten() };
         retired.retain(|id| self.place_of(id).is_some_and(|place| place.is(here)));
         if !retired.is_empty() {
             // Whoever else is at it is waited for; all who wait do so in the same order.
@@ -249,10 +249,10 @@ impl Attacher {
         Ok(())
     }
 
-    fn place_of(&self, sandbox: &ContainerId) -> Option<Place> {
-        let tombstone = self.records.buried(sandbox)?;
+    fn place_of(&self, sandbox: &ContainerId) -> Option<NetnsIdentity> {
+        let tombstone = self.records.tombstone_of(sandbox)?;
         self.records.places.get(sandbox, &tombstone).or_else(|| {
-            let place = Place::of(&self.records.read(sandbox).ok()??);
+            let place = NetnsIdentity::of(&self.records.read(sandbox).ok()??);
             self.records.places.note(sandbox, tombstone, place);
             Some(place)
         })

@@ -48,7 +48,7 @@ impl Attacher {
         host: &mut Host,
         by: Instant,
     ) -> Result<(), DelError> {
-        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
+        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.tombstone_of(sandbox).is_some()))?;
         // An ADD that came meanwhile has its own DEL.
         if self.records.read(sandbox).map_err(CniError::from)?.is_none() {
             let quiet = netns.map_or(Ok(()), quiet);

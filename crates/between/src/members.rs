@@ -51,7 +51,7 @@ pub(crate) struct TunnelKey {
 
 /// What members have, with the name of who has it.
 #[derive(Debug, Default)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct ClaimedValues<'a> {
     endpoints: BTreeMap<IpAddr, &'a str>,
     macs: BTreeMap<Mac, &'a str>,
     keys: BTreeMap<[u8; 32], &'a str>,
@@ -65,10 +65,10 @@ pub(crate) fn members<'a>(
     own: &OwnNode,
     nodes: impl IntoIterator<Item = &'a NodeSeen>,
     problems: &mut BTreeSet<Problem>,
-) -> (Vec<Member<'a>>, Taken<'a>) {
+) -> (Vec<Member<'a>>, ClaimedValues<'a>) {
     let mut order: Vec<&NodeSeen> = nodes.into_iter().collect();
     order.sort_by_key(|seen| (&seen.created, &seen.name, &seen.uid));
-    let mut taken = Taken::default();
+    let mut taken = ClaimedValues::default();
     if settings.mode.tunnel() == Some(Tunnel::WireGuard) {
         taken.reserve_keys(settings, own, &order);
     }
@@ -222,9 +222,9 @@ impl Member<'_> {
     }
 }
 
-// === impl Taken ===
+// === impl ClaimedValues ===
 
-impl<'a> Taken<'a> {
+impl<'a> ClaimedValues<'a> {
     /// Gives keys to those who are known to have had them, before the age of Nodes counts: whoever may write a Node may copy a key into it,
     /// and an older Node would take the tunnel away from the key's owner. The own node knows its own keys best.
     fn reserve_keys(&mut self, settings: &Settings, own: &OwnNode, order: &[&'a NodeSeen]) {

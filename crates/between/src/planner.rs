@@ -30,10 +30,10 @@ const FEW: usize = 100;
 /// Plans for one node.
 #[derive(Debug, Default)]
 pub struct Planner {
-    nodes: BTreeMap<String, Known>,
+    nodes: BTreeMap<String, PlannedNode>,
     claims: Claims,
     /// The Nodes that were set or removed since the last plan, as they were then.
-    changed: BTreeMap<String, Option<Known>>,
+    changed: BTreeMap<String, Option<PlannedNode>>,
     last: Option<Last>,
     changes: u64,
     copies: u64,
@@ -41,7 +41,7 @@ pub struct Planner {
 
 /// A Node, and what it claims.
 #[derive(Debug, Clone)]
-struct Known {
+struct PlannedNode {
     seen: NodeSeen,
     claim: Claim,
 }
@@ -102,7 +102,7 @@ impl Planner {
         if self.nodes.get(&seen.name).is_some_and(|known| known.seen == seen) {
             return;
         }
-        let known = Known { claim: Claim::of(&seen), seen };
+        let known = PlannedNode { claim: Claim::of(&seen), seen };
         let name = known.seen.name.clone();
         let before = self.nodes.insert(name.clone(), known);
         self.changed.entry(name).or_insert(before);
@@ -150,7 +150,7 @@ impl Planner {
     }
 
     /// Takes the claims of changed Nodes to be those that they have now. Whether nobody else claims any of it.
-    fn claim(&mut self, changed: &BTreeMap<String, Option<Known>>) -> bool {
+    fn claim(&mut self, changed: &BTreeMap<String, Option<PlannedNode>>) -> bool {
         changed.values().flatten().for_each(|before| self.claims.remove(&before.claim));
         let mut is_disjoint = true;
         for known in changed.keys().filter_map(|name| self.nodes.get(name)) {
@@ -161,7 +161,7 @@ impl Planner {
     }
 
     /// The last plan with other rows of these Nodes, and whether it is a copy; `None` where more may change than that.
-    fn change(&self, mut last: Last, changed: &BTreeMap<String, Option<Known>>) -> Option<(Last, bool)> {
+    fn change(&self, mut last: Last, changed: &BTreeMap<String, Option<PlannedNode>>) -> Option<(Last, bool)> {
         // Below that, each change may be the one that brings IPv6 or takes it away.
         let is_small = last.plan.mtu.is_some_and(|mtu| mtu < IPV6_MIN_MTU);
         let concerns_others = |name: &String| *name == last.own.name || last.contested.contains(name);
@@ -172,7 +172,7 @@ impl Planner {
         let own = self.nodes.get(&last.own.name)?;
         let (member, _) = own.claim.member(&last.settings, &last.own, &own.seen).filter(|_| !last.contested.contains(&last.own.name))?;
         let origin = Origin { settings: &last.settings, own: &last.own, member: &member };
-        let rows = |known: Option<&Known>| known.map_or_else(|| Some(Rows::default()), |known| Rows::of(origin, &last.rest, known));
+        let rows = |known: Option<&PlannedNode>| known.map_or_else(|| Some(Rows::default()), |known| Rows::of(origin, &last.rest, known));
         let mut swaps = Vec::with_capacity(changed.len());
         for (name, before) in changed {
             let (gone, come) = (rows(before.as_ref())?, rows(self.nodes.get(name))?);
@@ -237,7 +237,7 @@ impl Swap {
 
 impl Rows {
     /// Those of a Node that has all it claims; `None` if nobody can have that.
-    fn of(origin: Origin<'_>, rest: &Rest, known: &Known) -> Option<Self> {
+    fn of(origin: Origin<'_>, rest: &Rest, known: &PlannedNode) -> Option<Self> {
         let (peer, problem): (Member<'_>, _) = known.claim.member(origin.settings, origin.own, &known.seen)?;
         let (mut rows, mut legs) = (Rows::default(), Vec::new());
         rows.plan.problems.extend(problem);

@@ -23,15 +23,15 @@ mod permit;
 mod pool;
 mod refused;
 mod request;
+mod snapshot;
 mod step;
 mod vif;
-mod world;
 
 pub use config::{ConfigError, KURYR_CONFIG, PortConfig};
 pub use owner::{Cluster, ClusterName, ClusterNameError, Owner};
 pub use permit::{Forbidden, Permit};
 pub use refused::Refused;
 pub use request::{ADDITIONAL_SUBNETS, KnownDefinition, RequestError, default_element, elements};
+pub use snapshot::{Defaults, Element, Key, ObjectName, Pod, PoolSize, Snapshot, Stored, Tried};
 pub use step::{CLUSTER_LABEL, Call, DEVICE_OWNER, MAX_BULK, Step, step};
 pub use vif::vif;
-pub use world::{Defaults, Element, Key, ObjectName, Pod, PoolSize, Stored, Tried, World};

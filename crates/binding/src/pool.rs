@@ -6,14 +6,14 @@
 //!   the KuryrPort is gone --DOWN again: the node has unplugged it--> waits
 //! ```
 //!
-//! Whose a ready port is, KuryrPorts say, and nothing else does: who starts reads them. Between the decision and the KuryrPort, [`World::claims`] does.
+//! Whose a ready port is, KuryrPorts say, and nothing else does: who starts reads them. Between the decision and the KuryrPort, [`Snapshot::claims`] does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack::resource::{NewPort, Port, WantedIp};
 
+use crate::snapshot::{Element, Key, Pod, PoolSize, Snapshot, Tried};
 use crate::step::{CLUSTER_LABEL, Call, DEVICE_OWNER, Index};
-use crate::world::{Element, Key, Pod, PoolSize, Tried, World};
 
 /// What ports of one pool have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ impl Kind {
 
 impl<'a> Pool<'a> {
     /// Ready ports that pods have become theirs.
-    pub(crate) fn of(world: &'a World, ports: &'a BTreeMap<String, Port>, owned: &mut BTreeMap<Key, Vec<&'a Port>>) -> Self {
+    pub(crate) fn of(world: &'a Snapshot, ports: &'a BTreeMap<String, Port>, owned: &mut BTreeMap<Key, Vec<&'a Port>>) -> Self {
         let mut free: BTreeMap<&str, &Port> =
             ports.values().filter(|port| world.cluster.is_pooled(port)).map(|port| (port.id.as_str(), port)).collect();
         let all = free.keys().copied().collect();

@@ -149,13 +149,13 @@ pub fn default_element(additional: Option<&str>, settings: &Settings, permits: &
 
 #[cfg(test)]
 mod tests {
-    use openstack::Given;
+    use openstack::WrittenOptions;
 
     use super::*;
 
     fn settings() -> Settings {
         let text = "[neutron]\nauth_type = none\nendpoint_override = http://n\n[neutron_defaults]\nproject = p\npod_subnet = s-0\n";
-        Settings::check(&Given::kuryr_conf(text).unwrap()).unwrap()
+        Settings::check(&WrittenOptions::kuryr_conf(text).unwrap()).unwrap()
     }
 
     fn of(annotation: &str) -> Result<Vec<Element>, String> {

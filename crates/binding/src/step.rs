@@ -9,7 +9,7 @@ use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALI
 use serde_json::{Map, Value, json};
 
 use crate::pool::Pool;
-use crate::world::{Element, Key, ObjectName, Pod, Stored, Tried, World};
+use crate::snapshot::{Element, Key, ObjectName, Pod, Snapshot, Stored, Tried};
 use crate::{Owner, Refused, vif};
 
 /// So many ports are made by one request, at most: Neutron takes a fifth of a second for each, and others wait meanwhile.
@@ -33,7 +33,7 @@ pub enum Call {
     ReadSubnet(String),
     /// Read a network.
     ReadNetwork(String),
-    /// Make these ports by one request: all or none. Where it is not known what came of it, [`World::ports`] is none until they are listed.
+    /// Make these ports by one request: all or none. Where it is not known what came of it, [`Snapshot::ports`] is none until they are listed.
     CreatePorts(Vec<(Key, NewPort)>),
     /// Give a port these tags, and no others.
     TagPort(String, Vec<String>),
@@ -59,18 +59,18 @@ pub enum Call {
     },
 }
 
-/// What follows from a [`World`].
+/// What follows from a [`Snapshot`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// The calls. Each stands for itself: any of them may be lost, late or refused.
     pub calls: Vec<Call>,
-    /// UIDs of pods that have ports and were not seen: somebody must ask for them, and tell by [`World::gone`].
+    /// UIDs of pods that have ports and were not seen: somebody must ask for them, and tell by [`Snapshot::gone`].
     pub missing: BTreeSet<String>,
     /// Pods that do not get all ports now, by UID, and why.
     pub refused: BTreeMap<String, Vec<Refused>>,
     /// Ports that are to be looked at soon: those of pods that are not ACTIVE yet, and ready ones that are not DOWN yet.
     pub watched: BTreeSet<String>,
-    /// Ready ports that are given to pods now, by ID: what is to be in [`World::claims`] until a KuryrPort says it.
+    /// Ready ports that are given to pods now, by ID: what is to be in [`Snapshot::claims`] until a KuryrPort says it.
     pub claims: BTreeMap<String, Key>,
     /// How many ports wait in each pool, by the pool's name, and whether pods use such ports at all.
     pub pools: BTreeMap<String, (usize, bool)>,
@@ -80,7 +80,7 @@ pub struct Step {
 
 /// Ports by what they are for.
 pub(crate) struct Index<'a> {
-    pub(crate) world: &'a World,
+    pub(crate) world: &'a Snapshot,
     pub(crate) pool: Pool<'a>,
     owned: BTreeMap<Key, Vec<&'a Port>>,
     pub(crate) step: Step,
@@ -93,7 +93,7 @@ pub(crate) struct Index<'a> {
 
 /// Decides what is to be called.
 #[must_use]
-pub fn step(world: &World) -> Step {
+pub fn step(world: &Snapshot) -> Step {
     let Some(ports) = &world.ports else {
         return Step { calls: vec![Call::ListPorts], ..Step::default() };
     };

@@ -7,7 +7,7 @@ mod cloud;
 
 use std::collections::BTreeSet;
 
-use netloom_binding::{Call, Defaults, PoolSize, Refused, Step, Stored, Tried, World, step};
+use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Stored, Tried, step};
 use proptest::prelude::*;
 
 use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
@@ -49,7 +49,7 @@ enum Fate {
 
 struct Life {
     cloud: Cloud,
-    world: World,
+    world: Snapshot,
     /// Whether its watches have told nothing yet.
     blind: bool,
 }
@@ -58,7 +58,7 @@ struct Life {
 
 impl Life {
     fn new() -> Self {
-        let mut life = Life { cloud: Cloud::new(), world: World::new(mine(), Defaults::default()), blind: false };
+        let mut life = Life { cloud: Cloud::new(), world: Snapshot::new(mine(), Defaults::default()), blind: false };
         life.start();
         life.blind = false;
         life
@@ -67,7 +67,7 @@ impl Life {
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
         let defaults = Defaults { project: "p".to_owned(), ..self.world.defaults.clone() };
-        self.world = World::new(self.world.cluster.clone(), defaults);
+        self.world = Snapshot::new(self.world.cluster.clone(), defaults);
         self.blind = true;
     }
 

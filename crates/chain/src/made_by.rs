@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cni::{NetworkList, PluginType};
 use json::{Object, Value};
-use plugin::Found;
+use plugin::ResolvedPlugin;
 
 use crate::Chain;
 
@@ -62,9 +62,9 @@ impl Chain {
     pub fn made_by(&self, list: &NetworkList) -> MadeBy {
         let one = |kind: &PluginType| {
             let maker = match self.finder.find(kind).ok()? {
-                Found::Builtin(_) => Maker::Builtin,
-                Found::External(path) if self.finder.is_ours(kind, &path) => Maker::Builtin,
-                Found::External(path) => Maker::Program(path),
+                ResolvedPlugin::Builtin(_) => Maker::Builtin,
+                ResolvedPlugin::External(path) if self.finder.is_ours(kind, &path) => Maker::Builtin,
+                ResolvedPlugin::External(path) => Maker::Program(path),
             };
             Some((kind.to_string(), maker))
         };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, NetworkList};
 use linux::nft::SetElement;
-use plugin::{Call, Cx, Found, Host, Restore, Teardown};
+use plugin::{Call, Cx, Host, ResolvedPlugin, Restore, Teardown};
 use rules::Restored;
 
 use crate::made_by::Maker;
@@ -126,12 +126,12 @@ impl Chain {
             let Some(builtin) = self.finder.builtin(&plugin.kind) else { continue };
             let unsure = match (made_by.of(&plugin.kind), self.finder.find(&plugin.kind)) {
                 (Some(Maker::Builtin), _) => None,
-                (None, Ok(Found::Builtin(_))) => self.finder.is_missing(&plugin.kind).then(|| PathBuf::from(plugin.kind.as_str())),
-                (None, Ok(Found::External(path))) => Some(path),
+                (None, Ok(ResolvedPlugin::Builtin(_))) => self.finder.is_missing(&plugin.kind).then(|| PathBuf::from(plugin.kind.as_str())),
+                (None, Ok(ResolvedPlugin::External(path))) => Some(path),
                 (Some(Maker::Program(_)), _) | (None, Err(_)) => continue,
             };
             let Ok(config) = list.derive(plugin, &runtime.capability_args) else { continue };
-            let step = Step { found: Found::Builtin(builtin), config };
+            let step = Step { found: ResolvedPlugin::Builtin(builtin), config };
             let call = Call { id: &firewall.id, netns: netns.as_ref(), config: &step.config, args: &runtime.args, prev: Some(result) };
             let mut teardown = Teardown::new();
             let mut x = Cx::new(host, &mut teardown, &self.finder, by);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, PluginEntry};
 use json::Object;
 use linux::{Netns, NetnsError};
-use plugin::{Call, Cx, Delegate, Finder, Foreseen, Found, Host, Stage, Teardown};
+use plugin::{Call, Cx, Delegate, Finder, Host, PlannedChange, ResolvedPlugin, Stage, Teardown};
 
 use crate::{Cache, CacheError, Cached};
 
@@ -71,11 +71,11 @@ impl From<AddError> for CniError {
 }
 
 /// Looks at what a plugin is about to do, and at its result; it is the one of that number in the list.
-pub type CheckResult<'a> = dyn FnMut(usize, Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
+pub type CheckResult<'a> = dyn FnMut(usize, PlannedChange<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// One plugin of a list, found, with the configuration derived for this call.
 pub(crate) struct Step {
-    pub(crate) found: Found,
+    pub(crate) found: ResolvedPlugin,
     pub(crate) config: Config,
 }
 
@@ -125,7 +125,7 @@ impl Chain {
 
     /// Whether every plugin of the list is built in: then DEL needs no previous result.
     pub fn is_builtin(&self, list: &NetworkList) -> bool {
-        list.plugins.iter().all(|p| matches!(self.finder.find(&p.kind), Ok(Found::Builtin(_))))
+        list.plugins.iter().all(|p| matches!(self.finder.find(&p.kind), Ok(ResolvedPlugin::Builtin(_))))
     }
 
     /// Attaches: the plugins in order, each given the result of the one before. What a failed ADD made is undone
@@ -177,14 +177,14 @@ impl Chain {
             let mut teardown = Teardown::new();
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
             let result = {
-                let mut foresee = |foreseen: Foreseen<'_>, host: &mut Host| check(at, foreseen, host);
-                let mut x = Cx { foresee: Some(&mut foresee), ..Cx::new(host, &mut teardown, &self.finder, by) };
-                self.add_one(step, &call, &mut x)
+                let mut review = |foreseen: PlannedChange<'_>, host: &mut Host| check(at, foreseen, host);
+                let mut cx = Cx { review: Some(&mut review), ..Cx::new(host, &mut teardown, &self.finder, by) };
+                self.add_one(step, &call, &mut cx)
             };
             made.push(teardown);
             let result = prev.insert(result.map_err(|e| failed(step, "add", e))?);
             linux::crash_point!("chain-plugin-added");
-            check(at, Foreseen::Result(result), host)
+            check(at, PlannedChange::Result(result), host)
         });
         let added = added.and_then(|()| {
             let result = prev.clone().unwrap_or_default();
@@ -232,7 +232,7 @@ impl Chain {
                 errors.extend(teardown.commit(host).err().unwrap_or_default());
                 linux::crash_point!("roll-back-undone");
             }
-            if let Found::External(path) = &step.found {
+            if let ResolvedPlugin::External(path) = &step.found {
                 let call = undo.call(step);
                 let by = undo.by.max(Instant::now() + UNDO);
                 // One that does not know this version has made nothing.
@@ -243,11 +243,11 @@ impl Chain {
         errors
     }
 
-    fn add_one(&self, step: &Step, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add_one(&self, step: &Step, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         match &step.found {
-            Found::Builtin(plugin) => plugin.add(call, x),
-            Found::External(path) => {
-                let stdout = self.finder.call_external(path, "ADD", call, x.deadline)?;
+            ResolvedPlugin::Builtin(plugin) => plugin.add(call, cx),
+            ResolvedPlugin::External(path) => {
+                let stdout = self.finder.call_external(path, "ADD", call, cx.deadline)?;
                 Ok(AddResult::parse(&stdout, call.config.version)?.0)
             }
         }
@@ -308,8 +308,8 @@ impl Chain {
         for step in undo.steps.iter().rev() {
             let call = undo.call(step);
             let done = match &step.found {
-                Found::Builtin(plugin) => plugin.del(&call, &mut Cx::new(host, teardown, &self.finder, undo.by)),
-                Found::External(path) => {
+                ResolvedPlugin::Builtin(plugin) => plugin.del(&call, &mut Cx::new(host, teardown, &self.finder, undo.by)),
+                ResolvedPlugin::External(path) => {
                     errors.extend(teardown.commit(host).err().unwrap_or_default());
                     linux::crash_point!("chain-del-committed");
                     self.finder.call_external(path, "DEL", &call, undo.by).map(drop)
@@ -348,8 +348,8 @@ impl Chain {
         for step in &steps {
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev };
             let done = match &step.found {
-                Found::Builtin(plugin) => plugin.check(&call, &mut Cx::new(host, &mut teardown, &self.finder, by)),
-                Found::External(path) => self.finder.call_external(path, "CHECK", &call, by).map(drop),
+                ResolvedPlugin::Builtin(plugin) => plugin.check(&call, &mut Cx::new(host, &mut teardown, &self.finder, by)),
+                ResolvedPlugin::External(path) => self.finder.call_external(path, "CHECK", &call, by).map(drop),
             };
             done.map_err(|e| failed(step, "check", e))?;
         }
@@ -399,8 +399,8 @@ impl Chain {
     fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
         let mut teardown = Teardown::new();
         for plugin in &list.plugins {
-            let mut x = Cx::new(host, &mut teardown, &self.finder, by);
-            let done = self.step(list, plugin, &Object::new()).and_then(|step| self.finder.gc(&plugin.kind, &step.config, valid, &mut x));
+            let mut cx = Cx::new(host, &mut teardown, &self.finder, by);
+            let done = self.step(list, plugin, &Object::new()).and_then(|step| self.finder.gc(&plugin.kind, &step.config, valid, &mut cx));
             errors.extend(done.err().map(|e| e.within(format!("plugin type={:?} failed (gc)", plugin.kind.as_str()))));
             teardown.next_attachment();
         }
@@ -474,8 +474,8 @@ impl Step {
 /// What built-in plugins know to be wrong before the container is looked at.
 fn refuse(steps: &[Step], verb: &str) -> Result<(), CniError> {
     steps.iter().try_for_each(|step| match &step.found {
-        Found::Builtin(plugin) => plugin.refuse(&step.config).map_err(|e| failed(step, verb, e)),
-        Found::External(_) => Ok(()),
+        ResolvedPlugin::Builtin(plugin) => plugin.refuse(&step.config).map_err(|e| failed(step, verb, e)),
+        ResolvedPlugin::External(_) => Ok(()),
     })
 }
 

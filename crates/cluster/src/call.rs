@@ -18,7 +18,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::list::{Page, PageMeta};
-use crate::{ApiError, Asked, Connection};
+use crate::{ApiError, Connection, RequestedObject};
 
 /// How long an answer may take.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ impl Caller {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn count(&self, asked: &Asked) {
+    fn count(&self, asked: &RequestedObject) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner).entry((asked.verb, asked.resource)).or_default() += 1;
     }
 
@@ -95,14 +95,14 @@ impl Caller {
         self.connection.server_shared()
     }
 
-    fn failed(&self, asked: &Asked, error: &kube::Error) -> ApiError {
+    fn failed(&self, asked: &RequestedObject, error: &kube::Error) -> ApiError {
         ApiError::from_kube(asked.clone(), self.server(), error)
     }
 
     /// Asks, and reads the answer as a `T`.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
-        asked: &Asked,
+        asked: &RequestedObject,
         request: Result<Request<Vec<u8>>, request::Error>,
         limit: Duration,
     ) -> Result<T, ApiError> {
@@ -120,7 +120,7 @@ impl Caller {
     /// time as long as more of it comes: the limit is for each piece.
     pub(crate) async fn read_list<T, S>(
         &self,
-        asked: &Asked,
+        asked: &RequestedObject,
         request: Result<Request<Vec<u8>>, request::Error>,
         page: Page<T, S>,
     ) -> Result<(S, PageMeta), ApiError>
@@ -161,7 +161,7 @@ impl Caller {
     /// An object, or `None` if there is none of that name.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
-        asked: &Asked,
+        asked: &RequestedObject,
         request: Result<Request<Vec<u8>>, request::Error>,
     ) -> Result<Option<T>, ApiError> {
         match self.ask(asked, request, ANSWER).await {
@@ -173,7 +173,11 @@ impl Caller {
     }
 
     /// The bytes of a good answer.
-    async fn answer(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
+    async fn answer(
+        &self,
+        asked: &RequestedObject,
+        request: Request<Vec<u8>>,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
         let response = self.connection.client().send(request.map(Body::from)).await.map_err(|e| self.failed(asked, &e))?;
         if !response.status().is_success() {
             return Err(self.not_answered(asked, response).await);
@@ -182,7 +186,7 @@ impl Caller {
     }
 
     /// The whole of it, and the turn to hold it where it is long.
-    async fn bytes(&self, asked: &Asked, mut body: Body) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
+    async fn bytes(&self, asked: &RequestedObject, mut body: Body) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
         let (mut bytes, mut turn) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.failed(asked, &e))?;
@@ -201,7 +205,7 @@ impl Caller {
     }
 
     /// What a refusal says.
-    async fn not_answered(&self, asked: &Asked, response: http::Response<Body>) -> ApiError {
+    async fn not_answered(&self, asked: &RequestedObject, response: http::Response<Body>) -> ApiError {
         let status = response.status();
         let (bytes, _turn) = match self.bytes(asked, response.into_body()).await {
             Ok(bytes) => bytes,
@@ -216,7 +220,7 @@ impl Caller {
     /// Opens a watch. The stream ends when the server ends it.
     pub(crate) async fn watch<T: DeserializeOwned + Clone + Send + 'static>(
         &self,
-        asked: &Asked,
+        asked: &RequestedObject,
         request: Result<Request<Vec<u8>>, request::Error>,
     ) -> Result<impl Stream<Item = Result<WatchEvent<T>, ApiError>> + Send + Unpin + use<T>, ApiError> {
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
@@ -231,12 +235,12 @@ impl Caller {
         Ok(stream.map(move |item| item.map_err(|e| ApiError::from_kube(asked.clone(), server.clone(), &e))).boxed())
     }
 
-    pub(crate) fn unreadable(&self, asked: &Asked, cause: String) -> ApiError {
+    pub(crate) fn unreadable(&self, asked: &RequestedObject, cause: String) -> ApiError {
         ApiError::Unreadable { asked: asked.clone(), server: self.server(), cause }
     }
 
     /// The refusal that a watch's ERROR event is.
-    pub(crate) fn refused(&self, asked: &Asked, status: &Status) -> ApiError {
+    pub(crate) fn refused(&self, asked: &RequestedObject, status: &Status) -> ApiError {
         ApiError::answered(asked.clone(), self.server(), status.code, &status.reason, status.message.clone())
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::call::ANSWER;
 use crate::watch::Watched;
-use crate::{ApiError, Asked, Cluster, OwnObject};
+use crate::{ApiError, Cluster, OwnObject, RequestedObject};
 
 const GROUP: &str = "cilium.io";
 const PLURAL: &str = "ciliumnodes";
@@ -29,8 +29,8 @@ struct Followed;
 // === impl Watched ===
 
 impl Watched for Followed {
-    type Seen = CiliumNode;
-    type Kept = Arc<CiliumNode>;
+    type PartialObject = CiliumNode;
+    type Stored = Arc<CiliumNode>;
     const RESOURCE: (&'static str, &'static str) = (GROUP, PLURAL);
     const PATH: &'static str = PATH;
     const PAGE: u32 = 0;
@@ -80,7 +80,8 @@ impl Cluster {
     pub async fn define_cilium_nodes(&self) -> Result<bool, ApiError> {
         let definition = cilium_node_definition();
         let name = format!("{PLURAL}.{GROUP}");
-        let asked = |verb| Asked { verb, group: "apiextensions.k8s.io", resource: "customresourcedefinitions", of: name.clone().into() };
+        let asked =
+            |verb| RequestedObject { verb, group: "apiextensions.k8s.io", resource: "customresourcedefinitions", of: name.clone().into() };
         let request = Request::new(DEFINITIONS).get(&name, &GetParams::default());
         let there: Option<IgnoredAny> = self.inner.caller.get(&asked("get"), request).await?;
         if there.is_some() {
@@ -95,8 +96,8 @@ impl Cluster {
         }
     }
 
-    fn asked_of_cilium_node(&self, verb: &'static str, resource: &'static str) -> Asked {
-        Asked { verb, group: GROUP, resource, of: self.node().into() }
+    fn asked_of_cilium_node(&self, verb: &'static str, resource: &'static str) -> RequestedObject {
+        RequestedObject { verb, group: GROUP, resource, of: self.node().into() }
     }
 }
 

@@ -5,10 +5,10 @@ use kube::api::GetParams;
 use kube::core::Request;
 use serde::Deserialize;
 
-use crate::{ApiError, Asked, Cluster};
+use crate::{ApiError, Cluster, RequestedObject};
 
 #[derive(Deserialize)]
-struct Seen {
+struct PartialObject {
     #[serde(default)]
     status: IpamClaimStatus,
 }
@@ -21,14 +21,15 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`]: then nothing is known of it.
     pub async fn fetch_claim(&self, namespace: &str, name: &str) -> Result<Option<IpamClaimStatus>, ApiError> {
-        let asked = Asked { verb: "get", group: "k8s.cni.cncf.io", resource: "ipamclaims", of: format!("{namespace}/{name}").into() };
+        let asked =
+            RequestedObject { verb: "get", group: "k8s.cni.cncf.io", resource: "ipamclaims", of: format!("{namespace}/{name}").into() };
         let path = format!("/apis/{}/namespaces/{namespace}/ipamclaims", api::CLAIM_VERSION);
-        let seen: Option<Seen> = self.inner.caller.get(&asked, Request::new(path).get(name, &GetParams::default())).await?;
+        let seen: Option<PartialObject> = self.inner.caller.get(&asked, Request::new(path).get(name, &GetParams::default())).await?;
         Ok(seen.map(|seen| seen.status))
     }
 }
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes));
+    drop(serde_json::from_slice::<PartialObject>(bytes));
 }

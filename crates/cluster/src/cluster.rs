@@ -15,11 +15,11 @@ use tokio::task::AbortHandle;
 
 use crate::cache::{Cache, Change, Listed};
 use crate::call::{ANSWER, Caller};
-use crate::definition::{Known, SeenDefinition};
+use crate::definition::{CachedDefinition, SeenDefinition};
+use crate::event_dedup::EventDedup;
 use crate::pod::SeenPod;
-use crate::told::Told;
 use crate::watch::{Watch, Watched};
-use crate::{ApiError, Asked, Connection, Pod, TooLarge};
+use crate::{ApiError, Connection, Pod, RequestedObject, TooLarge};
 
 /// Path of all definitions.
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
@@ -33,9 +33,9 @@ pub struct Cluster {
 pub(crate) struct Inner {
     pub(crate) caller: Caller,
     pub(crate) node: String,
-    pub(crate) told: Told,
+    pub(crate) told: EventDedup,
     pods: Arc<Cache<Arc<Pod>>>,
-    definitions: Arc<Cache<Known>>,
+    definitions: Arc<Cache<CachedDefinition>>,
     watches: Vec<AbortHandle>,
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct Definitions;
 // === impl Watched ===
 
 impl Watched for Pods {
-    type Seen = SeenPod;
-    type Kept = Arc<Pod>;
+    type PartialObject = SeenPod;
+    type Stored = Arc<Pod>;
     const RESOURCE: (&'static str, &'static str) = ("", "pods");
     const PATH: &'static str = "/api/v1/pods";
     // Only a list that is not paged comes from the server's own cache, where pods are indexed by node: a page would make etcd read
@@ -92,8 +92,8 @@ impl Watched for Pods {
 }
 
 impl Watched for Definitions {
-    type Seen = SeenDefinition;
-    type Kept = Known;
+    type PartialObject = SeenDefinition;
+    type Stored = CachedDefinition;
     const RESOURCE: (&'static str, &'static str) = (crd::GROUP, crd::PLURAL);
     const PATH: &'static str = DEFINITIONS;
     // Of each up to MAX_CONFIG bytes are kept: this bounds what is in memory at once.
@@ -103,10 +103,10 @@ impl Watched for Definitions {
         seen.version()
     }
 
-    fn keep(seen: SeenDefinition) -> (Box<str>, Self::Kept) {
+    fn keep(seen: SeenDefinition) -> (Box<str>, Self::Stored) {
         match seen.checked() {
-            Ok(definition) => (definition.reference().to_string().into(), Known::Whole(Arc::new(definition))),
-            Err(large) => (large.definition.to_string().into(), Known::TooLarge(large)),
+            Ok(definition) => (definition.reference().to_string().into(), CachedDefinition::Whole(Arc::new(definition))),
+            Err(large) => (large.definition.to_string().into(), CachedDefinition::TooLarge(large)),
         }
     }
 }
@@ -118,12 +118,12 @@ impl Cluster {
     /// caches are empty until [`synced`](Self::synced) says otherwise. Must be called within a tokio runtime.
     pub fn start(connection: impl Into<Connection>, node: &str) -> Cluster {
         let caller = Caller::new(connection.into());
-        let (pods, definitions) = (Arc::new(Cache::limited(Some(Pod::LIMIT))), Arc::new(Cache::limited(Some(Known::LIMIT))));
+        let (pods, definitions) = (Arc::new(Cache::limited(Some(Pod::LIMIT))), Arc::new(Cache::limited(Some(CachedDefinition::LIMIT))));
         let fields = Some(format!("spec.nodeName={node}"));
         let of_pods = Watch::<Pods> { caller: caller.clone(), cache: Arc::clone(&pods), selector: fields };
         let of_definitions = Watch::<Definitions> { caller: caller.clone(), cache: Arc::clone(&definitions), selector: None };
         let watches = vec![tokio::spawn(of_pods.run()).abort_handle(), tokio::spawn(of_definitions.run()).abort_handle()];
-        let told = Told::default();
+        let told = EventDedup::default();
         Cluster { inner: Arc::new(Inner { caller, node: node.to_owned(), told, pods, definitions, watches }) }
     }
 
@@ -153,9 +153,9 @@ impl Cluster {
     /// [`TooLarge`] if it is there, but cannot be used.
     pub fn definition(&self, wanted: &DefinitionRef) -> Result<Option<Arc<Definition>>, TooLarge> {
         match self.inner.definitions.get(&wanted.namespace, &wanted.name) {
-            Some(Known::Whole(definition)) => Ok(Some(definition)),
-            Some(Known::There) | None => Ok(None),
-            Some(Known::TooLarge(large)) => Err(large),
+            Some(CachedDefinition::Whole(definition)) => Ok(Some(definition)),
+            Some(CachedDefinition::There) | None => Ok(None),
+            Some(CachedDefinition::TooLarge(large)) => Err(large),
         }
     }
 
@@ -164,7 +164,7 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`]: then nothing is known of the pod.
     pub async fn fetch_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ApiError> {
-        let asked = Asked { verb: "get", group: "", resource: "pods", of: format!("{namespace}/{name}").into() };
+        let asked = RequestedObject { verb: "get", group: "", resource: "pods", of: format!("{namespace}/{name}").into() };
         let request = Request::new(format!("/api/v1/namespaces/{namespace}/pods")).get(name, &GetParams::default());
         Ok(self.inner.caller.get::<SeenPod>(&asked, request).await?.map(Pod::from))
     }
@@ -174,15 +174,15 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`]: then nothing is known of it, but with [`ApiError::TooLarge`].
     pub async fn fetch_definition(&self, wanted: &DefinitionRef) -> Result<Option<Arc<Definition>>, ApiError> {
-        let noted = self.inner.definitions.found(&wanted.namespace, &wanted.name).filter(|(known, _)| *known == Known::There);
-        let asked = Asked { verb: "get", group: crd::GROUP, resource: crd::PLURAL, of: wanted.to_string().into() };
+        let noted = self.inner.definitions.found(&wanted.namespace, &wanted.name).filter(|(known, _)| *known == CachedDefinition::There);
+        let asked = RequestedObject { verb: "get", group: crd::GROUP, resource: crd::PLURAL, of: wanted.to_string().into() };
         let path = format!("/apis/{}/namespaces/{}/{}", crd::API_VERSION, wanted.namespace, crd::PLURAL);
         let request = Request::new(path).get(&wanted.name, &GetParams::default());
         let found = self.inner.caller.get::<SeenDefinition>(&asked, request).await?;
         let found = found.map(SeenDefinition::checked).transpose()?.map(Arc::new);
         // It is used: the next pod finds it here.
         if let (Some((_, came)), Some(definition)) = (noted, &found) {
-            self.inner.definitions.put_back(&wanted.namespace, &wanted.name, came, Known::Whole(Arc::clone(definition)));
+            self.inner.definitions.put_back(&wanted.namespace, &wanted.name, came, CachedDefinition::Whole(Arc::clone(definition)));
         }
         Ok(found)
     }
@@ -202,7 +202,7 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`] if it cannot be reached.
     pub async fn answers(&self) -> Result<(), ApiError> {
-        let asked = Asked { verb: "get", group: "", resource: "version", of: "".into() };
+        let asked = RequestedObject { verb: "get", group: "", resource: "version", of: "".into() };
         let request = http::Request::get("/version").body(Vec::new());
         match self.inner.caller.ask::<IgnoredAny>(&asked, request.map_err(request::Error::BuildRequest), ANSWER).await {
             Ok(_) | Err(ApiError::NotServed { .. } | ApiError::Forbidden { .. }) => Ok(()),

@@ -19,7 +19,7 @@ const MOST: usize = 8 << 20;
 
 /// A definition in the cache.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum CachedDefinition {
     /// It is here.
     Whole(Arc<Definition>),
     /// It is there, and not here.
@@ -96,19 +96,19 @@ impl<'de> Deserialize<'de> for SeenConfig {
     }
 }
 
-// === impl Known ===
+// === impl CachedDefinition ===
 
-impl Known {
+impl CachedDefinition {
     /// What the cache may keep of all.
-    pub(crate) const LIMIT: Limit<Known> = Limit {
+    pub(crate) const LIMIT: Limit<CachedDefinition> = Limit {
         most: MOST,
         weight: |known| match known {
-            Known::Whole(definition) => definition.config.as_ref().map_or(0, String::len),
-            Known::There | Known::TooLarge(_) => 0,
+            CachedDefinition::Whole(definition) => definition.config.as_ref().map_or(0, String::len),
+            CachedDefinition::There | CachedDefinition::TooLarge(_) => 0,
         },
         light: |known| match known {
-            Known::TooLarge(large) => Known::TooLarge(large.clone()),
-            Known::Whole(_) | Known::There => Known::There,
+            CachedDefinition::TooLarge(large) => CachedDefinition::TooLarge(large.clone()),
+            CachedDefinition::Whole(_) | CachedDefinition::There => CachedDefinition::There,
         },
     };
 }

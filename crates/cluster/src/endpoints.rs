@@ -20,7 +20,7 @@ pub(crate) struct Endpoints;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct PartialObject {
     metadata: Meta,
     #[serde(default)]
     endpoints: Option<Vec<Endpoint>>,
@@ -47,17 +47,17 @@ impl Endpoints {
 }
 
 impl Watched for Endpoints {
-    type Seen = Seen;
-    type Kept = Arc<[String]>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<[String]>;
     const RESOURCE: (&'static str, &'static str) = ("discovery.k8s.io", "endpointslices");
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     const PAGE: u32 = 0;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Self::Kept) {
+    fn keep(seen: PartialObject) -> (Box<str>, Self::Stored) {
         let addresses = seen.endpoints.unwrap_or_default().into_iter().flat_map(|endpoint| endpoint.addresses.unwrap_or_default());
         (format!("default/{}", seen.metadata.name).into(), addresses.collect())
     }
@@ -105,7 +105,7 @@ impl ApiError {
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(Endpoints::keep));
+    drop(serde_json::from_slice::<PartialObject>(bytes).map(Endpoints::keep));
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
             "endpoints":[{"addresses":["192.168.1.10"],"conditions":{"ready":true}},{"addresses":["192.168.1.11"]},{"addresses":null}]}"#;
         let (key, addresses) = Endpoints::keep(serde_json::from_str(text).unwrap());
         assert_eq!((&*key, &*addresses), ("default/kubernetes", ["192.168.1.10".to_owned(), "192.168.1.11".to_owned()].as_slice()));
-        let none: Seen = serde_json::from_str(r#"{"metadata":{"name":"kubernetes"},"endpoints":null}"#).unwrap();
+        let none: PartialObject = serde_json::from_str(r#"{"metadata":{"name":"kubernetes"},"endpoints":null}"#).unwrap();
         assert!(Endpoints::keep(none).1.is_empty());
     }
 }

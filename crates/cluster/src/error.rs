@@ -10,7 +10,7 @@ use crate::TooLarge;
 
 /// What was asked of the API server. Shown as `patch pods/status default/web-1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedObject {
     /// The verb, as in a role's rule.
     pub verb: &'static str,
     /// The API group, empty for the core one.
@@ -29,7 +29,7 @@ pub enum ApiError {
     #[error("{asked}: {server} does not accept the token (401 {said}): check that the token's file is fresh and of this cluster")]
     Unauthorized {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// What the server said.
@@ -43,7 +43,7 @@ pub enum ApiError {
     )]
     Forbidden {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// What the server said.
@@ -53,7 +53,7 @@ pub enum ApiError {
     #[error("{asked}: {server} does not serve it (404 {said}): check that the CustomResourceDefinition or API version is installed")]
     NotServed {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// What the server said.
@@ -63,7 +63,7 @@ pub enum ApiError {
     #[error("{asked}: {server} is not reachable: {cause}: check the address, the server's certificate and the network")]
     Unreachable {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// What happened, from the outside in.
@@ -73,7 +73,7 @@ pub enum ApiError {
     #[error("{asked}: no answer from {server} in {} s: check the server's load and the network", after.as_secs())]
     TimedOut {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// How long it was waited for.
@@ -83,7 +83,7 @@ pub enum ApiError {
     #[error("{asked}: {server} refuses ({code} {reason}): {said}")]
     Refused {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// The HTTP status code.
@@ -100,7 +100,7 @@ pub enum ApiError {
     )]
     Unreadable {
         /// What was asked.
-        asked: Asked,
+        asked: RequestedObject,
         /// The server's address.
         server: Arc<str>,
         /// What was found.
@@ -141,9 +141,9 @@ pub enum StatusError {
     },
 }
 
-// === impl Asked ===
+// === impl RequestedObject ===
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if self.of.is_empty() { Ok(()) } else { write!(f, " {}", self.of) }
@@ -174,7 +174,7 @@ impl ApiError {
     }
 
     /// The error that a status code stands for.
-    pub(crate) fn answered(asked: Asked, server: Arc<str>, code: u16, reason: &str, said: String) -> Self {
+    pub(crate) fn answered(asked: RequestedObject, server: Arc<str>, code: u16, reason: &str, said: String) -> Self {
         match code {
             401 => ApiError::Unauthorized { asked, server, said },
             403 => ApiError::Forbidden { asked, server, said },
@@ -184,7 +184,7 @@ impl ApiError {
     }
 
     /// The error that the client library reports.
-    pub(crate) fn from_kube(asked: Asked, server: Arc<str>, error: &kube::Error) -> Self {
+    pub(crate) fn from_kube(asked: RequestedObject, server: Arc<str>, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::answered(asked, server, status.code, &status.reason, status.message.clone()),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) | kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => {

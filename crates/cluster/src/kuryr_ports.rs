@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::cache::{Limit, Listed};
 use crate::watch::{Following, Watched};
-use crate::{ApiError, Asked, Cluster};
+use crate::{ApiError, Cluster, RequestedObject};
 
 const PATH: &str = "/apis/openstack.org/v1/kuryrports";
 
@@ -58,8 +58,8 @@ impl NodePort {
 // === impl OfNode ===
 
 impl Watched for OfNode {
-    type Seen = Value;
-    type Kept = Arc<NodePort>;
+    type PartialObject = Value;
+    type Stored = Arc<NodePort>;
     const RESOURCE: (&'static str, &'static str) = ("openstack.org", "kuryrports");
     const PATH: &'static str = PATH;
     const PAGE: u32 = 100;
@@ -69,7 +69,7 @@ impl Watched for OfNode {
         seen.pointer("/metadata/resourceVersion").and_then(Value::as_str)
     }
 
-    fn keep(seen: Value) -> (Box<str>, Self::Kept) {
+    fn keep(seen: Value) -> (Box<str>, Self::Stored) {
         let of = |key: &str| seen.pointer(key).and_then(Value::as_str).unwrap_or_default();
         let key = format!("{}/{}", of("/metadata/namespace"), of("/metadata/name"));
         (key.into(), Arc::new(NodePort::of(seen)))
@@ -111,7 +111,7 @@ impl Cluster {
     pub async fn fetch_kuryr_port(&self, ports: &KuryrPorts, namespace: &str, pod: &str) -> Result<Option<Arc<NodePort>>, ApiError> {
         let cache = &ports.following.cache;
         let noted = cache.found(namespace, pod).filter(|(known, _)| known.read.is_none());
-        let asked = Asked { verb: "get", group: crd::GROUP, resource: crd::PLURAL, of: format!("{namespace}/{pod}").into() };
+        let asked = RequestedObject { verb: "get", group: crd::GROUP, resource: crd::PLURAL, of: format!("{namespace}/{pod}").into() };
         let path = format!("/apis/{}/{}/namespaces/{namespace}/{}", crd::GROUP, crd::VERSION, crd::PLURAL);
         let found = self.inner.caller.get::<Value>(&asked, Request::new(path).get(pod, &GetParams::default())).await?;
         let found = found.map(|seen| Arc::new(NodePort::of(seen)));

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use crate::cache::Cache;
 use crate::watch::{Watch, Watched};
-use crate::{ApiError, Asked, Cluster};
+use crate::{ApiError, Cluster, RequestedObject};
 
 const PATH: &str = "/api/v1/namespaces";
 
@@ -28,7 +28,7 @@ struct Followed;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-struct Seen {
+struct PartialObject {
     metadata: Meta,
 }
 
@@ -43,17 +43,17 @@ struct Meta {
 // === impl Followed ===
 
 impl Watched for Followed {
-    type Seen = Seen;
-    type Kept = Arc<Labels>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<Labels>;
     const RESOURCE: (&'static str, &'static str) = ("", "namespaces");
     const PATH: &'static str = PATH;
     const PAGE: u32 = 500;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Arc<Labels>) {
+    fn keep(seen: PartialObject) -> (Box<str>, Arc<Labels>) {
         let Meta { name, labels, .. } = seen.metadata;
         (format!("/{name}").into(), Arc::new(labels.unwrap_or_default()))
     }
@@ -89,13 +89,13 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`]: then nothing is known of it.
     pub async fn fetch_namespace(&self, namespace: &str) -> Result<Option<Labels>, ApiError> {
-        let asked = Asked { verb: "get", group: "", resource: "namespaces", of: namespace.to_owned().into() };
-        let seen: Option<Seen> = self.inner.caller.get(&asked, Request::new(PATH).get(namespace, &GetParams::default())).await?;
+        let asked = RequestedObject { verb: "get", group: "", resource: "namespaces", of: namespace.to_owned().into() };
+        let seen: Option<PartialObject> = self.inner.caller.get(&asked, Request::new(PATH).get(namespace, &GetParams::default())).await?;
         Ok(seen.map(|seen| seen.metadata.labels.unwrap_or_default()))
     }
 }
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+    drop(serde_json::from_slice::<PartialObject>(bytes).map(Followed::keep));
 }

@@ -45,7 +45,7 @@ pub(crate) struct AllBlocks;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct PartialObject {
     metadata: SeenMeta,
     #[serde(default)]
     spec: Option<NodeIpPoolSpec>,
@@ -119,17 +119,17 @@ impl NodeBlocks {
 // === impl AllBlocks ===
 
 impl Watched for AllBlocks {
-    type Seen = Seen;
-    type Kept = Arc<NodeBlocks>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<NodeBlocks>;
     const RESOURCE: (&'static str, &'static str) = ("netloom.io", "nodeippools");
     const PATH: &'static str = "/apis/netloom.io/v1alpha1/nodeippools";
     const PAGE: u32 = 500;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Arc<NodeBlocks>) {
+    fn keep(seen: PartialObject) -> (Box<str>, Arc<NodeBlocks>) {
         let blocks = seen.spec.as_ref().map(|spec| NodeBlocks::read(&seen.metadata.name, spec)).unwrap_or_default();
         (format!("/{}", seen.metadata.name).into(), Arc::new(blocks))
     }
@@ -165,7 +165,7 @@ impl Cluster {
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(AllBlocks::keep));
+    drop(serde_json::from_slice::<PartialObject>(bytes).map(AllBlocks::keep));
 }
 
 #[cfg(test)]

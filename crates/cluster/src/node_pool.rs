@@ -10,9 +10,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::call::ANSWER;
-use crate::told::CONTROLLER;
+use crate::event_dedup::CONTROLLER;
 use crate::watch::Watched;
-use crate::{About, ApiError, Asked, Cluster, Event, EventKind, OwnObject};
+use crate::{About, ApiError, Cluster, Event, EventKind, OwnObject, RequestedObject};
 
 const GROUP: &str = "netloom.io";
 const PLURAL: &str = "nodeippools";
@@ -38,7 +38,7 @@ struct Followed;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct PartialObject {
     metadata: SeenMeta,
     #[serde(default)]
     spec: Option<NodeIpPoolSpec>,
@@ -58,18 +58,18 @@ struct SeenMeta {
 // === impl Followed ===
 
 impl Watched for Followed {
-    type Seen = Seen;
-    type Kept = Arc<NodeIpPool>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<NodeIpPool>;
     const RESOURCE: (&'static str, &'static str) = (GROUP, PLURAL);
     const PATH: &'static str = PATH;
     const PAGE: u32 = 0;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Arc<NodeIpPool>) {
-        let Seen { metadata, spec, status } = seen;
+    fn keep(seen: PartialObject) -> (Box<str>, Arc<NodeIpPool>) {
+        let PartialObject { metadata, spec, status } = seen;
         let SeenMeta { name, uid, resource_version, generation } = metadata;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         (format!("/{name}").into(), Arc::new(NodeIpPool { uid, resource_version, generation, spec, status }))
@@ -90,7 +90,7 @@ impl Cluster {
     /// [`ApiError`]; with code 409 somebody has changed it meanwhile, and the watch brings what it is now.
     pub async fn write_node_ip_pool_status(&self, seen: &NodeIpPool, status: &NodeIpPoolStatus) -> Result<(), ApiError> {
         let node = self.node();
-        let asked = Asked { verb: "update", group: GROUP, resource: "nodeippools/status", of: node.into() };
+        let asked = RequestedObject { verb: "update", group: GROUP, resource: "nodeippools/status", of: node.into() };
         let object = json!({
             "apiVersion": api::API_VERSION, "kind": "NodeIPPool",
             "metadata": {"name": node, "uid": seen.uid, "resourceVersion": seen.resource_version},
@@ -108,12 +108,13 @@ impl Cluster {
         let (node, kind) = (self.node(), EventKind::Warning);
         let regarding = About { api_version: api::API_VERSION, kind: "NodeIPPool", namespace: "", name: node, uid };
         let event = Event { controller: CONTROLLER, instance: node, action: "Assign", kind, reason, message, regarding };
-        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about NodeIPPool {node}").into() };
+        let asked =
+            RequestedObject { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about NodeIPPool {node}").into() };
         self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)
     }
 }
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+    drop(serde_json::from_slice::<PartialObject>(bytes).map(Followed::keep));
 }

@@ -269,8 +269,8 @@ fn read<'a, T: std::str::FromStr>(place: &str, what: &str, texts: impl Iterator<
 // === impl AllNodes ===
 
 impl Watched for AllNodes {
-    type Seen = SeenNode;
-    type Kept = Arc<Node>;
+    type PartialObject = SeenNode;
+    type Stored = Arc<Node>;
     const RESOURCE: (&'static str, &'static str) = ("", "nodes");
     const PATH: &'static str = "/api/v1/nodes";
     const PAGE: u32 = 500;

@@ -15,9 +15,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::call::ANSWER;
+use crate::event_dedup::CONTROLLER;
 use crate::status::{FIELD_MANAGER, METADATA_ONLY};
-use crate::told::CONTROLLER;
-use crate::{About, Announced, ApiError, Asked, BETWEEN, Cluster, ConditionDigest, Event, EventKind, Node, note};
+use crate::{About, Announced, ApiError, BETWEEN, Cluster, ConditionDigest, Event, EventKind, Node, RequestedObject, note};
 
 const PATH: &str = "/api/v1/nodes";
 
@@ -90,7 +90,7 @@ impl Cluster {
         if network.is_in(seen) {
             return Ok(false);
         }
-        let asked = Asked { verb: "patch", group: "", resource: "nodes/status", of: self.node().into() };
+        let asked = RequestedObject { verb: "patch", group: "", resource: "nodes/status", of: self.node().into() };
         let change = Patch::Strategic(network.patch(seen, &format!("{:.0}", Timestamp::now())));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let request = Request::new(PATH).patch_subresource("status", self.node(), &params, &change).map(|mut request| {
@@ -107,7 +107,8 @@ impl Cluster {
     pub async fn tell_of_own_node(&self, seen: &Node, kind: EventKind, reason: &str, message: &str) -> Result<(), ApiError> {
         let regarding = About { api_version: "v1", kind: "Node", namespace: "", name: &seen.name, uid: &seen.uid };
         let event = Event { controller: CONTROLLER, instance: self.node(), action: "Connect", kind, reason, message, regarding };
-        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about Node {}", seen.name).into() };
+        let asked =
+            RequestedObject { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about Node {}", seen.name).into() };
         self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)
     }
 }

@@ -4,7 +4,7 @@ use kube::api::GetParams;
 use kube::core::Request;
 use serde::Deserialize;
 
-use crate::{ApiError, Asked, Cluster};
+use crate::{ApiError, Cluster, RequestedObject};
 
 const PATH: &str = "/api/v1/nodes";
 
@@ -18,7 +18,7 @@ pub struct OwnNode {
 }
 
 #[derive(Deserialize)]
-struct Seen {
+struct PartialObject {
     metadata: Meta,
     #[serde(default)]
     status: Status,
@@ -50,8 +50,8 @@ impl Cluster {
     /// # Errors
     /// [`ApiError`]: then nothing is known of it.
     pub async fn fetch_own_node(&self) -> Result<Option<OwnNode>, ApiError> {
-        let asked = Asked { verb: "get", group: "", resource: "nodes", of: self.node().into() };
-        let seen: Option<Seen> = self.inner.caller.get(&asked, Request::new(PATH).get(self.node(), &GetParams::default())).await?;
-        Ok(seen.map(|Seen { metadata, status }| OwnNode { uid: metadata.uid, boot_id: status.node_info.boot_id }))
+        let asked = RequestedObject { verb: "get", group: "", resource: "nodes", of: self.node().into() };
+        let seen: Option<PartialObject> = self.inner.caller.get(&asked, Request::new(PATH).get(self.node(), &GetParams::default())).await?;
+        Ok(seen.map(|PartialObject { metadata, status }| OwnNode { uid: metadata.uid, boot_id: status.node_info.boot_id }))
     }
 }

@@ -22,7 +22,7 @@ pub struct OwnObject<T> {
 
 impl<T: PartialEq + Send + Sync + 'static> OwnObject<T> {
     /// Follows it from now on. Must be called within a tokio runtime.
-    pub(crate) fn follow<W: Watched<Kept = Arc<T>>>(cluster: &Cluster) -> Self {
+    pub(crate) fn follow<W: Watched<Stored = Arc<T>>>(cluster: &Cluster) -> Self {
         let name = cluster.node().to_owned();
         let cache = Arc::new(Cache::new());
         let changes = cache.subscribe();

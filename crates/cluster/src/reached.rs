@@ -43,7 +43,7 @@ pub(crate) struct EveryService;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct PartialObject {
     metadata: Meta,
     #[serde(default)]
     spec: Option<Spec>,
@@ -142,17 +142,17 @@ fn protocol(word: Option<&str>) -> Option<Protocol> {
 // === impl EveryService ===
 
 impl Watched for EveryService {
-    type Seen = Seen;
-    type Kept = Arc<Reached>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<Reached>;
     const RESOURCE: (&'static str, &'static str) = ("", "services");
     const PATH: &'static str = "/api/v1/services";
     const PAGE: u32 = 500;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Self::Kept) {
+    fn keep(seen: PartialObject) -> (Box<str>, Self::Stored) {
         let key = format!("{}/{}", seen.metadata.namespace, seen.metadata.name);
         (key.into(), Arc::new(Reached::of(seen.spec.unwrap_or_default(), seen.status.unwrap_or_default())))
     }
@@ -231,7 +231,7 @@ impl Cluster {
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    let Ok(seen) = serde_json::from_slice::<Seen>(bytes) else { return };
+    let Ok(seen) = serde_json::from_slice::<PartialObject>(bytes) else { return };
     let (_, reached) = EveryService::keep(seen);
     assert!(reached.addresses.len() <= MOST_OF_ONE && reached.ports.len() <= MOST_OF_ONE, "{reached:?}");
 }

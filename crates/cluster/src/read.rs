@@ -19,7 +19,7 @@ use crate::nodes::{AllNodes, Node};
 use crate::reached::{EveryService, Services};
 use crate::services::ServiceCidrs;
 use crate::watch::Watched;
-use crate::{ApiError, Asked, ConnectError, Own, Pod, TooLarge, client};
+use crate::{ApiError, ConnectError, Own, Pod, RequestedObject, TooLarge, client};
 
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,7 +64,7 @@ pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> R
             let late = |_| ReadError::Late { server: Arc::clone(&server), kind };
             let listed = kind.api::<DynamicObject>(connection.client());
             let list = tokio::time::timeout(PATIENCE, listed.list(&ListParams::default())).await.map_err(late)?;
-            let asked = Asked { verb: "list", group: "netloom.io", resource: kind.plural(), of: "".into() };
+            let asked = RequestedObject { verb: "list", group: "netloom.io", resource: kind.plural(), of: "".into() };
             let list = list.map_err(|e| ReadError::Api(Box::new(ApiError::from_kube(asked, Arc::clone(&server), &e))))?;
             *found = list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
             found.sort_by_cached_key(|object| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned());
@@ -151,13 +151,13 @@ fn texts(all: Vec<Arc<[String]>>) -> Vec<String> {
 /// What is wanted of a list, so far.
 struct Chosen<W: Watched, T> {
     all: Vec<T>,
-    keep: fn(W::Seen) -> Option<T>,
+    keep: fn(W::PartialObject) -> Option<T>,
 }
 
 // === impl Chosen ===
 
 impl<W: Watched, T> Chosen<W, T> {
-    fn take(&mut self, seen: W::Seen) {
+    fn take(&mut self, seen: W::PartialObject) {
         self.all.extend((self.keep)(seen));
     }
 }
@@ -173,11 +173,11 @@ impl Pod {
 
 async fn list<W: Watched, T: Send + 'static>(
     caller: &Caller,
-    keep: fn(W::Seen) -> Option<T>,
+    keep: fn(W::PartialObject) -> Option<T>,
     fields: Option<&str>,
 ) -> Result<Vec<T>, ReadError> {
     let (group, resource) = W::RESOURCE;
-    let asked = Asked { verb: "list", group, resource, of: "".into() };
+    let asked = RequestedObject { verb: "list", group, resource, of: "".into() };
     let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
     params.field_selector = fields.map(str::to_owned);
     loop {

@@ -20,7 +20,7 @@ pub(crate) struct ServiceCidrs;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct PartialObject {
     metadata: Meta,
     #[serde(default)]
     spec: Spec,
@@ -42,18 +42,18 @@ struct Spec {
 // === impl ServiceCidrs ===
 
 impl Watched for ServiceCidrs {
-    type Seen = Seen;
-    type Kept = Arc<[String]>;
+    type PartialObject = PartialObject;
+    type Stored = Arc<[String]>;
     const RESOURCE: (&'static str, &'static str) = ("networking.k8s.io", "servicecidrs");
     const PATH: &'static str = "/apis/networking.k8s.io/v1/servicecidrs";
     const PAGE: u32 = 500;
     const IS_OPTIONAL: bool = true;
 
-    fn version(seen: &Seen) -> Option<&str> {
+    fn version(seen: &PartialObject) -> Option<&str> {
         Some(&seen.metadata.resource_version)
     }
 
-    fn keep(seen: Seen) -> (Box<str>, Self::Kept) {
+    fn keep(seen: PartialObject) -> (Box<str>, Self::Stored) {
         (format!("/{}", seen.metadata.name).into(), seen.spec.cidrs.unwrap_or_default().into())
     }
 }
@@ -91,5 +91,5 @@ impl Cluster {
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(ServiceCidrs::keep));
+    drop(serde_json::from_slice::<PartialObject>(bytes).map(ServiceCidrs::keep));
 }

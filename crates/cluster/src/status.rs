@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::call::ANSWER;
-use crate::{ApiError, Asked, Cluster, PodRef, StatusError};
+use crate::{ApiError, Cluster, PodRef, RequestedObject, StatusError};
 
 /// What the agent is called in `managedFields`.
 pub(crate) const FIELD_MANAGER: &str = "netloom";
@@ -27,7 +27,7 @@ impl Cluster {
     /// # Errors
     /// [`StatusError`]; with `Gone` there is nobody to write it for.
     pub async fn write_status(&self, pod: &PodRef, annotation: &str) -> Result<(), StatusError> {
-        let asked = Asked { verb: "patch", group: "", resource: "pods/status", of: pod.to_string().into() };
+        let asked = RequestedObject { verb: "patch", group: "", resource: "pods/status", of: pod.to_string().into() };
         let change = Patch::Merge(json!({"metadata": {"uid": pod.uid, "annotations": {NETWORK_STATUS: annotation}}}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);

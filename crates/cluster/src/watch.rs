@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use crate::cache::{Cache, Limit};
 use crate::call::Caller;
 use crate::list::Page;
-use crate::{ApiError, Asked};
+use crate::{ApiError, RequestedObject};
 
 /// For how long the server keeps a watch, in seconds.
 const WATCH: u32 = 290;
@@ -36,9 +36,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 /// A kind of object that is watched: what is asked for, and what is kept of it.
 pub(crate) trait Watched: Send + Sync + 'static {
     /// What is read of an object.
-    type Seen: DeserializeOwned + Clone + Send + 'static;
+    type PartialObject: DeserializeOwned + Clone + Send + 'static;
     /// What is kept of it.
-    type Kept: Clone + PartialEq + Send + Sync + 'static;
+    type Stored: Clone + PartialEq + Send + Sync + 'static;
 
     /// API group and resource, as in a role's rule.
     const RESOURCE: (&'static str, &'static str);
@@ -51,15 +51,15 @@ pub(crate) trait Watched: Send + Sync + 'static {
     /// Whether objects are selected by their labels, and not by fields.
     const BY_LABELS: bool = false;
 
-    fn version(seen: &Self::Seen) -> Option<&str>;
+    fn version(seen: &Self::PartialObject) -> Option<&str>;
     /// Its `namespace/name`, and what is kept.
-    fn keep(seen: Self::Seen) -> (Box<str>, Self::Kept);
+    fn keep(seen: Self::PartialObject) -> (Box<str>, Self::Stored);
 }
 
 /// What one watch needs.
 pub(crate) struct Watch<W: Watched> {
     pub(crate) caller: Caller,
-    pub(crate) cache: Arc<Cache<W::Kept>>,
+    pub(crate) cache: Arc<Cache<W::Stored>>,
     /// Which objects: a field selector, or one of labels ([`Watched::BY_LABELS`]).
     pub(crate) selector: Option<String>,
 }
@@ -77,8 +77,8 @@ struct Task(AbortHandle);
 
 /// What is kept of a list so far.
 struct Gathered<W: Watched> {
-    cache: Arc<Cache<W::Kept>>,
-    all: HashMap<Box<str>, W::Kept>,
+    cache: Arc<Cache<W::Stored>>,
+    all: HashMap<Box<str>, W::Stored>,
     /// What that has of the cache's limit.
     taken: usize,
 }
@@ -119,7 +119,7 @@ impl Pause {
 // === impl Gathered ===
 
 impl<W: Watched> Gathered<W> {
-    fn take(&mut self, seen: W::Seen) {
+    fn take(&mut self, seen: W::PartialObject) {
         let (key, kept) = W::keep(seen);
         let kept = self.cache.kept_of(&key, kept, &mut self.taken);
         self.all.insert(key, kept);
@@ -136,12 +136,12 @@ impl Drop for Task {
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> Following<T> {
     /// Follows all objects of a kind on a task of its own. Must be called within a tokio runtime.
-    pub(crate) fn all<W: Watched<Kept = T>>(caller: Caller) -> Self {
+    pub(crate) fn all<W: Watched<Stored = T>>(caller: Caller) -> Self {
         Self::selected::<W>(caller, None, None)
     }
 
     /// The same of those that a selector selects ([`Watch::selector`]), which may have so much together.
-    pub(crate) fn selected<W: Watched<Kept = T>>(caller: Caller, selector: Option<String>, limit: Option<Limit<T>>) -> Self {
+    pub(crate) fn selected<W: Watched<Stored = T>>(caller: Caller, selector: Option<String>, limit: Option<Limit<T>>) -> Self {
         let cache = Arc::new(Cache::limited(limit));
         let news = cache.news();
         let watch = Watch::<W> { caller, cache: Arc::clone(&cache), selector };
@@ -175,9 +175,9 @@ impl<W: Watched> Watch<W> {
         }
     }
 
-    fn asked(&self, verb: &'static str) -> Asked {
+    fn asked(&self, verb: &'static str) -> RequestedObject {
         let (group, resource) = W::RESOURCE;
-        Asked { verb, group, resource, of: self.selector.clone().unwrap_or_default().into() }
+        RequestedObject { verb, group, resource, of: self.selector.clone().unwrap_or_default().into() }
     }
 
     /// The selector of fields, and that of labels.
@@ -242,18 +242,18 @@ impl<W: Watched> Watch<W> {
 
     async fn open(
         &self,
-        asked: &Asked,
+        asked: &RequestedObject,
         version: &str,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Send + Unpin + use<W>, ApiError> {
+    ) -> Result<impl Stream<Item = Result<WatchEvent<W::PartialObject>, ApiError>> + Send + Unpin + use<W>, ApiError> {
         let (field_selector, label_selector) = self.selectors();
         let params = WatchParams { field_selector, label_selector, timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
         self.caller.watch(asked, Request::new(W::PATH).watch(&params, version)).await
     }
 
     /// Takes events into the cache until the stream ends.
-    async fn drain<S>(&self, asked: &Asked, mut stream: S, version: &mut String) -> End
+    async fn drain<S>(&self, asked: &RequestedObject, mut stream: S, version: &mut String) -> End
     where
-        S: Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Unpin,
+        S: Stream<Item = Result<WatchEvent<W::PartialObject>, ApiError>> + Unpin,
     {
         loop {
             let Ok(event) = timeout(SILENT, stream.next()).await else { return End::Closed };

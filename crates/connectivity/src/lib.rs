@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Connection, Container};
 use futures::future::{join_all, try_join_all};
-use probe::{Asking, CaseResult, Change, Outcome, Run, Runner, Transport, Wish};
+use probe::{Asking, CaseResult, Change, Outcome, ProbeTask, Run, Runner, Transport};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use verify::case::Target;
@@ -197,7 +197,7 @@ fn on_stage<T>(
     options: &Options,
     progress: Progress<'_>,
     (interrupted, timeout): (&Arc<AtomicBool>, Duration),
-    work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
+    work: impl FnOnce(&ClusterRun<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<(String, T), ConnectivityError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| ConnectivityError::Api { what: "start threads".to_owned(), why: e.to_string(), status: 0 })?;
@@ -288,7 +288,7 @@ fn staged<T>(
     stage: &Stage<'_>,
     options: &Options,
     (progress, interrupted, timeout): (Progress<'_>, &Arc<AtomicBool>, Duration),
-    work: impl FnOnce(&Asked<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
+    work: impl FnOnce(&ClusterRun<'_>, Vec<Planned>) -> Result<T, ConnectivityError>,
 ) -> Result<T, ConnectivityError> {
     runtime.block_on(unless(interrupted, stage.clear()))?;
     // This is not interrupted: whether the namespace is there would not be known.
@@ -297,7 +297,7 @@ fn staged<T>(
     let (workers, site) = runtime.block_on(unless(interrupted, prepare(connection, stage, options, progress)))?;
     let planned = verify::plan(&site);
     let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect(), timeout);
-    let asked = Asked { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(interrupted) };
+    let asked = ClusterRun { handle: runtime.handle().clone(), workers, observer, site, interrupted: Arc::clone(interrupted) };
     work(&asked, planned)
 }
 
@@ -368,7 +368,7 @@ async fn seen_from(stage: &Stage<'_>, workers: &Workers, site: &mut Site) {
     let patience = u64::try_from(TRY.as_millis()).unwrap_or(u64::MAX);
     let asked = stage.nodes.iter().flat_map(|node| &node.addresses).map(|address| {
         let asking = Asking { to: (*address, PORT).into(), transport: Transport::Tcp, size: None, patience, wanted: None };
-        worker.order(Wish::Ask(asking), TRY)
+        worker.order(ProbeTask::Ask(asking), TRY)
     });
     for outcome in join_all(asked).await {
         if let Outcome::Answered { seen, .. } = outcome
@@ -385,7 +385,7 @@ async fn answers(worker: &Worker, address: IpAddr, port: u16, within: Duration) 
     loop {
         let patience = u64::try_from(TRY.as_millis()).unwrap_or(u64::MAX);
         let asking = Asking { to: (address, port).into(), transport: Transport::Tcp, size: None, patience, wanted: None };
-        match worker.order(Wish::Ask(asking), TRY).await {
+        match worker.order(ProbeTask::Ask(asking), TRY).await {
             Outcome::Answered { .. } => return true,
             _ if Instant::now() >= end => return false,
             // Sleeps: nothing tells when a Service answers.
@@ -395,7 +395,7 @@ async fn answers(worker: &Worker, address: IpAddr, port: u16, within: Duration) 
 }
 
 /// What asks in the cluster and observes it.
-struct Asked<'a> {
+struct ClusterRun<'a> {
     handle: Handle,
     workers: Workers,
     observer: Observer<'a>,
@@ -403,7 +403,7 @@ struct Asked<'a> {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Runner for Asked<'_> {
+impl Runner for ClusterRun<'_> {
     fn ask(&self, check: &Check, timeout: Duration) -> Observation {
         if self.interrupted.load(Ordering::Relaxed) {
             return Observation::Broken("interrupted".to_owned());
@@ -436,11 +436,11 @@ impl Runner for Asked<'_> {
 }
 
 /// What the probe is to do, and how long that takes at most.
-fn wish(check: &Check, timeout: Duration) -> (Wish, Duration) {
+fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
     let patience = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let to = (check.address, check.port).into();
     if check.case.to == Target::Metadata {
-        return (Wish::Get { to, path: "/".to_owned(), patience }, timeout);
+        return (ProbeTask::Get { to, path: "/".to_owned(), patience }, timeout);
     }
     let transport = match check.protocol {
         Protocol::Tcp => Transport::Tcp,
@@ -450,7 +450,7 @@ fn wish(check: &Check, timeout: Duration) -> (Wish, Duration) {
     let is_one = matches!(check.case.to, Target::Service(_)) && matches!(check.expected, verify::Expected::Answer(_));
     let wanted = check.answerers.first().filter(|_| is_one && check.answerers.len() == 1).map(Place::to_string);
     let size = check.size.and_then(|size| usize::try_from(size).ok());
-    (Wish::Ask(Asking { to, transport, size, patience, wanted }), timeout * TURNS)
+    (ProbeTask::Ask(Asking { to, transport, size, patience, wanted }), timeout * TURNS)
 }
 
 fn observation(check: &Check, outcome: Outcome) -> Observation {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use probe::{Here, HereLink, Outcome, Wish};
+use probe::{Here, HereLink, Outcome, ProbeTask};
 use serde::Deserialize;
 use verify::case::Need;
 use verify::{Attachment, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
@@ -85,7 +85,7 @@ fn of_all(modes: &[Option<String>]) -> Option<&str> {
 /// kube-proxy's mode on a node, if one runs there and answers.
 async fn mode(worker: Option<&Worker>) -> Option<String> {
     let patience = u64::try_from(PROXY.as_millis()).unwrap_or(u64::MAX);
-    let get = Wish::Get { to: PROXY_MODE.0, path: PROXY_MODE.1.to_owned(), patience };
+    let get = ProbeTask::Get { to: PROXY_MODE.0, path: PROXY_MODE.1.to_owned(), patience };
     match worker?.order(get, PROXY).await {
         Outcome::Body(mode) => Some(mode.trim().to_owned()),
         _ => None,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::{Connection, Container, Exec};
-use probe::{Here, Order, Outcome, Reply, Wish};
+use probe::{Here, Order, Outcome, ProbeTask, Reply};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
@@ -91,7 +91,7 @@ impl Worker {
     }
 
     /// Asks, and waits for what comes of it; `patience` is what the probe takes at most.
-    pub(crate) async fn order(&self, wish: Wish, patience: Duration) -> Outcome {
+    pub(crate) async fn order(&self, wish: ProbeTask, patience: Duration) -> Outcome {
         let ended = || Outcome::Failed("the probe has ended".to_owned());
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -114,7 +114,7 @@ impl Worker {
     /// What is around it.
     pub(crate) async fn look(&self, place: &str, ways: Vec<std::net::IpAddr>) -> Result<Here, ConnectivityError> {
         let failed = |why: String| ConnectivityError::Probe { place: place.to_owned(), why };
-        match self.order(Wish::Look(ways), LOOK).await {
+        match self.order(ProbeTask::Look(ways), LOOK).await {
             Outcome::Here(here) => Ok(here),
             Outcome::Failed(why) => Err(failed(why)),
             other => Err(failed(format!("it answers {other:?}: is --image of another version?"))),

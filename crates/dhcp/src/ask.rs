@@ -130,15 +130,15 @@ impl Daemon {
     pub fn del(&self, id: &AttachmentId, call: Call) -> Result<(), CniError> {
         let call = Call { verb: "DEL".to_owned(), ..call };
         match self.ask_or_lock(call)? {
-            Way::Answered(answer) => answer.map(drop),
-            Way::Alone(store, _lock) => {
+            DaemonCall::Answered(answer) => answer.map(drop),
+            DaemonCall::Alone(store, _lock) => {
                 if let Some(lease) = store.load(id) {
                     give_back(&lease);
                 }
                 store.remove(id)
             }
-            Way::Hangs(store) => store.remove(id),
-            Way::Nothing => Ok(()),
+            DaemonCall::Hangs(store) => store.remove(id),
+            DaemonCall::Nothing => Ok(()),
         }
     }
 
@@ -148,10 +148,10 @@ impl Daemon {
     /// As [`Daemon::del`].
     pub fn gc(&self, network: &NetworkName, valid: &[AttachmentId], call: Call) -> Result<(), CniError> {
         let (store, _lock) = match self.ask_or_lock(Call { verb: "GC".to_owned(), ..call })? {
-            Way::Answered(answer) => return answer.map(drop),
-            Way::Alone(store, lock) => (store, lock),
-            Way::Hangs(_) => return Err(Unanswered::Late { socket: self.socket.clone(), seconds: SOON.as_secs() }.into()),
-            Way::Nothing => return Ok(()),
+            DaemonCall::Answered(answer) => return answer.map(drop),
+            DaemonCall::Alone(store, lock) => (store, lock),
+            DaemonCall::Hangs(_) => return Err(Unanswered::Late { socket: self.socket.clone(), seconds: SOON.as_secs() }.into()),
+            DaemonCall::Nothing => return Ok(()),
         };
         let stale = store.load_all()?.leases.into_iter().filter(|lease| lease.id.network == *network && !valid.contains(&lease.id));
         let done = stale.map(|lease| {
@@ -162,23 +162,23 @@ impl Daemon {
     }
 
     /// The daemon's answer, or the files without it: who has their lock is alone.
-    fn ask_or_lock(&self, call: Call) -> Result<Way, CniError> {
+    fn ask_or_lock(&self, call: Call) -> Result<DaemonCall, CniError> {
         let by = Instant::now() + STARTING;
         loop {
             let unanswered = match self.ask(call.clone(), SOON) {
-                Ok(answer) => return Ok(Way::Answered(answer)),
+                Ok(answer) => return Ok(DaemonCall::Answered(answer)),
                 Err(e) => e,
             };
             let store = Store::beside(&self.socket)?;
             if store.is_missing() {
                 // There never was a daemon of ours.
-                return Ok(Way::Nothing);
+                return Ok(DaemonCall::Nothing);
             }
             if let Some(lock) = store.lock(Duration::from_millis(200))? {
-                return Ok(Way::Alone(store, lock));
+                return Ok(DaemonCall::Alone(store, lock));
             }
             if matches!(unanswered, Unanswered::Late { .. }) || Instant::now() >= by {
-                return Ok(Way::Hangs(store));
+                return Ok(DaemonCall::Hangs(store));
             }
         }
     }
@@ -212,17 +212,17 @@ impl Daemon {
     }
 
     /// Says what is wanted.
-    fn begin(&self, mut call: Call, time: Duration) -> Result<Asked, Unanswered> {
+    fn begin(&self, mut call: Call, time: Duration) -> Result<PendingCall, Unanswered> {
         call.protocol = wire::PROTOCOL;
         "dhcp".clone_into(&mut call.program);
         let mut stream = self.connect().map_err(|errno| Unanswered::Absent { socket: self.socket.clone(), errno })?;
         let died = |e: std::io::Error| Unanswered::Died { socket: self.socket.clone(), reason: e.to_string() };
         stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(died)?;
         let sent = wire::send(&mut stream, &ToAgent::Call(call));
-        Ok(Asked { stream, sent })
+        Ok(PendingCall { stream, sent })
     }
 
-    fn answer(&self, asked: &mut Asked, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+    fn answer(&self, asked: &mut PendingCall, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
         let socket = || self.socket.clone();
         let died = |reason: String| Unanswered::Died { socket: socket(), reason };
         match (wire::receive(&mut asked.stream), &asked.sent) {
@@ -249,12 +249,12 @@ impl Daemon {
 }
 
 /// A call on its way.
-struct Asked {
+struct PendingCall {
     stream: UnixStream,
     sent: Result<(), WireError>,
 }
 
-enum Way {
+enum DaemonCall {
     /// The daemon's.
     Answered(Result<Vec<u8>, CniError>),
     /// There is no daemon, and the files are ours.

@@ -22,7 +22,7 @@ use crate::flags::Settings;
 use crate::link::internal;
 use crate::log;
 use crate::store::Store;
-use crate::table::{Table, Wish};
+use crate::table::{AddRequest, Table};
 use crate::wanted::Wanted;
 
 /// How long a caller may take to say what it wants, and to hear the answer.
@@ -258,7 +258,7 @@ impl Daemon {
         }
         let time = if call.millis == 0 { self.settings.resendtimeout } else { Duration::from_millis(call.millis.min(86_400_000)) };
         let gone = || local::hung_up(stream).unwrap_or(true);
-        self.table.add(&Wish { id, netns: &netns, wanted: &wanted, by: Instant::now() + time, gone: &gone })
+        self.table.add(&AddRequest { id, netns: &netns, wanted: &wanted, by: Instant::now() + time, gone: &gone })
     }
 }
 

@@ -10,7 +10,7 @@ use cni::{AttachmentId, CniError, Code};
 use linux::{EnterError, Errno, Inside, Netns};
 
 use crate::family::{Ask, Grant};
-use crate::lease::{Held, Lease, Place};
+use crate::lease::{FamilyLease, Lease, LeaseNetns};
 use crate::link::{Link, internal};
 use crate::trouble::Trouble;
 use crate::wanted::Wanted;
@@ -40,7 +40,7 @@ const CONFLICTS: u32 = 4;
 const SLICE: Duration = Duration::from_millis(100);
 
 /// Whose lease is asked for.
-pub(crate) struct Asked<'a> {
+pub(crate) struct LeaseRequest<'a> {
     pub(crate) id: &'a AttachmentId,
     pub(crate) netns: &'a Netns,
     pub(crate) wanted: &'a Wanted,
@@ -55,19 +55,19 @@ pub(crate) struct Asked<'a> {
 
 /// What one attempt may use.
 struct Attempt<'a> {
-    asked: &'a Asked<'a>,
+    asked: &'a LeaseRequest<'a>,
     xid: u32,
     secs: u16,
     wait: Duration,
 }
 
 /// Asks until it is granted.
-pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
+pub(crate) fn acquire(asked: &LeaseRequest<'_>) -> Result<Lease, CniError> {
     let begun = Instant::now();
     let by = asked.by.min(begun + asked.patience.resend_timeout);
     let xid = random::number();
     let stop = || (asked.stop)() || Instant::now() >= by;
-    let asked = &Asked { stop: &stop, ..*asked };
+    let asked = &LeaseRequest { stop: &stop, ..*asked };
     let mut lease: Option<Lease> = None;
     let (mut slow, mut conflicts) = (SLOW, 0);
     for number in 0_u32.. {
@@ -114,7 +114,7 @@ fn rest(until: Instant, stop: &(dyn Fn() -> bool + Sync)) -> bool {
     }
 }
 
-fn no_more_tries(asked: &Asked<'_>, begun: Instant, trouble: &Trouble) -> CniError {
+fn no_more_tries(asked: &LeaseRequest<'_>, begun: Instant, trouble: &Trouble) -> CniError {
     let why = match trouble {
         Trouble::Stopped => "no DHCP server answered".to_owned(),
         other => other.to_string(),
@@ -126,7 +126,7 @@ fn no_more_tries(asked: &Asked<'_>, begun: Instant, trouble: &Trouble) -> CniErr
 }
 
 /// What was granted already is given back.
-fn give_up(asked: &Asked<'_>, lease: Option<&Lease>, e: CniError) -> CniError {
+fn give_up(asked: &LeaseRequest<'_>, lease: Option<&Lease>, e: CniError) -> CniError {
     if let Some(lease) = lease {
         let _ = asked.netns.enter(|inside| release_inside(inside, lease));
     }
@@ -178,7 +178,7 @@ impl Attempt<'_> {
         let lease = match kept {
             Some(lease) => lease,
             None => {
-                let place = Place::of(asked.netns).map_err(Failed::Hopeless)?;
+                let place = LeaseNetns::of(asked.netns).map_err(Failed::Hopeless)?;
                 let (index, mac, wanted) = (link.index, link.mac, asked.wanted.clone());
                 kept.insert(Lease { id: asked.id.clone(), place, link: index, mac, wanted, v4: None, v6: None })
             }
@@ -187,19 +187,19 @@ impl Attempt<'_> {
             let id = v4::client::Grant::client_id(asked.id);
             let client = v4::client::Client::open(self.ask(inside, link, &id))?;
             let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr());
-            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old, 1)?));
+            lease.v4 = Some(FamilyLease::new(client.acquire(self.xid, self.secs, old, 1)?));
         }
         if asked.wanted.v6() && lease.v6.is_none() {
             let id = v6::client::Grant::client_id(asked.id);
             let client = v6::client::Client::open(self.ask(inside, link, &id))?;
             let old = asked.old.and_then(|old| old.v6.as_ref()).map(|held| held.grant.granted());
-            lease.v6 = Some(Held::new(client.acquire(old)?));
+            lease.v6 = Some(FamilyLease::new(client.acquire(old)?));
         }
         Ok(())
     }
 
     fn ask<'a>(&'a self, inside: &'a Inside, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
-        let Asked { wanted, patience, stop, .. } = self.asked;
+        let LeaseRequest { wanted, patience, stop, .. } = self.asked;
         Ask { inside, link, wanted, client_id, broadcast: patience.broadcast, wait: self.wait, hurried: true, stop: *stop }
     }
 }
@@ -224,7 +224,7 @@ fn release_inside(inside: &Inside, lease: &Lease) -> Result<bool, CniError> {
     Ok(sent)
 }
 
-fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<bool, CniError> {
+fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &FamilyLease<G>) -> Result<bool, CniError> {
     if held.lost {
         return Ok(false);
     }

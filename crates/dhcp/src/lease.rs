@@ -20,7 +20,7 @@ const SCHEMA: u64 = 1;
 
 /// A container's namespace: its path, and which one that was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LeaseNetns {
     pub(crate) path: PathBuf,
     pub(crate) id: NetnsId,
     /// The number that no other namespace gets before the next boot.
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 
 /// What is held of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held<G> {
+pub(crate) struct FamilyLease<G> {
     pub(crate) grant: G,
     /// It has ended, and its address is not on the interface any more.
     pub(crate) lost: bool,
@@ -43,14 +43,14 @@ pub(crate) struct Held<G> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lease {
     pub(crate) id: AttachmentId,
-    pub(crate) place: Place,
+    pub(crate) place: LeaseNetns,
     /// The interface's number in its namespace.
     pub(crate) link: u32,
     /// The hardware address that it was asked for with.
     pub(crate) mac: EtherAddr,
     pub(crate) wanted: Wanted,
-    pub(crate) v4: Option<Held<v4::client::Grant>>,
-    pub(crate) v6: Option<Held<v6::client::Grant>>,
+    pub(crate) v4: Option<FamilyLease<v4::client::Grant>>,
+    pub(crate) v6: Option<FamilyLease<v6::client::Grant>>,
 }
 
 /// A file that is no lease.
@@ -64,11 +64,11 @@ pub(crate) enum NotALease {
     OtherBoot,
 }
 
-// === impl Place ===
+// === impl LeaseNetns ===
 
-impl Place {
+impl LeaseNetns {
     pub(crate) fn of(netns: &Netns) -> Result<Self, CniError> {
-        Ok(Place { path: netns.path().to_owned(), id: netns.id(), cookie: netns.cookie().map_err(internal)? })
+        Ok(LeaseNetns { path: netns.path().to_owned(), id: netns.id(), cookie: netns.cookie().map_err(internal)? })
     }
 
     /// The namespace, unless it is gone: nothing is at its path, or another one.
@@ -84,11 +84,11 @@ impl Place {
     }
 }
 
-// === impl Held ===
+// === impl FamilyLease ===
 
-impl<G: Grant> Held<G> {
+impl<G: Grant> FamilyLease<G> {
     pub(crate) fn new(grant: G) -> Self {
-        Held { grant, lost: false, tries: 0, tried: Phase::Bound }
+        FamilyLease { grant, lost: false, tries: 0, tried: Phase::Bound }
     }
 
     /// How far it has come.
@@ -119,7 +119,7 @@ impl<G: Grant> Held<G> {
 
     fn from_object(o: &Object) -> Option<Self> {
         let lost = o.get("lost").and_then(Value::as_bool)?;
-        Some(Held { lost, ..Held::new(G::from_object(o)?) })
+        Some(FamilyLease { lost, ..FamilyLease::new(G::from_object(o)?) })
     }
 }
 
@@ -146,8 +146,8 @@ impl Lease {
 
     /// The same with the end that is to be kept.
     pub(crate) fn moment(&self, now: Duration) -> Option<Moment> {
-        let v4 = self.v4.as_ref().and_then(Held::end);
-        let end = v4.into_iter().chain(self.v6.as_ref().and_then(Held::end)).min();
+        let v4 = self.v4.as_ref().and_then(FamilyLease::end);
+        let end = v4.into_iter().chain(self.v6.as_ref().and_then(FamilyLease::end)).min();
         self.next(now).map(|at| Moment { at, end })
     }
 
@@ -159,7 +159,8 @@ impl Lease {
 
     /// For the log and for errors: addresses, and how long they are held.
     pub(crate) fn shown(&self) -> String {
-        let both: Vec<String> = self.v4.as_ref().map(Held::shown).into_iter().chain(self.v6.as_ref().map(Held::shown)).collect();
+        let both: Vec<String> =
+            self.v4.as_ref().map(FamilyLease::shown).into_iter().chain(self.v6.as_ref().map(FamilyLease::shown)).collect();
         both.join("; ")
     }
 
@@ -208,11 +209,11 @@ impl Lease {
             ifname: text("ifname")?.parse().map_err(|e| torn(&e))?,
         };
         let netns_id = text("netnsId")?.parse().map_err(|e| torn(&e))?;
-        let place = Place { path: text("netns")?.into(), id: netns_id, cookie: number(o.get("netnsCookie")) };
+        let place = LeaseNetns { path: text("netns")?.into(), id: netns_id, cookie: number(o.get("netnsCookie")) };
         let args = CniArgs::parse(text("args")?).map_err(|e| torn(&e))?;
         let wanted = Wanted::of(o.object("ipam").cloned().unwrap_or_default(), &args).map_err(|e| torn(&e))?;
-        let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is not a lease"))).transpose()?;
-        let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is not a lease"))).transpose()?;
+        let v4 = o.object("v4").map(|v4| FamilyLease::from_object(v4).ok_or_else(|| torn(&"\"v4\" is not a lease"))).transpose()?;
+        let v6 = o.object("v6").map(|v6| FamilyLease::from_object(v6).ok_or_else(|| torn(&"\"v6\" is not a lease"))).transpose()?;
         let link = number(o.get("link")).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| torn(&"it has no \"link\""))?;
         let mac = unhex(text("mac")?).and_then(|mac| mac.try_into().ok()).ok_or_else(|| torn(&"\"mac\" is not a hardware address"))?;
         Ok(Lease { id, place, link, mac, wanted, v4, v6 })

@@ -14,7 +14,7 @@ use linux::{Batch, Errno, Inside, Netlink, Route, Scope, addr, route};
 
 use crate::exchange::Patience;
 use crate::family::{Ask, Grant};
-use crate::lease::{Held, Lease};
+use crate::lease::{FamilyLease, Lease};
 use crate::link::{Link, internal, open};
 use crate::times::Phase;
 use crate::trouble::Trouble;
@@ -57,7 +57,7 @@ struct Work<'a> {
 
 /// Whose lease it is.
 #[derive(Clone, Copy)]
-struct Of<'a> {
+struct LeaseOwner<'a> {
     id: &'a AttachmentId,
     wanted: &'a Wanted,
 }
@@ -73,7 +73,7 @@ impl Work<'_> {
             lease.v4.as_ref().is_some_and(|held| held.phase(now) < Phase::Expired),
             lease.v6.as_ref().is_some_and(|held| held.phase(now) < Phase::Expired),
         );
-        let of = Of { id: &lease.id, wanted: &lease.wanted };
+        let of = LeaseOwner { id: &lease.id, wanted: &lease.wanted };
         let v4 = lease.v4.as_mut().map(|held| self.one(of, held, &mut link, !lives.1)).transpose();
         let v6 = lease.v6.as_mut().map(|held| self.one(of, held, &mut link, !lives.0)).transpose();
         let became = if v4?.unwrap_or(false) | v6?.unwrap_or(false) { Became::Changed } else { Became::Same };
@@ -81,7 +81,7 @@ impl Work<'_> {
     }
 
     /// Whether something has changed.
-    fn one<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
+    fn one<G: Grant>(&self, of: LeaseOwner<'_>, held: &mut FamilyLease<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
         let phase = held.phase(linux::boot::uptime());
         let all = phase == Phase::Rebind;
         match phase {
@@ -93,7 +93,7 @@ impl Work<'_> {
         }
         match self.heard(held.grant.extend(self.ask(of, link, &G::client_id(of.id)), all)) {
             Ok(grant) => {
-                *held = Held::new(grant);
+                *held = FamilyLease::new(grant);
                 log::lease(of.id, format_args!("lease {}: {}", if all { "rebound" } else { "renewed" }, held.shown()));
                 Ok(true)
             }
@@ -110,7 +110,7 @@ impl Work<'_> {
         }
     }
 
-    fn ask<'a>(&'a self, of: Of<'a>, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
+    fn ask<'a>(&'a self, of: LeaseOwner<'a>, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
         let wait = WAIT.min(self.patience.timeout);
         Ask {
             inside: self.inside,
@@ -137,7 +137,7 @@ impl Work<'_> {
     }
 
     /// The address goes off the interface.
-    fn ended<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &Link) -> Result<(), CniError> {
+    fn ended<G: Grant>(&self, of: LeaseOwner<'_>, held: &mut FamilyLease<G>, link: &Link) -> Result<(), CniError> {
         log::lease(of.id, format_args!("the lease of {} has expired; removing the address from {}", held.grant.address(), link.name));
         self.strip(link, &result(of, held)?)?;
         linux::crash_point!("dhcp-stripped");
@@ -146,11 +146,11 @@ impl Work<'_> {
     }
 
     /// What has ended is asked for again. Until it is granted the interface is down, if it has no other address.
-    fn again<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
+    fn again<G: Grant>(&self, of: LeaseOwner<'_>, held: &mut FamilyLease<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
         link.set_up(self.inside, true)?;
         match self.heard(held.grant.again(self.ask(of, link, &G::client_id(of.id)), held.tries == 0)) {
             Ok(grant) => {
-                *held = Held::new(grant);
+                *held = FamilyLease::new(grant);
                 self.apply(link, &result(of, held)?)?;
                 log::lease(of.id, format_args!("lease acquired again: {}", held.shown()));
             }
@@ -210,14 +210,14 @@ fn tolerate(netlink: &mut Netlink, request: linux::Request<'_>) -> Result<(), Cn
 }
 
 /// What the interface has of one family's lease.
-fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
+fn result<G: Grant>(of: LeaseOwner<'_>, held: &FamilyLease<G>) -> Result<AddResult, CniError> {
     let mut result = AddResult::default();
     held.grant.add_to(&mut result, of.wanted).map_err(internal)?;
     Ok(result)
 }
 
 /// When to look again.
-pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
+pub(crate) fn next<G: Grant>(held: &FamilyLease<G>, now: Duration) -> Option<Duration> {
     if !held.lost {
         return held.grant.times().next(now, held.tried);
     }

@@ -47,7 +47,7 @@ pub(crate) fn on_host(prefix: &Path, path: &Path) -> PathBuf {
 
 /// Everything that a directory has.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct StoredLeases {
     pub(crate) leases: Vec<Lease>,
     /// Files that could not be read, and why.
     pub(crate) unread: Vec<(PathBuf, String)>,
@@ -130,9 +130,9 @@ impl Store {
     }
 
     /// All leases. Files of an earlier boot are removed.
-    pub(crate) fn load_all(&self) -> Result<Found, CniError> {
+    pub(crate) fn load_all(&self) -> Result<StoredLeases, CniError> {
         let failed = |e: std::io::Error| CniError::new(Code::IO, format!("read the directory {}: {e}", self.dir.display()));
-        let mut found = Found::default();
+        let mut found = StoredLeases::default();
         let entries = match std::fs::read_dir(&self.dir) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
             entries => entries.map_err(failed)?,

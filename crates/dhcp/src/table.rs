@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
 use linux::Netns;
 
-use crate::exchange::{self, Asked, Patience};
-use crate::lease::{Lease, Place};
+use crate::exchange::{self, LeaseRequest, Patience};
+use crate::lease::{Lease, LeaseNetns};
 use crate::link::{Link, internal};
 use crate::log;
 use crate::maintain::{self, Became};
 use crate::store::Store;
 use crate::times::Phase;
-use crate::turns::{Moment, Turn, Turns};
+use crate::turns::{Moment, Turns, WorkerTask};
 use crate::wanted::Wanted;
 
 /// How many leases are renewed at once.
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 /// What an ADD asks for.
-pub(crate) struct Wish<'a> {
+pub(crate) struct AddRequest<'a> {
     pub(crate) id: &'a AttachmentId,
     pub(crate) netns: &'a Netns,
     pub(crate) wanted: &'a Wanted,
@@ -109,15 +109,15 @@ impl Table {
         let (id, patient, entry) = loop {
             let now = linux::boot::uptime();
             let sleep = match inner.turns.next(now) {
-                Turn::Now { id, patient } => match inner.entries.get(&id).map(Arc::clone) {
+                WorkerTask::Now { id, patient } => match inner.entries.get(&id).map(Arc::clone) {
                     Some(entry) => break (id, patient, entry),
                     None => {
                         inner.turns.done(&id.network, patient, None);
                         continue;
                     }
                 },
-                Turn::At(at) => (at - now).min(LONGEST_SLEEP),
-                Turn::Never => LONGEST_SLEEP,
+                WorkerTask::At(at) => (at - now).min(LONGEST_SLEEP),
+                WorkerTask::Never => LONGEST_SLEEP,
             };
             inner = self.wake.wait_timeout(inner, sleep).unwrap_or_else(PoisonError::into_inner).0;
         };
@@ -188,7 +188,7 @@ impl Table {
     }
 
     /// ADD: the lease that there is, or a new one.
-    pub(crate) fn add(&self, wish: &Wish<'_>) -> Result<AddResult, CniError> {
+    pub(crate) fn add(&self, wish: &AddRequest<'_>) -> Result<AddResult, CniError> {
         loop {
             let entry = Arc::clone(locked(&self.inner).entries.entry(wish.id.clone()).or_default());
             let kept = locked(&entry.lease);
@@ -199,9 +199,9 @@ impl Table {
         }
     }
 
-    fn add_to(&self, entry: &Entry, mut kept: MutexGuard<'_, Option<Lease>>, wish: &Wish<'_>) -> Result<AddResult, CniError> {
-        let Wish { id, netns, wanted, by, gone } = *wish;
-        let place = Place::of(netns)?;
+    fn add_to(&self, entry: &Entry, mut kept: MutexGuard<'_, Option<Lease>>, wish: &AddRequest<'_>) -> Result<AddResult, CniError> {
+        let AddRequest { id, netns, wanted, by, gone } = *wish;
+        let place = LeaseNetns::of(netns)?;
         let link = netns.enter(|inside| Link::named(inside, id.ifname.as_str())).map_err(internal)?;
         if let Some(lease) = kept.as_ref().filter(|lease| lease.place == place) {
             let own = link.as_ref().is_ok_and(|link| (link.index, link.mac) == (lease.link, lease.mac));
@@ -217,7 +217,7 @@ impl Table {
         }
         let stop = || entry.deleted.load(Ordering::SeqCst) || gone();
         log::lease(id, "acquiring lease");
-        let asked = Asked { id, netns, wanted, patience: self.patience, by, stop: &stop, old: kept.as_ref() };
+        let asked = LeaseRequest { id, netns, wanted, patience: self.patience, by, stop: &stop, old: kept.as_ref() };
         let acquired = exchange::acquire(&asked).and_then(|lease| {
             let result = lease.result()?;
             linux::crash_point!("dhcp-granted");

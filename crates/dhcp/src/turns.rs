@@ -25,7 +25,7 @@ pub(crate) struct Moment {
 
 /// What a worker is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum WorkerTask {
     /// Look after this lease, and say so with [`Turns::done`]; `patient`: its network was silent.
     Now { id: AttachmentId, patient: bool },
     /// Nothing before this moment.
@@ -63,7 +63,7 @@ impl Turns {
     }
 
     /// Whose turn it is now.
-    pub(crate) fn next(&mut self, now: Duration) -> Turn {
+    pub(crate) fn next(&mut self, now: Duration) -> WorkerTask {
         let crowded = self.patient >= self.at_most;
         let mut soonest: Option<Duration> = None;
         let mut best = None;
@@ -83,7 +83,7 @@ impl Turns {
                 best = Some((rank, id));
             }
         }
-        let Some(((last, _), id)) = best else { return soonest.map_or(Turn::Never, Turn::At) };
+        let Some(((last, _), id)) = best else { return soonest.map_or(WorkerTask::Never, WorkerTask::At) };
         let (id, patient) = (id.clone(), last.is_some());
         self.moments.remove(&id);
         if patient {
@@ -91,7 +91,7 @@ impl Turns {
             self.turn += 1;
             self.silent.insert(id.network.clone(), self.turn);
         }
-        Turn::Now { id, patient }
+        WorkerTask::Now { id, patient }
     }
 
     /// A turn is over; `answered`: whether the server did, where one was asked.
@@ -119,9 +119,9 @@ mod tests {
 
     fn now(turns: &mut Turns, seconds: u64) -> String {
         match turns.next(Duration::from_secs(seconds)) {
-            Turn::Now { id, patient } => format!("{}{}", id.container, if patient { ", patient" } else { "" }),
-            Turn::At(at) => format!("at {}", at.as_secs()),
-            Turn::Never => "never".to_owned(),
+            WorkerTask::Now { id, patient } => format!("{}{}", id.container, if patient { ", patient" } else { "" }),
+            WorkerTask::At(at) => format!("at {}", at.as_secs()),
+            WorkerTask::Never => "never".to_owned(),
         }
     }
 

@@ -38,7 +38,7 @@ pub use lock::LockError;
 pub use owner::{Holder, Owner};
 
 use files::{Entry, Reader};
-use known::Known;
+use known::AddressIndex;
 
 /// Where addresses are kept unless `ipam.dataDir` says otherwise.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -126,7 +126,7 @@ impl Store {
         }
         let lock = lock::exclusive(&self.dir, self.deadline)?;
         linux::crash_point!("release-locked");
-        let mut known = Known::get(&self.dir, true)?;
+        let mut known = AddressIndex::get(&self.dir, true)?;
         let held = known.holdings(owner)?.owned();
         let (mut failed, mut freed) = (known.unread.clone(), Vec::new());
         for (entry, key) in held {
@@ -154,7 +154,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let _lock = lock::shared(&self.dir, self.deadline)?;
-        let mut known = Known::get(&self.dir, false)?;
+        let mut known = AddressIndex::get(&self.dir, false)?;
         let held = known.holdings(owner)?.owned();
         if let Some(e) = known.unread {
             return Err(e.into());
@@ -217,7 +217,7 @@ impl Store {
             }
             Err(e) => failed.push(e.into()),
         };
-        let mut known = Known::read(&self.dir, true, see).map_err(|e| stop(e.into()))?;
+        let mut known = AddressIndex::read(&self.dir, true, see).map_err(|e| stop(e.into()))?;
         for (entry, key) in goes {
             match files::remove(&self.dir.join(&entry.name)) {
                 Ok(()) => {

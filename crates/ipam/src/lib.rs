@@ -45,10 +45,10 @@ mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
-    AGENT, AddressConflict, CLASSES, Clock, Collected, FREED, Figures, Foreseen, Granted, HeardAddress, Intake, KeptFor, Meters,
-    NodeGrants, Place, Pool, PoolError, PoolStore, PoolStoreError, RECOVERING, Seen, Spoken, Stocks, Surplus, Tenure, Times, Was, Wrong,
-    blocks_in_use, check_pool, has_emptied, lacks, node_demand, node_grants, node_holding, node_in_use, owner_in_words, owner_name,
-    pool_names, pool_path, read_pool, recalled, returning, surplus,
+    AGENT, AddressConflict, CLASSES, Clock, Collected, FREED, Figures, Granted, HostPools, Intake, InvalidKey, KeptFor, Meters, NodeGrants,
+    ObservedAddress, ObservedClaim, Pool, PoolError, PoolStore, PoolStoreError, RECOVERING, ReserveHint, Stocks, StoreLocation, Surplus,
+    Tenure, Times, Was, blocks_in_use, check_pool, has_emptied, lacks, node_demand, node_grants, node_holding, node_in_use, owner_in_words,
+    owner_name, pool_names, pool_path, read_pool, recalled, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
@@ -61,9 +61,9 @@ pub use routes::{RawRoute, RouteError, check_routes};
 pub use source::{family, pool_name, source};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
-    Defined, ExportPlan, ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, TheirAllocation,
-    TheirPool, TheirReservation, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
-    is_whereabouts_pool, only_ranges, plan_export, plan_import, range_pools, sloppy_address, sloppy_network,
+    Defined, ExportPlan, ImportPlan, Inventory, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, Reservation,
+    TheirAllocation, TheirPool, TheirReservation, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys,
+    WhereaboutsRange, is_whereabouts_pool, only_ranges, plan_export, plan_import, range_pools, sloppy_address, sloppy_network,
 };
 
 /// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which

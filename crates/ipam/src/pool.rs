@@ -17,35 +17,35 @@
 mod clock;
 mod conflict;
 mod error;
-mod foreseen;
 mod grant;
 mod granted;
-mod heard;
+mod host_pools;
 mod line;
 mod meter;
 mod node;
+mod observed;
 mod part;
 mod place;
 mod recovery;
 mod reserve;
-mod seen;
+mod reserve_hint;
 mod stock;
 mod store;
 
 pub use clock::Clock;
 pub use conflict::{AddressConflict, Was};
 pub use error::PoolStoreError;
-pub use foreseen::Foreseen;
-pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, pool_path, read_pool};
+pub use grant::{InvalidKey, Pool, PoolError, check_pool, pool_names, pool_path, read_pool};
 pub use granted::Granted;
-pub use heard::{HeardAddress, Spoken};
+pub use host_pools::{Figures, HostPools, Tenure};
 pub use meter::{CLASSES, Collected, Meters, Times};
 pub use node::{
     KeptFor, NodeGrants, Surplus, blocks_in_use, has_emptied, lacks, node_demand, node_grants, node_holding, node_in_use, owner_in_words,
     owner_name, recalled, returning, surplus,
 };
-pub use place::Place;
+pub use observed::{ObservedAddress, ObservedClaim};
+pub use place::StoreLocation;
 pub use recovery::Intake;
-pub use seen::{Figures, Seen, Tenure};
+pub use reserve_hint::ReserveHint;
 pub use stock::Stocks;
 pub use store::{AGENT, FREED, PoolStore, RECOVERING};

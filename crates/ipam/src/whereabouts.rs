@@ -31,7 +31,7 @@ mod text;
 pub use definitions::{Defined, RangePools, Undefined, only_ranges, range_pools};
 pub use export::{ExportPlan, plan_export};
 pub use import::{
-    ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, TheirAllocation, TheirPool, TheirReservation, plan_import,
+    ImportPlan, Inventory, Left, LivingPod, NotedBy, PodAttachment, Reservation, TheirAllocation, TheirPool, TheirReservation, plan_import,
 };
 pub use range::{WhereaboutsRange, is_whereabouts_pool};
 pub use text::{sloppy_address, sloppy_network};

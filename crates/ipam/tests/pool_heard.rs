@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use netloom_ipam::{Clock, Granted, PoolStore, Seen, Spoken, Was};
-use pool::{Ask, Block, Family, Key, Moment, Run, Spec, State, Taken, Want};
+use netloom_ipam::{Clock, Granted, HostPools, ObservedClaim, PoolStore, Was};
+use pool::{Ask, Block, Family, Key, Moment, Run, Spec, State, Unavailable, Want};
 
 const MINUTE: u64 = 60_000;
 const OTHER: &str = "02:00:00:00:00:77";
 
 struct World {
     dir: PathBuf,
-    /// The test's clock begins with the machine's, by which [`Seen`] reads.
+    /// The test's clock begins with the machine's, by which [`HostPools`] reads.
     begin: u64,
     now: Arc<AtomicU64>,
     store: Option<PoolStore>,
@@ -61,7 +61,7 @@ impl World {
         self.now.fetch_add(millis, Ordering::Relaxed);
     }
 
-    fn spoken(&self, text: &str) -> Vec<Spoken> {
+    fn spoken(&self, text: &str) -> Vec<ObservedClaim> {
         self.store().spoken(&BTreeSet::from(["a".to_owned()]), address(text))
     }
 
@@ -80,13 +80,13 @@ impl World {
         self.store().release(&key(n), None).unwrap().unwrap();
     }
 
-    fn taken(&self, text: &str) -> Option<Taken> {
+    fn taken(&self, text: &str) -> Option<Unavailable> {
         self.store().settle();
         self.store().look(|all| all.taken("net", address(text)).cloned())
     }
 
     fn is_quarantined(&self, text: &str) -> bool {
-        matches!(self.taken(text), Some(Taken::Quarantined { by, .. }) if by == OTHER)
+        matches!(self.taken(text), Some(Unavailable::Quarantined { by, .. }) if by == OTHER)
     }
 }
 
@@ -130,12 +130,12 @@ fn what_an_attachment_has_is_told_once_an_hour_and_quarantined_when_it_is_given_
     assert_eq!((world.hear("10.0.0.0", OTHER), world.hear("10.0.0.0", OTHER)), (Some(true), Some(false)));
     assert_eq!(world.hear("10.0.0.0", "02:00:00:00:00:78"), Some(true), "another machine");
     assert_eq!(world.hear("10.0.0.0", OTHER), Some(false));
-    assert_eq!(world.taken("10.0.0.0"), Some(Taken::Held(key(1))), "it keeps it");
+    assert_eq!(world.taken("10.0.0.0"), Some(Unavailable::Held(key(1))), "it keeps it");
     assert!(world.store().take_conflicts().iter().all(|told| told.was == Was::Held(key(1))));
     // Another agent knows it; so does who asks.
     world.open();
     assert_eq!((world.hear("10.0.0.0", OTHER), world.store().heard_addresses().len()), (Some(false), 1));
-    let heard = Seen::read(&world.dir).unwrap().heard("net", address("10.0.0.0")).cloned().unwrap();
+    let heard = HostPools::read(&world.dir).unwrap().heard("net", address("10.0.0.0")).cloned().unwrap();
     assert_eq!((heard.by.as_str(), heard.pool.as_str(), heard.at().millis), ("02:00:00:00:00:78", "a", world.begin));
     // As long as it is heard, and an hour longer.
     world.pass(50 * MINUTE);

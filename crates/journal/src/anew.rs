@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::frame::{self, Found};
+use crate::frame::{self, ReadFrame};
 use crate::journal::{log_name, mark_begun, numbers, snapshot_name, tidy, unnamed};
 use crate::log::Log;
 use crate::{Failure, OpenError, snapshot};
@@ -54,13 +54,13 @@ pub fn salvage(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Failure> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             // Most places are none where a frame may begin: the sum is looked at where one may.
-            let found = if frame::may_begin(rest, |_, _| true) { frame::read(rest) } else { Found::Nothing };
+            let found = if frame::may_begin(rest, |_, _| true) { frame::read(rest) } else { ReadFrame::Nothing };
             match found {
-                Found::Frame(frame, length) => {
+                ReadFrame::Frame(frame, length) => {
                     frame.records().for_each(&mut each);
                     at += length;
                 }
-                Found::Nothing => at += 1,
+                ReadFrame::Nothing => at += 1,
             }
         }
     }

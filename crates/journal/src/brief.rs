@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::frame::{self, Found};
+use crate::frame::{self, ReadFrame};
 
 const MAGIC: [u8; 8] = *b"netloomB";
 const PAGE: usize = 512;
@@ -33,7 +33,7 @@ pub struct Name(u32);
 
 /// Of what a record is that is read for one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RecordSource {
     /// Of the state in short.
     Brief,
     /// Of those with the name.
@@ -161,7 +161,7 @@ impl Behind {
     pub(crate) fn brief(&self, each: impl FnMut(&[u8])) -> Option<()> {
         let length = self.pages_at.checked_sub(self.brief_at).and_then(|n| usize::try_from(n).ok())?;
         let brief = self.bytes(self.brief_at, length.min(MOST + PAGE))?;
-        let Found::Frame(frame, whole) = frame::read(&brief) else { return None };
+        let ReadFrame::Frame(frame, whole) = frame::read(&brief) else { return None };
         if whole != length {
             return None;
         }

@@ -29,7 +29,7 @@ pub(crate) struct Frame<'a> {
 
 /// What stands at a place of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum ReadFrame<'a> {
     /// A frame, and how many bytes it has.
     Frame(Frame<'a>, usize),
     /// Nothing that can be read.
@@ -111,11 +111,11 @@ pub(crate) fn begun(bytes: &[u8]) -> Option<(u32, u64, usize)> {
 }
 
 /// The frame that begins here.
-pub(crate) fn read(bytes: &[u8]) -> Found<'_> {
-    parse(bytes).unwrap_or(Found::Nothing)
+pub(crate) fn read(bytes: &[u8]) -> ReadFrame<'_> {
+    parse(bytes).unwrap_or(ReadFrame::Nothing)
 }
 
-fn parse(bytes: &[u8]) -> Option<Found<'_>> {
+fn parse(bytes: &[u8]) -> Option<ReadFrame<'_>> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (crc, behind) = rest.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length);
@@ -127,7 +127,7 @@ fn parse(bytes: &[u8]) -> Option<Found<'_>> {
     let (attempt, rest) = behind.split_first_chunk::<4>()?;
     let (first, records) = rest.split_first_chunk::<8>()?;
     let frame = Frame { attempt: u32::from_le_bytes(*attempt), first: u64::from_le_bytes(*first), records };
-    Some(Found::Frame(frame, HEADER + long))
+    Some(ReadFrame::Frame(frame, HEADER + long))
 }
 
 // === impl Frame ===

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use linux::file::Lock;
 
-use crate::brief::{Behind, Name, Part};
+use crate::brief::{Behind, Name, RecordSource};
 use crate::log::{self, Length, Log, Scanned};
 use crate::{Failure, OpenError, frame, snapshot};
 
@@ -64,10 +64,10 @@ struct Batch {
 #[must_use = "a record is on the disk when it was waited for"]
 pub struct Ticket(Arc<Batch>);
 
-/// A snapshot that is to be written: [`Turn::write`]. Without it, what was before stays, and nothing is lost.
+/// A snapshot that is to be written: [`PendingSnapshot::write`]. Without it, what was before stays, and nothing is lost.
 #[derive(Debug)]
 #[must_use = "the previous files stay until the snapshot is written"]
-pub struct Turn {
+pub struct PendingSnapshot {
     dir: PathBuf,
     number: u64,
 }
@@ -102,7 +102,7 @@ impl Journal {
         self.behind
     }
 
-    /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
+    /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`PendingSnapshot::write_in_short`]) and the records
     /// with this name, and then the log, which has to be at most as many bytes as `most` says of a snapshot of so many. Of a record of the log
     /// `each` may answer with another name: the snapshot's records of that come last. What it costs does not depend on how much the snapshot
     /// has.
@@ -116,7 +116,7 @@ impl Journal {
         deadline: Instant,
         name: Name,
         most: impl Fn(u64) -> u64,
-        mut each: impl FnMut(Part, &[u8]) -> Option<Name>,
+        mut each: impl FnMut(RecordSource, &[u8]) -> Option<Name>,
     ) -> Result<Option<Self>, OpenError> {
         if !dir.is_dir() {
             return Ok(None);
@@ -135,17 +135,17 @@ impl Journal {
             }
             let snapshot = Behind::open(&dir.join(snapshot_name(base)), base)?;
             snapshot.brief(|record| {
-                each(Part::Brief, record);
+                each(RecordSource::Brief, record);
             })?;
-            let named = |name, each: &mut dyn FnMut(Part, &[u8]) -> Option<Name>| {
+            let named = |name, each: &mut dyn FnMut(RecordSource, &[u8]) -> Option<Name>| {
                 snapshot.named(name, |record| {
-                    each(Part::Named, record);
+                    each(RecordSource::Named, record);
                 })
             };
             named(name, &mut each)?;
             let mut others = BTreeSet::new();
             let log = dir.join(log_name(base));
-            let scanned = log::scan(&log, base, None, Length::Whole, |record| others.extend(each(Part::Log, record))).ok()?;
+            let scanned = log::scan(&log, base, None, Length::Whole, |record| others.extend(each(RecordSource::Log, record))).ok()?;
             if scanned.closed || scanned.end > most(snapshot.size()) {
                 return None;
             }
@@ -226,12 +226,12 @@ impl Journal {
     }
 
     /// Begins a snapshot: what is appended from now on is not in it. Call it while the state cannot change, take the state's
-    /// records, and write them with [`Turn::write`] when it may change again. What was appended before is on the disk when
+    /// records, and write them with [`PendingSnapshot::write`] when it may change again. What was appended before is on the disk when
     /// this returns.
     ///
     /// # Errors
     /// [`Failure`]; the journal goes on as before.
-    pub fn turn(&self) -> Result<Turn, Failure> {
+    pub fn turn(&self) -> Result<PendingSnapshot, Failure> {
         let mut shared = self.shared();
         let mut log = loop {
             match shared.log.take() {
@@ -277,7 +277,7 @@ impl Shared {
         pending
     }
 
-    fn turn(&mut self, dir: &Path, log: &mut Log) -> Result<Turn, Failure> {
+    fn turn(&mut self, dir: &Path, log: &mut Log) -> Result<PendingSnapshot, Failure> {
         let written = put(log, self.take());
         let done = written.iter().try_for_each(|(_, done)| done.clone());
         written.into_iter().for_each(|(batch, done)| batch.finish(done));
@@ -292,7 +292,7 @@ impl Shared {
                 linux::crash_point!("journal-turned");
                 *log = new;
                 self.number = number;
-                Ok(Turn { dir: dir.to_owned(), number })
+                Ok(PendingSnapshot { dir: dir.to_owned(), number })
             }
             Err(e) => {
                 // The old one goes on: a new one would be in the way of who reads both.
@@ -342,9 +342,9 @@ impl Batch {
     }
 }
 
-// === impl Turn ===
+// === impl PendingSnapshot ===
 
-impl Turn {
+impl PendingSnapshot {
     /// Writes the snapshot, and removes what it replaces.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ impl Turn {
     /// that have a name are found by it.
     ///
     /// # Errors
-    /// As for [`Turn::write`].
+    /// As for [`PendingSnapshot::write`].
     pub fn write_in_short<R: AsRef<[u8]>, B: AsRef<[u8]>>(
         self,
         records: impl IntoIterator<Item = (Option<Name>, R)>,

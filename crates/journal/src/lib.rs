@@ -28,8 +28,8 @@ mod reading;
 mod snapshot;
 
 pub use anew::{begin_anew, salvage};
-pub use brief::{Name, Part};
-pub use journal::{Journal, Ticket, Turn};
+pub use brief::{Name, RecordSource};
+pub use journal::{Journal, PendingSnapshot, Ticket};
 pub use reading::{Reading, read};
 
 use std::io;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::frame::{self, FILE_HEADER, Found};
+use crate::frame::{self, FILE_HEADER, ReadFrame};
 use crate::{Failure, OpenError};
 
 /// So much is made at once, with its blocks, so that a write in it changes no metadata: it costs one flush of data.
@@ -67,7 +67,7 @@ pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, made: Length, mu
     let mut at = FILE_HEADER;
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
-        let Found::Frame(frame, size) = frame::read(rest) else {
+        let ReadFrame::Frame(frame, size) = frame::read(rest) else {
             if bytes.len() == length || used(rest).is_none() {
                 break;
             }
@@ -141,7 +141,7 @@ fn is_followed(rest: &[u8], last: &Scanned) -> bool {
         // Each record that stands before it has its length there: other bytes are hardly ever such a number.
         let most = last.next.saturating_add(at as u64 / 4);
         let is_meant = |attempt, first| attempt >= last.attempt && first > last.next && first <= most;
-        frame::may_begin(here, is_meant) && frame::read(here) != Found::Nothing
+        frame::may_begin(here, is_meant) && frame::read(here) != ReadFrame::Nothing
     })
 }
 

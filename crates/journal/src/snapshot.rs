@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::brief::{Name, Places};
-use crate::frame::{self, FILE_HEADER, Found};
+use crate::frame::{self, FILE_HEADER, ReadFrame};
 use crate::{Failure, OpenError};
 
 /// So many bytes of records in a frame.
@@ -83,7 +83,7 @@ pub(crate) fn read(path: &Path, number: u64, mut each: impl FnMut(&[u8])) -> Res
         return Err(damaged(0));
     }
     let (mut at, mut next) = (FILE_HEADER, 0);
-    while let Found::Frame(frame, length) = frame::read(bytes.get(at..).unwrap_or_default()) {
+    while let ReadFrame::Frame(frame, length) = frame::read(bytes.get(at..).unwrap_or_default()) {
         if frame.first != next {
             return Err(damaged(at));
         }

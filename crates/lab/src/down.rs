@@ -9,7 +9,7 @@ use linux::{Inside, Netlink, Netns, NetnsId};
 use plugin::Host;
 
 use crate::error::StateError;
-use crate::journal::{self, Claim, Found};
+use crate::journal::{self, Claim, NamespaceState};
 use crate::labs::{LabName, Labs};
 use crate::state::{Lab, Phase};
 use crate::up::attacher;
@@ -211,7 +211,7 @@ fn wait_for_empty(wires: &Netns) {
 fn users(claims: &[Claim]) -> Vec<Leftover> {
     use std::os::unix::fs::MetadataExt;
     let ours = |claim: &Claim| match claim.find() {
-        Ok(Found::Ours(netns)) => Some((netns.id(), claim.name())),
+        Ok(NamespaceState::Ours(netns)) => Some((netns.id(), claim.name())),
         _ => None,
     };
     let ours: Vec<(NetnsId, String)> = claims.iter().filter_map(ours).collect();

@@ -45,7 +45,7 @@ pub(crate) struct Claim {
 }
 
 /// What is at the place of a claimed namespace.
-pub(crate) enum Found {
+pub(crate) enum NamespaceState {
     /// The namespace.
     Ours(Netns),
     /// The file that it is mounted on, or nothing at all.
@@ -161,15 +161,15 @@ impl Claim {
     ///
     /// # Errors
     /// If that cannot be told.
-    pub(crate) fn find(&self) -> Result<Found, NetnsError> {
+    pub(crate) fn find(&self) -> Result<NamespaceState, NetnsError> {
         match Netns::open(&self.path) {
-            Ok(None) => Ok(Found::Gone),
+            Ok(None) => Ok(NamespaceState::Gone),
             Ok(Some(netns)) => match &self.identity {
-                Some(identity) if identity_of(&self.path).as_ref() != Some(identity) => Ok(Found::Foreign),
-                _ => Ok(Found::Ours(netns)),
+                Some(identity) if identity_of(&self.path).as_ref() != Some(identity) => Ok(NamespaceState::Foreign),
+                _ => Ok(NamespaceState::Ours(netns)),
             },
-            Err(NetnsError::NotANamespace { .. }) if is_bare(&self.path) => Ok(Found::Gone),
-            Err(NetnsError::NotANamespace { .. }) => Ok(Found::Foreign),
+            Err(NetnsError::NotANamespace { .. }) if is_bare(&self.path) => Ok(NamespaceState::Gone),
+            Err(NetnsError::NotANamespace { .. }) => Ok(NamespaceState::Foreign),
             Err(e) => Err(e),
         }
     }
@@ -180,8 +180,8 @@ impl Claim {
     /// As [`Netns::remove`].
     pub(crate) fn remove(&self) -> Result<bool, NetnsError> {
         match self.find()? {
-            Found::Foreign => Ok(false),
-            Found::Ours(_) | Found::Gone => Netns::remove(&self.path).map(|()| true),
+            NamespaceState::Foreign => Ok(false),
+            NamespaceState::Ours(_) | NamespaceState::Gone => Netns::remove(&self.path).map(|()| true),
         }
     }
 }
@@ -192,7 +192,7 @@ impl Claim {
 /// If it cannot be told whether it is there. `None`: it is gone, or another one has its place.
 pub(crate) fn open(claims: &[Claim], path: &Path) -> Result<Option<Netns>, NetnsError> {
     match claims.iter().find(|c| c.path == path).map(Claim::find).transpose()? {
-        Some(Found::Ours(netns)) => Ok(Some(netns)),
+        Some(NamespaceState::Ours(netns)) => Ok(Some(netns)),
         _ => Ok(None),
     }
 }

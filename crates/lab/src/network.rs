@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use attach::{Given, Networks};
+use attach::{ImplicitNetwork, Networks};
 use cni::{CniError, NetworkList};
 use npwg::{Definition, DefinitionRef};
 
@@ -11,13 +11,13 @@ use crate::manifest::SYSTEM_NAMESPACE;
 
 /// The networks of one node of a lab.
 pub(crate) struct LabNetworks<'a> {
-    pub(crate) default: Option<Given>,
+    pub(crate) default: Option<ImplicitNetwork>,
     pub(crate) definitions: &'a BTreeMap<String, Definition>,
     pub(crate) conf_dirs: &'a [PathBuf],
 }
 
 impl Networks for LabNetworks<'_> {
-    fn default_network(&self) -> Option<&Given> {
+    fn default_network(&self) -> Option<&ImplicitNetwork> {
         self.default.as_ref()
     }
 

@@ -18,7 +18,7 @@ use crate::wire::FIRST_PARENT;
 const ROUTER: &str = "(router)";
 
 /// What a namespace shows: its links, and their addresses by index.
-struct Seen {
+struct NamespaceLinks {
     links: Vec<Link>,
     addresses: HashMap<u32, Vec<IpNet>>,
 }
@@ -151,7 +151,7 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     Ok(shown)
 }
 
-fn pod_of(lab: &Lab, pod: &Pod, node: &Seen) -> Result<topology::Pod, CniError> {
+fn pod_of(lab: &Lab, pod: &Pod, node: &NamespaceLinks) -> Result<topology::Pod, CniError> {
     let state = match &pod.failure {
         Some(reason) => PodState::Failed { reason: reason.clone() },
         None => PodState::Ready,
@@ -163,7 +163,7 @@ fn pod_of(lab: &Lab, pod: &Pod, node: &Seen) -> Result<topology::Pod, CniError> 
     Ok(topology::Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), state, interfaces })
 }
 
-fn interface(link: &Link, pod: &Seen, node: &Seen, record: Option<&Record>) -> topology::Interface {
+fn interface(link: &Link, pod: &NamespaceLinks, node: &NamespaceLinks, record: Option<&Record>) -> topology::Interface {
     let step = record.and_then(|r| r.steps.iter().find(|s| s.ifname.as_str() == link.name));
     // A veth's other end, and a macvlan's parent, are indexes of the node's namespace.
     let other = link.parent.and_then(|index| node.by_index(index));
@@ -189,9 +189,11 @@ fn interface(link: &Link, pod: &Seen, node: &Seen, record: Option<&Record>) -> t
     }
 }
 
-fn see(path: &std::path::Path) -> Result<Seen, CniError> {
+fn see(path: &std::path::Path) -> Result<NamespaceLinks, CniError> {
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("inspect {}: {e}", path.display()));
-    let Some(netns) = Netns::open(path).map_err(|e| failed(&e))? else { return Ok(Seen { links: Vec::new(), addresses: HashMap::new() }) };
+    let Some(netns) = Netns::open(path).map_err(|e| failed(&e))? else {
+        return Ok(NamespaceLinks { links: Vec::new(), addresses: HashMap::new() });
+    };
     let look = |inside: &Inside| {
         let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
         let links = netlink.links().map_err(|e| e.to_string())?;
@@ -203,14 +205,14 @@ fn see(path: &std::path::Path) -> Result<Seen, CniError> {
                 addresses.entry(address.index).or_default().push(address.net);
             }
         }
-        Ok::<_, String>(Seen { links, addresses })
+        Ok::<_, String>(NamespaceLinks { links, addresses })
     };
     netns.enter(look).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
 }
 
-// === impl Seen ===
+// === impl NamespaceLinks ===
 
-impl Seen {
+impl NamespaceLinks {
     fn by_index(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|l| l.index == index)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use attach::{Asked, Attacher, Given, Plan, Refusal};
+use attach::{Attacher, ImplicitNetwork, Plan, PlanRequest, Refusal};
 use between::{Mode, Tunnel};
 use chain::Chain;
 use cni::{CniError, Code, IfName, NetworkList};
@@ -244,10 +244,10 @@ pub(crate) fn design(there: Lab, manifests: &Manifests, setup: &Setup) -> Result
         // No kubelet gave the pods of a lab any device.
         let sent = pod.runtime_config().and_then(|sent| json::parse(sent.to_string().as_bytes()).ok());
         let view = pod.view();
-        let asked = Asked {
+        let asked = PlanRequest {
             admission: &admission,
             runtime_config: sent.as_ref().and_then(json::Value::as_object),
-            ..Asked::new(&view, &first, BUILTINS)
+            ..PlanRequest::new(&view, &first, BUILTINS)
         };
         plans.push(attach::plan(&asked, &networks));
     }
@@ -290,7 +290,7 @@ fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {
 }
 
 fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definition>, setup: &'a Setup) -> Result<LabNetworks<'a>, CniError> {
-    let default = default_network(node, setup)?.map(|list| Given { list, definition: None });
+    let default = default_network(node, setup)?.map(|list| ImplicitNetwork { list, definition: None });
     Ok(LabNetworks { default, definitions, conf_dirs: &setup.conf_dirs })
 }
 

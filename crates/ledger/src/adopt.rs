@@ -6,7 +6,7 @@ use api::{Cell, CellState, Hold, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
 use pool::{Family, Run};
 
 use crate::audit::held_elsewhere;
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::{Index, Net, held};
 use crate::shared::{self, offset_of};
 use crate::{BLOCK_PREFIXES, Gone, NodePoolSeen, Violation};
@@ -25,7 +25,7 @@ struct Claimed<'a> {
 }
 
 /// What is to be done with a cell.
-enum Fate {
+enum CellFate {
     Free,
     /// Addresses of a shared cell, by their numbers, are in these lives no node's any more.
     Taken(Vec<(String, u64)>),
@@ -86,7 +86,7 @@ impl Index<'_> {
             (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
             (Slot::Vacant(_), _) => return self.violations.push(unknown()),
         };
-        let place = Place::of(run.first(), net.prefix);
+        let place = CellPosition::of(run.first(), net.prefix);
         if it.owner.is_none() && place.run() != run {
             if !it.told {
                 self.violations.push(unknown());
@@ -147,7 +147,7 @@ impl Index<'_> {
 
     fn mark(&mut self, network: &str, run: &Run, uid: &str, epoch: u64) {
         let Some(net) = self.nets.get_mut(&(network.to_owned(), run.family())) else { return };
-        let place = Place::of(run.first(), net.prefix);
+        let place = CellPosition::of(run.first(), net.prefix);
         let Some(known) = net.cell(&place).cloned() else { return };
         let mine = known.node_uid == uid && known.epoch == epoch && known.state == CellState::Granted;
         if mine && place.run() == *run {
@@ -210,10 +210,10 @@ impl Index<'_> {
         for (network, place, cell) in seen {
             let fate = match cell.state {
                 CellState::Free => None,
-                CellState::Granted => self.left(&cell.node, &cell.node_uid, &cell.pool).then_some(Fate::Free),
+                CellState::Granted => self.left(&cell.node, &cell.node_uid, &cell.pool).then_some(CellFate::Free),
                 CellState::Returning => {
                     let out = !self.mentions_it(network, place.run(), &cell.node_uid, cell.epoch);
-                    (out || self.left(&cell.node, &cell.node_uid, &cell.pool)).then_some(Fate::Free)
+                    (out || self.left(&cell.node, &cell.node_uid, &cell.pool)).then_some(CellFate::Free)
                 }
                 CellState::Shared => self.taken(network, &place, cell),
             };
@@ -224,8 +224,8 @@ impl Index<'_> {
                 continue;
             }
             match fate {
-                Fate::Free => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
-                Fate::Taken(lives) => {
+                CellFate::Free => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
+                CellFate::Taken(lives) => {
                     let mut cell = cell.clone();
                     for (number, epoch) in &lives {
                         if let Some(ip) = cell.ips.get_mut(number) {
@@ -268,7 +268,7 @@ impl Index<'_> {
         !uid.is_empty() && self.world.gone.get(uid).is_some_and(|gone| *gone >= enough)
     }
 
-    fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
+    fn taken(&self, network: &str, place: &CellPosition, cell: &Cell) -> Option<CellFate> {
         // What is in a CiliumNode its own rules free.
         let in_specs = cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty());
         let mut lives = Vec::new();
@@ -284,7 +284,7 @@ impl Index<'_> {
             let nobodys = (!ip.is_held() && is_attachments(&ip.owner)).then_some(&ip.hold);
             lives.extend(over.chain(nobodys).map(|hold| (number.clone(), hold.epoch)));
         }
-        (!lives.is_empty()).then_some(Fate::Taken(lives))
+        (!lives.is_empty()).then_some(CellFate::Taken(lives))
     }
 }
 
@@ -293,7 +293,7 @@ fn is_attachments(owner: &api::Owner) -> bool {
     owner.claim.is_empty() && owner.attachment.is_some()
 }
 
-fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: Cell) {
+fn set(net: &mut Net<'_>, network: &str, place: &CellPosition, first_epoch: u64, cell: Cell) {
     if let Some(slot) = net.cell_mut(network, place, first_epoch) {
         *slot = cell;
     }

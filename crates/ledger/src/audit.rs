@@ -6,8 +6,8 @@ use std::fmt;
 use api::{CellState, Demand, Holding, SharedIp};
 use pool::{Family, Run};
 
-use crate::World;
-use crate::grid::Place;
+use crate::Snapshot;
+use crate::grid::CellPosition;
 use crate::index::{Index, Mention, Net, held};
 
 /// Something that nobody repairs on their own.
@@ -105,7 +105,7 @@ impl fmt::Display for Violation {
 
 /// Compares every block and address of every node with the ledger and with each other.
 #[must_use]
-pub fn audit(world: &World) -> Vec<Violation> {
+pub fn audit(world: &Snapshot) -> Vec<Violation> {
     let mut index = Index::of(world);
     let mut found = std::mem::take(&mut index.violations);
     for ((network, run), mentions) in &index.mentions {
@@ -136,7 +136,7 @@ pub fn audit(world: &World) -> Vec<Violation> {
 pub(crate) fn held_elsewhere(nets: &BTreeMap<(String, Family), Net<'_>>, node: &str, held: &Holding) -> Option<Violation> {
     let run: Run = held.cidr.parse().ok()?;
     let net = nets.get(&(held.network.clone(), run.family()))?;
-    let place = Place::of(run.first(), net.prefix);
+    let place = CellPosition::of(run.first(), net.prefix);
     let cell = net.cell(&place)?;
     let holder = match cell.state {
         CellState::Granted | CellState::Returning => Some((cell.node.as_str(), cell.epoch)),
@@ -158,7 +158,7 @@ fn wrong(index: &Index<'_>, network: &str, run: &Run, it: &Mention<'_>) -> Optio
     let block = run.to_string();
     let unknown = || Violation::Unknown { node: it.node.into(), network: network.into(), block: block.clone() };
     let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return Some(unknown()) };
-    let place = Place::of(run.first(), net.prefix);
+    let place = CellPosition::of(run.first(), net.prefix);
     if index.is_barred(network, &place) {
         // What cannot be read is told already.
         return None;
@@ -184,14 +184,14 @@ fn wrong(index: &Index<'_>, network: &str, run: &Run, it: &Mention<'_>) -> Optio
 /// Whether two nodes have an address because its claim's pod migrates from the one to the other, and the ledger says so.
 fn migrates(index: &Index<'_>, network: &str, run: &Run, mentions: &[Mention<'_>]) -> bool {
     let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return false };
-    let place = Place::of(run.first(), net.prefix);
+    let place = CellPosition::of(run.first(), net.prefix);
     let number = crate::shared::offset_of(&place, run);
     let ip = net.cell(&place).filter(|cell| cell.state == CellState::Shared).zip(number).and_then(|(cell, n)| cell.ips.get(&n));
     let known = |ip: &SharedIp, it: &Mention<'_>| ip.holds().any(|hold| hold.node_uid == it.node_uid && hold.epoch == it.epoch);
     ip.is_some_and(|ip| ip.holds().count() == 2 && mentions.len() == 2 && mentions.iter().all(|it| known(ip, it)))
 }
 
-fn too_many(world: &World) -> Vec<Violation> {
+fn too_many(world: &Snapshot) -> Vec<Violation> {
     let mut found = Vec::new();
     for (node, seen) in &world.node_pools {
         let mut granted: HashMap<(&str, bool), u128> = HashMap::new();

@@ -31,7 +31,7 @@ pub struct Pool {
 /// A key, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
-pub struct Wrong {
+pub struct InvalidKey {
     /// The key, from `spec` on.
     pub place: String,
     /// Why.
@@ -79,8 +79,8 @@ impl Pool {
 /// Checks a pool of that name.
 ///
 /// # Errors
-/// [`Wrong`]: the first key that cannot be.
-pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
+/// [`InvalidKey`]: the first key that cannot be.
+pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, InvalidKey> {
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
@@ -108,7 +108,7 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
         }
     }
     if checked.runs.is_empty() {
-        return Err(Wrong::new("spec", "has no addresses: set ipv4.entries or ipv6.entries"));
+        return Err(InvalidKey::new("spec", "has no addresses: set ipv4.entries or ipv6.entries"));
     }
     selector("spec.podSelector", raw.pod_selector.as_ref())?;
     selector("spec.namespaceSelector", raw.namespace_selector.as_ref())?;
@@ -135,15 +135,16 @@ pub fn rates(reuse: &api::Reuse, scaling: &api::Scaling) -> (pool::Reuse, pool::
     (reuse, scaling)
 }
 
-fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
-    let read = |(i, text): (usize, &String)| text.parse().map_err(|e: ParseRunError| Wrong::new(format!("{place}[{i}]"), e.to_string()));
+fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, InvalidKey> {
+    let read =
+        |(i, text): (usize, &String)| text.parse().map_err(|e: ParseRunError| InvalidKey::new(format!("{place}[{i}]"), e.to_string()));
     texts.iter().enumerate().map(read).collect()
 }
 
-fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, Vec<Run>), Wrong> {
+fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, Vec<Run>), InvalidKey> {
     let mut found = Vec::new();
     for (i, entry) in raw.entries.iter().enumerate() {
-        let wrong = |reason: String| Wrong::new(format!("{place}.entries[{i}]"), reason);
+        let wrong = |reason: String| InvalidKey::new(format!("{place}.entries[{i}]"), reason);
         let run = run_of(entry).map_err(wrong)?;
         if run.family() != family {
             return Err(wrong(format!("{run} is not an {family} address")));
@@ -155,12 +156,12 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         let reason = format!("{prefix} is more than the {} bits of an address", family.bits());
-        return Err(Wrong::new(format!("{place}.prefixLength"), reason));
+        return Err(InvalidKey::new(format!("{place}.prefixLength"), reason));
     }
     let gateway = raw.gateway.as_deref().map(|text| {
         let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
         let shown: String = text.chars().take(80).collect();
-        gateway.ok_or_else(|| Wrong::new(format!("{place}.gateway"), format!("{shown:?} is not an {family} address")))
+        gateway.ok_or_else(|| InvalidKey::new(format!("{place}.gateway"), format!("{shown:?} is not an {family} address")))
     });
     Ok((Terms { prefix, gateway: gateway.transpose()? }, found))
 }
@@ -177,7 +178,7 @@ fn run_of(entry: &Entry) -> Result<Run, String> {
     if form(text) { Ok(run) } else { Err(format!("{run} is under the wrong key: use cidr, range or ip as it is written")) }
 }
 
-fn block_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<u8, Wrong> {
+fn block_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<u8, InvalidKey> {
     let [v4, v6] = BLOCK_PREFIXES;
     let [default_v4, default_v6] = DEFAULT_BLOCK_PREFIXES;
     let (allowed, default) = if family == Family::V4 { (v4, default_v4) } else { (v6, default_v6) };
@@ -186,13 +187,13 @@ fn block_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<u8, Wrong
         return Ok(block);
     }
     let reason = format!("{block} is not between {} and {}", allowed.start(), allowed.end());
-    Err(Wrong::new(format!("{place}.blockPrefix"), reason))
+    Err(InvalidKey::new(format!("{place}.blockPrefix"), reason))
 }
 
-fn selector(place: &str, raw: Option<&LabelSelector>) -> Result<(), Wrong> {
+fn selector(place: &str, raw: Option<&LabelSelector>) -> Result<(), InvalidKey> {
     let expressions = raw.iter().flat_map(|selector| &selector.match_expressions);
     for (i, expression) in expressions.enumerate() {
-        let wrong = |reason: String| Wrong::new(format!("{place}.matchExpressions[{i}]"), reason);
+        let wrong = |reason: String| InvalidKey::new(format!("{place}.matchExpressions[{i}]"), reason);
         match (expression.operator.as_str(), expression.values.is_empty()) {
             _ if expression.key.is_empty() => return Err(wrong("has no key".to_owned())),
             ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
@@ -204,11 +205,11 @@ fn selector(place: &str, raw: Option<&LabelSelector>) -> Result<(), Wrong> {
     Ok(())
 }
 
-// === impl Wrong ===
+// === impl InvalidKey ===
 
-impl Wrong {
+impl InvalidKey {
     fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Wrong { place: place.into(), reason: reason.into() }
+        InvalidKey { place: place.into(), reason: reason.into() }
     }
 }
 

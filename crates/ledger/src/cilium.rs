@@ -23,10 +23,10 @@ use std::net::IpAddr;
 use api::{Owner, Release};
 use pool::{Family, Run};
 
-use crate::claims::Kept;
+use crate::claims::KeptAddress;
 use crate::index::Index;
 use crate::{Gone, Pool, Violation, runs, shared};
-use release::{Changes, Decision, Held, decide};
+use release::{Changes, Decision, LedgerAddresses, decide};
 pub use seen::{Cilium, CiliumNodeSeen, Pooled};
 pub use tell::added_addresses;
 pub(crate) use tell::writes;
@@ -118,7 +118,7 @@ impl<'a> Index<'a> {
     }
 
     /// What becomes of an address that the ledger has as a CiliumNode's.
-    fn follow(&mut self, name: &str, kept: &Kept) {
+    fn follow(&mut self, name: &str, kept: &KeptAddress) {
         let world = self.world;
         let (ip, address) = (&kept.ip, kept.address);
         let node = world.nodes.get(name);
@@ -144,7 +144,7 @@ impl<'a> Index<'a> {
     }
 
     /// How far an address is on its way back, as a version of the object says that is of this life of the address.
-    fn take_back(&mut self, seen: &CiliumNodeSeen, kept: &Kept) {
+    fn take_back(&mut self, seen: &CiliumNodeSeen, kept: &KeptAddress) {
         let (ip, address) = (&kept.ip, kept.address);
         let Some(version) = number(seen).filter(|version| *version > ip.hold.seen_in) else { return };
         let is_released = seen.release.get(&address).is_some_and(|(_, said)| *said == Release::Released);
@@ -159,7 +159,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    fn change_ip(&mut self, kept: &Kept, change: impl FnOnce(&mut api::SharedIp)) {
+    fn change_ip(&mut self, kept: &KeptAddress, change: impl FnOnce(&mut api::SharedIp)) {
         self.change(kept, |cell, place, address| {
             let ip = place.offset(address).and_then(|number| cell.ips.get_mut(&number.to_string()));
             ip.map_or(Ok(()), |ip| {
@@ -170,7 +170,7 @@ impl<'a> Index<'a> {
     }
 
     /// Frees an address, as a version of its object says; what that one and those before it say is of this life.
-    fn free_address(&mut self, kept: &Kept, version: u64) {
+    fn free_address(&mut self, kept: &KeptAddress, version: u64) {
         self.change(kept, |cell, place, address| {
             shared::take_back(cell, place, address, kept.ip.hold.epoch)?;
             shared::release(cell, place, address)
@@ -209,9 +209,9 @@ impl<'a> Index<'a> {
 }
 
 /// What the ledger has as a node's, but for what is on its way back.
-fn held(own: &[Kept], node: &Filled<'_>, family: Family, pool: Option<&Pool>) -> Held {
+fn held(own: &[KeptAddress], node: &Filled<'_>, family: Family, pool: Option<&Pool>) -> LedgerAddresses {
     let own = own.iter().filter(|kept| kept.family == family && kept.ip.hold.node_uid == node.uid && !kept.ip.hold.returning);
-    let is_stale = |kept: &Kept| {
+    let is_stale = |kept: &KeptAddress| {
         let usable = |pool: &Pool| kept.ip.pool == pool.spec.name && !pool.usable(&Run::single(kept.address)).is_empty();
         !node.meant || !pool.is_some_and(usable)
     };

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use api::{Cell, Owner, SharedIp};
 use pool::Family;
 
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::Index;
 use crate::{SharedError, shared};
 pub use seen::{AutoClaim, ClaimSeen, Claims, DefinitionSeen, PodSeen, Source, claim_address};
@@ -43,13 +43,13 @@ pub(crate) fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
 }
 
 /// What is to be told of claims, by `namespace/name`.
-pub(crate) type Told = BTreeMap<String, Why>;
+pub(crate) type ClaimReasons = BTreeMap<String, Why>;
 
 /// An address of the ledger that is somebody's by itself.
-pub(crate) struct Kept {
+pub(crate) struct KeptAddress {
     pub(crate) network: String,
     pub(crate) family: Family,
-    pub(crate) place: Place,
+    pub(crate) place: CellPosition,
     pub(crate) address: IpAddr,
     pub(crate) ip: SharedIp,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Kept {
 
 impl Index<'_> {
     /// Gives claims their addresses, and nodes those of the pods that are on them.
-    pub(crate) fn claims(&mut self) -> Told {
+    pub(crate) fn claims(&mut self) -> ClaimReasons {
         let world = self.world;
-        let mut told = Told::new();
+        let mut told = ClaimReasons::new();
         if !world.claims.complete {
             return told;
         }
@@ -92,14 +92,14 @@ impl Index<'_> {
     }
 
     /// What owners of a kind have, as it was read and is going to be, by the owner's name, which is empty for other kinds.
-    pub(crate) fn kept(&self, name: impl Fn(&Owner) -> &str) -> BTreeMap<String, Vec<Kept>> {
-        let mut found: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
+    pub(crate) fn kept(&self, name: impl Fn(&Owner) -> &str) -> BTreeMap<String, Vec<KeptAddress>> {
+        let mut found: BTreeMap<String, Vec<KeptAddress>> = BTreeMap::new();
         for ((network, family), net) in &self.nets {
             let shards = net.shards.values().filter_map(|draft| draft.spec());
             for (place, cell) in shards.flat_map(crate::index::cells) {
                 for (number, ip) in cell.ips.iter().filter(|(_, ip)| !name(&ip.owner).is_empty()) {
                     let Some(address) = shared::address(&place, number) else { continue };
-                    let kept = Kept { network: network.clone(), family: *family, place, address, ip: ip.clone() };
+                    let kept = KeptAddress { network: network.clone(), family: *family, place, address, ip: ip.clone() };
                     found.entry(name(&ip.owner).to_owned()).or_default().push(kept);
                 }
             }
@@ -108,7 +108,7 @@ impl Index<'_> {
     }
 
     /// A claim that was made anew under its name has what the old one had: two of one name are never there at once.
-    fn renamed(&mut self, mut own: Vec<Kept>, name: &str, claim: &ClaimSeen) -> Vec<Kept> {
+    fn renamed(&mut self, mut own: Vec<KeptAddress>, name: &str, claim: &ClaimSeen) -> Vec<KeptAddress> {
         for kept in own.iter_mut().filter(|kept| kept.ip.owner.claim_uid != claim.uid) {
             let new = owner(name, claim);
             kept.ip.owner.claim_uid.clone_from(&new.claim_uid);
@@ -118,7 +118,7 @@ impl Index<'_> {
     }
 
     /// Of a claim that is deleted: what no node has is free, what one has goes with its pod.
-    fn let_go(&mut self, name: &str, kept: &Kept) {
+    fn let_go(&mut self, name: &str, kept: &KeptAddress) {
         if !kept.ip.is_held() {
             return self.change(kept, shared::release);
         }
@@ -129,7 +129,7 @@ impl Index<'_> {
 
     /// Brings an address to the node of the claim's pod. A life is for pods that migrate or for those that do not: where none of its
     /// own is left it ends, and another one begins.
-    fn place_at(&mut self, name: &str, kept: &Kept) {
+    fn place_at(&mut self, name: &str, kept: &KeptAddress) {
         let migrates = kept.ip.owner.migrates;
         for hold in kept.ip.holds().filter(|hold| !hold.returning) {
             match self.are_on(name, &hold.node_uid, |pod| pod.migrates == migrates) {
@@ -182,7 +182,7 @@ impl Index<'_> {
     }
 
     /// A change of the address's cell, if its rules let it: nothing is written where it changes nothing.
-    pub(crate) fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
+    pub(crate) fn change(&mut self, kept: &KeptAddress, change: impl FnOnce(&mut Cell, &CellPosition, IpAddr) -> Result<(), SharedError>) {
         let first_epoch = self.world.first_epoch;
         let Some(net) = self.nets.get_mut(&(kept.network.clone(), kept.family)) else { return };
         let Some(mut cell) = net.cell(&kept.place).cloned() else { return };

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 use api::{Cell, CellState, Demand};
 use pool::{Family, Run};
 
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::{Index, cells};
-use crate::room::Room;
 use crate::runs::count;
-use crate::{Pool, World};
+use crate::size_budget::SizeBudget;
+use crate::{Pool, Snapshot};
 
 /// A pool and a family of it.
-pub(crate) type Half<'a> = (&'a str, Family);
+pub(crate) type PoolFamily<'a> = (&'a str, Family);
 
 /// So many blocks of a pool and family a node gets in one step: what one of them says it needs costs the others little.
 const AT_ONCE: u64 = 64;
 
 /// How many blocks of a pool and family a node has, by the node's UID.
-pub(crate) type Held<'a> = HashMap<(&'a str, &'a str, Family), u64>;
+pub(crate) type BlockCounts<'a> = HashMap<(&'a str, &'a str, Family), u64>;
 
 /// How it stands with a pool and a family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Tally {
 
 /// The nodes that need more of a pool and family than they have.
 struct Needs<'a> {
-    of: Half<'a>,
+    of: PoolFamily<'a>,
     /// From which cells they get it; `None`: nothing of it is granted, or nobody needs it.
     from: Option<(Pool, Cursor)>,
     all: Vec<Need<'a>>,
@@ -69,7 +69,7 @@ struct Need<'a> {
 /// The cells of a pool from which somebody may get an address, in order; each is looked at once in a step.
 pub(crate) struct Cursor {
     runs: std::vec::IntoIter<Run>,
-    now: Option<(Place, Run)>,
+    now: Option<(CellPosition, Run)>,
     prefix: u8,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Index<'a> {
     /// Grants what is needed. Pods that wait come first, of whichever pool; then, where there is not enough for all, a node that has
     /// nothing, then the one that lacks most. Each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
-        let (mut tallies, mut room, mut short) = (BTreeMap::new(), Room::of(self), Vec::new());
+        let (mut tallies, mut room, mut short) = (BTreeMap::new(), SizeBudget::of(self), Vec::new());
         let mut all = self.all_needs();
         // What lies in several pools is for pods that wait for any of them before it is in store for another one.
         for half in &mut all {
@@ -124,8 +124,8 @@ impl<'a> Index<'a> {
     }
 
     /// How many blocks of which pool each node has.
-    pub(crate) fn held(&self) -> Held<'_> {
-        let mut has = Held::new();
+    pub(crate) fn held(&self) -> BlockCounts<'_> {
+        let mut has = BlockCounts::new();
         for ((_, family), net) in &self.nets {
             let cells = net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values());
             for cell in cells.filter(|cell| cell.state == CellState::Granted) {
@@ -141,8 +141,9 @@ impl<'a> Index<'a> {
         let blocks =
             count(&of_pool, family) / Run::network(of_pool.first().map_or(family.address(0), Run::first), pool.block(family)).count();
         let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return true };
-        let is_taken =
-            |(place, cell): &(Place, &Cell)| cell.state != CellState::Free && of_pool.iter().any(|run| run.common(&place.run()).is_some());
+        let is_taken = |(place, cell): &(CellPosition, &Cell)| {
+            cell.state != CellState::Free && of_pool.iter().any(|run| run.common(&place.run()).is_some())
+        };
         let taken = net.shards.values().filter_map(|draft| draft.spec()).flat_map(cells).filter(is_taken).count() as u128;
         blocks.saturating_sub(taken) < blocks / 4
     }
@@ -159,7 +160,7 @@ impl<'a> Index<'a> {
     }
 
     /// Grants as many blocks as `left` says that each node lacks, as long as there are any.
-    fn serve(&mut self, needs: &mut Needs<'_>, room: &mut Room<'_>, left: impl Fn(&Need<'_>) -> u64) {
+    fn serve(&mut self, needs: &mut Needs<'_>, room: &mut SizeBudget<'_>, left: impl Fn(&Need<'_>) -> u64) {
         let Needs { of: (name, family), from: Some((pool, cursor)), all, tally } = needs else { return };
         loop {
             all.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
@@ -228,7 +229,7 @@ impl Need<'_> {
 }
 
 /// The nodes that need more of a pool than they have.
-fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held<'_>) -> (Vec<Need<'a>>, Tally) {
+fn needs<'a>(world: &'a Snapshot, (name, family): PoolFamily<'a>, pool: &Pool, has: &BlockCounts<'_>) -> (Vec<Need<'a>>, Tally) {
     let mut tally =
         Tally { granted: has.iter().filter(|((_, p, f), _)| *p == name && *f == family).map(|(_, n)| *n).sum(), ..Tally::default() };
     let selector = world.pools.get(name).and_then(|seen| seen.spec.as_ref().ok()).and_then(|spec| spec.node_selector.as_ref());
@@ -296,7 +297,7 @@ impl Cursor {
     }
 
     /// The next cell, none twice.
-    pub(crate) fn next(&mut self) -> Option<Place> {
+    pub(crate) fn next(&mut self) -> Option<CellPosition> {
         let behind = self.now.map(|(place, run)| (place.next().filter(|next| next.run().common(&run).is_some()), place, run));
         if let Some((Some(next), _, run)) = behind {
             self.now = Some((next, run));
@@ -304,7 +305,7 @@ impl Cursor {
         }
         loop {
             let run = self.runs.next()?;
-            let mut place = Place::of(run.first(), self.prefix);
+            let mut place = CellPosition::of(run.first(), self.prefix);
             // A cell in which the run before has ended is not looked at again.
             if behind.as_ref().is_some_and(|(_, last, _)| *last == place) {
                 match place.next().filter(|next| next.run().common(&run).is_some()) {
@@ -318,10 +319,10 @@ impl Cursor {
     }
 
     /// Goes on behind the shard of a cell.
-    pub(crate) fn skip_shard(&mut self, place: &Place) {
+    pub(crate) fn skip_shard(&mut self, place: &CellPosition) {
         let Some((_, run)) = self.now else { return };
         let base = place.base();
         let last = run.common(&base).map_or(place.run(), |common| common);
-        self.now = Some((Place::of(last.last(), self.prefix), run));
+        self.now = Some((CellPosition::of(last.last(), self.prefix), run));
     }
 }

@@ -12,26 +12,26 @@ const LONGEST: usize = 180;
 
 /// A cell: so many bits, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct CellPosition {
     /// The cell's addresses.
     run: Run,
     prefix: u8,
 }
 
-// === impl Place ===
+// === impl CellPosition ===
 
-impl Place {
+impl CellPosition {
     /// The cell of an address, where cells have this prefix length.
     #[must_use]
     pub fn of(address: IpAddr, prefix: u8) -> Self {
         let prefix = prefix.min(Family::of(address).bits());
-        Place { run: Run::network(address, prefix), prefix }
+        CellPosition { run: Run::network(address, prefix), prefix }
     }
 
     /// The cell with these addresses and no others.
     #[must_use]
     pub fn exactly(run: &Run, prefix: u8) -> Option<Self> {
-        Some(Place::of(run.first(), prefix)).filter(|place| place.run == *run)
+        Some(CellPosition::of(run.first(), prefix)).filter(|place| place.run == *run)
     }
 
     /// A cell of a shard by its number.
@@ -40,7 +40,7 @@ impl Place {
         let size = Run::network(base.first(), prefix).count();
         let (first, last) = base.numbers();
         let at = first.checked_add(size.checked_mul(cell.into())?)?;
-        (at <= last).then(|| Place::of(base.family().address(at), prefix))
+        (at <= last).then(|| CellPosition::of(base.family().address(at), prefix))
     }
 
     /// Its addresses.
@@ -73,7 +73,7 @@ impl Place {
     #[must_use]
     pub fn next(&self) -> Option<Self> {
         let next = self.run.numbers().1.checked_add(1).filter(|n| *n <= self.run.family().highest())?;
-        Some(Place::of(self.run.family().address(next), self.prefix))
+        Some(CellPosition::of(self.run.family().address(next), self.prefix))
     }
 
     /// The name of its shard's object.
@@ -132,8 +132,8 @@ fn safe(network: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(address: &str, prefix: u8) -> Place {
-        Place::of(address.parse().unwrap(), prefix)
+    fn place(address: &str, prefix: u8) -> CellPosition {
+        CellPosition::of(address.parse().unwrap(), prefix)
     }
 
     #[test]
@@ -141,12 +141,12 @@ mod tests {
         let at = place("10.20.0.200", 26);
         assert_eq!((at.run().to_string(), at.base().to_string(), at.cell()), ("10.20.0.192/26".into(), "10.20.0.0/20".into(), 3));
         assert_eq!(at.offset("10.20.0.200".parse().unwrap()), Some(8));
-        assert_eq!(Place::in_shard(&at.base(), 3, 26), Some(at));
-        assert_eq!(Place::in_shard(&at.base(), 64, 26), None);
+        assert_eq!(CellPosition::in_shard(&at.base(), 3, 26), Some(at));
+        assert_eq!(CellPosition::in_shard(&at.base(), 64, 26), None);
         assert_eq!(place("255.255.255.255", 26).next(), None);
         let six = place("fd00:20::1:0", 120);
         assert_eq!((six.base().to_string(), six.cell()), ("fd00:20::1:0/114".into(), 0));
-        assert_eq!(Place::exactly(&"10.20.0.192/27".parse().unwrap(), 26), None);
+        assert_eq!(CellPosition::exactly(&"10.20.0.192/27".parse().unwrap(), 26), None);
         let one = place("192.0.2.7", 32);
         assert_eq!((one.run().count(), one.base().to_string(), one.cell()), (1, "192.0.2.0/26".into(), 7));
     }

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use api::{CELLS, Cell, CellState, Holding, IpLedgerShardSpec, MOST_BLOCKS};
 use pool::{Family, Run};
 
-use crate::grid::{Place, root_name};
-use crate::scarce::Asked;
-use crate::{NodePoolSeen, Pool, Violation, World, check};
+use crate::grid::{CellPosition, root_name};
+use crate::rebalance::KeepRequests;
+use crate::{NodePoolSeen, Pool, Snapshot, Violation, check};
 
-/// One pass over a [`World`].
+/// One pass over a [`Snapshot`].
 pub(crate) struct Index<'a> {
-    pub(crate) world: &'a World,
+    pub(crate) world: &'a Snapshot,
     /// The UIDs of the Nodes that are there.
     pub(crate) there: HashSet<&'a str>,
     /// Each pool, checked; or the word and the text of what is wrong.
@@ -31,7 +31,7 @@ pub(crate) struct Index<'a> {
     /// What all pools of a network together keep back, by network.
     withheld: HashMap<String, Withheld>,
     /// How many blocks of a pool those may keep who are asked to give some back, by the node's UID.
-    pub(crate) asked: Asked<'a>,
+    pub(crate) asked: KeepRequests<'a>,
     /// What was found that cannot be.
     pub(crate) violations: Vec<Violation>,
 }
@@ -120,11 +120,11 @@ pub(crate) fn held(seen: &NodePoolSeen) -> impl Iterator<Item = &Holding> {
 }
 
 /// The cells of a shard, with their places.
-pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (Place, &Cell)> {
+pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (CellPosition, &Cell)> {
     let base: Option<Run> = spec.base.parse().ok();
     spec.cells.iter().filter_map(move |(number, cell)| {
         let number: u32 = number.parse().ok().filter(|n| *n < CELLS)?;
-        Some((Place::in_shard(base.as_ref()?, number, spec.cell_prefix)?, cell))
+        Some((CellPosition::in_shard(base.as_ref()?, number, spec.cell_prefix)?, cell))
     })
 }
 
@@ -146,12 +146,12 @@ impl<'a> Net<'a> {
         self.root.is_some_and(|(_, root)| root.gathering)
     }
 
-    pub(crate) fn cell(&self, place: &Place) -> Option<&Cell> {
+    pub(crate) fn cell(&self, place: &CellPosition) -> Option<&Cell> {
         self.shards.get(&place.base().numbers().0)?.cell(place.cell())
     }
 
     /// A cell that is going to be changed, in a shard that is made if there is none.
-    pub(crate) fn cell_mut(&mut self, network: &str, place: &Place, first_epoch: u64) -> Option<&mut Cell> {
+    pub(crate) fn cell_mut(&mut self, network: &str, place: &CellPosition, first_epoch: u64) -> Option<&mut Cell> {
         let draft = self.shards.entry(place.base().numbers().0).or_insert_with(|| Draft {
             name: place.shard_name(network),
             new: Some(IpLedgerShardSpec {
@@ -167,7 +167,7 @@ impl<'a> Net<'a> {
     }
 
     /// The lowest epoch that a cell can have now; in a shard that is to be made, one above the first.
-    pub(crate) fn next_epoch(&self, place: &Place, first_epoch: u64) -> u64 {
+    pub(crate) fn next_epoch(&self, place: &CellPosition, first_epoch: u64) -> u64 {
         let draft = self.shards.get(&place.base().numbers().0);
         let first = draft.and_then(Draft::spec).map_or(first_epoch, |spec| spec.first_epoch);
         let last = draft.and_then(|draft| draft.cell(place.cell())).map_or(0, |cell| cell.epoch);
@@ -178,7 +178,7 @@ impl<'a> Net<'a> {
 // === impl Index ===
 
 impl<'a> Index<'a> {
-    pub(crate) fn of(world: &'a World) -> Self {
+    pub(crate) fn of(world: &'a Snapshot) -> Self {
         let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
         let (in_cilium, barred, withheld, asked) = (InCilium::default(), HashSet::new(), HashMap::new(), HashMap::new());
         let (nets, violations, there) = (BTreeMap::new(), Vec::new(), world.uids());
@@ -203,7 +203,7 @@ impl<'a> Index<'a> {
         }
         for (name, shard, base) in others {
             let spec = &shard.spec;
-            let Some(base) = base.filter(|b| Place::of(b.first(), spec.cell_prefix).shard_name(&spec.network) == *name) else {
+            let Some(base) = base.filter(|b| CellPosition::of(b.first(), spec.cell_prefix).shard_name(&spec.network) == *name) else {
                 self.bar(name);
                 continue;
             };
@@ -223,7 +223,7 @@ impl<'a> Index<'a> {
     }
 
     /// Whether the shard of a cell is there and cannot be read.
-    pub(crate) fn is_barred(&self, network: &str, place: &Place) -> bool {
+    pub(crate) fn is_barred(&self, network: &str, place: &CellPosition) -> bool {
         !self.barred.is_empty() && self.is_barred_name(&place.shard_name(network))
     }
 
@@ -265,7 +265,7 @@ impl<'a> Index<'a> {
     }
 
     /// Whether an address of a cell is reserved by any pool of the network: a node that has the block would keep it from claims.
-    pub(crate) fn is_reserved(&self, network: &str, place: &Place) -> bool {
+    pub(crate) fn is_reserved(&self, network: &str, place: &CellPosition) -> bool {
         self.withheld.get(network).is_some_and(|all| all.reserved.iter().any(|run| run.common(&place.run()).is_some()))
     }
 
@@ -332,13 +332,13 @@ impl<'a> Index<'a> {
     /// Remembers the cells of a run. One of another size than the cells, which cannot be, would make them many: the first 2^16.
     fn touch(&mut self, network: &'a str, run: Run) {
         let Some(net) = self.nets.get(&(network.to_owned(), run.family())) else { return };
-        let cells = std::iter::successors(Some(Place::of(run.first(), net.prefix)), Place::next);
+        let cells = std::iter::successors(Some(CellPosition::of(run.first(), net.prefix)), CellPosition::next);
         let cells = cells.take_while(|place| place.run().common(&run).is_some()).take(1 << 16);
         self.touched.extend(cells.map(|place| (network, place.run())));
     }
 
     /// The ledger as it was read, without what is to be.
-    pub(crate) fn seen_cells(&self) -> impl Iterator<Item = (&'a str, Place, &'a Cell)> {
+    pub(crate) fn seen_cells(&self) -> impl Iterator<Item = (&'a str, CellPosition, &'a Cell)> {
         let shards = self.nets.values().flat_map(|net| net.shards.values()).filter_map(|draft| draft.seen);
         shards.flat_map(|spec| cells(spec).map(|(place, cell)| (spec.network.as_str(), place, cell)))
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use api::{CellState, IpLedgerShardSpec, NodeIpPoolSpec};
 
-use crate::{World, Write};
+use crate::{Snapshot, Write};
 
 /// The earlier, the sooner it is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,14 +24,14 @@ enum Rank {
 }
 
 /// The writes in this order; those of one rank stay in theirs.
-pub(crate) fn in_order(world: &World, mut writes: Vec<Write>) -> Vec<Write> {
+pub(crate) fn in_order(world: &Snapshot, mut writes: Vec<Write>) -> Vec<Write> {
     let waits = |seen: &crate::NodePoolSeen| seen.status.demand.iter().any(|demand| demand.waiting);
     let waiting = world.node_pools.values().filter(|seen| waits(seen)).map(|seen| seen.spec.node_uid.as_str()).collect();
     writes.sort_by_cached_key(|write| rank(world, &waiting, write));
     writes
 }
 
-fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
+fn rank(world: &Snapshot, waiting: &HashSet<&str>, write: &Write) -> Rank {
     match write {
         Write::Finalizer { .. } => Rank::Begins,
         Write::Shard { version: None, spec, .. } if spec.cells.is_empty() => Rank::Begins,

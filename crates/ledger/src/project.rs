@@ -7,9 +7,9 @@ use pool::{Family, Run};
 
 use crate::adopt::families;
 use crate::audit::held_elsewhere;
-use crate::grid::{Place, root_name};
+use crate::grid::{CellPosition, root_name};
 use crate::index::{Index, held};
-use crate::{Gone, NodePoolSeen, NodeSeen, Pool, Violation, World, Write, shared};
+use crate::{Gone, NodePoolSeen, NodeSeen, Pool, Snapshot, Violation, Write, shared};
 
 /// What a node has, by the ledger.
 type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
@@ -74,7 +74,7 @@ fn orphans<'a>(index: &Index<'a>) -> Vec<Orphan<'a>> {
 /// The shards that say that a node has what would come into its spec: who adds it must have read them after the spec, or what has
 /// left it, and was given back, might come again.
 #[must_use]
-pub fn added(world: &World, node: &str, spec: &NodeIpPoolSpec) -> BTreeSet<String> {
+pub fn added(world: &Snapshot, node: &str, spec: &NodeIpPoolSpec) -> BTreeSet<String> {
     let none = NodeIpPoolSpec::default();
     let before = world.node_pools.get(node).map_or(&none, |seen| &seen.spec);
     let blocks = spec.blocks.iter().filter(|b| !before.blocks.contains(b)).map(|b| (&b.network, &b.cidr));
@@ -82,7 +82,7 @@ pub fn added(world: &World, node: &str, spec: &NodeIpPoolSpec) -> BTreeSet<Strin
     let shard = |(network, text): (&String, &String)| {
         let run: Run = text.parse().ok()?;
         let root = world.shards.get(&root_name(network, run.family()))?;
-        Some(Place::of(run.first(), root.spec.cell_prefix).shard_name(network))
+        Some(CellPosition::of(run.first(), root.spec.cell_prefix).shard_name(network))
     };
     blocks.chain(ips).filter_map(shard).collect()
 }
@@ -121,7 +121,7 @@ fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
 }
 
 /// A block as text, one of a single address as well.
-fn cidr(place: &Place) -> String {
+fn cidr(place: &CellPosition) -> String {
     format!("{}/{}", place.run().first(), place.run().prefix().unwrap_or_default())
 }
 
@@ -184,7 +184,7 @@ fn exclude(name: &str, pool: &mut GrantedPool, blocks: &[GrantedBlock], conteste
 fn newer(index: &Index<'_>, network: &str, text: &str, epoch: u64) -> bool {
     let Ok(run) = text.parse::<Run>() else { return true };
     let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return true };
-    let place = Place::of(run.first(), net.prefix);
+    let place = CellPosition::of(run.first(), net.prefix);
     let read = net.shards.get(&place.base().numbers().0).and_then(|draft| draft.seen);
     let Some(cell) = read.and_then(|spec| spec.cells.get(&place.cell().to_string())) else { return true };
     let of_ip = shared::offset_of(&place, &run).and_then(|number| cell.ips.get(&number)).map(api::SharedIp::last_epoch);

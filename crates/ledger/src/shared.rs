@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use api::{Cell, CellState, Hold, Owner, SharedIp};
 use pool::{Run, number};
 
-use crate::grid::Place;
+use crate::grid::CellPosition;
 
 /// Why an address is not to be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +81,7 @@ fn named(owner: &Owner) -> &str {
 ///
 /// # Errors
 /// [`SharedError`]: then the cell is as it was.
-pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner: &Owner, above: u64) -> Result<(), SharedError> {
+pub fn assign(cell: &mut Cell, place: &CellPosition, address: IpAddr, pool: &str, owner: &Owner, above: u64) -> Result<(), SharedError> {
     let number = key(place, address)?;
     if matches!(cell.state, CellState::Granted | CellState::Returning) {
         return Err(SharedError::Granted { address, block: place.run(), node: cell.node.clone(), pool: cell.pool.clone() });
@@ -111,7 +111,7 @@ fn is_same(one: &Owner, other: &Owner) -> bool {
 ///
 /// # Errors
 /// [`SharedError`]: then the cell is as it was.
-pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
+pub fn delegate(cell: &mut Cell, place: &CellPosition, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
     delegate_for(cell, place, address, (node, node_uid), false)
 }
 
@@ -121,7 +121,7 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
 /// As [`delegate`].
 pub fn delegate_for(
     cell: &mut Cell,
-    place: &Place,
+    place: &CellPosition,
     address: IpAddr,
     (node, node_uid): (&str, &str),
     migrates: bool,
@@ -149,7 +149,7 @@ pub fn delegate_for(
 /// # Errors
 /// [`SharedError::Delegated`] if two have it, or the one that has it is to return it, or has it for pods that do not migrate;
 /// [`SharedError`]: then the cell is as it was.
-pub fn join(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
+pub fn join(cell: &mut Cell, place: &CellPosition, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let above = cell.epoch;
     let ip = cell.ips.get_mut(&number).filter(|ip| ip.is_held()).ok_or(SharedError::Nobody { address })?;
@@ -178,7 +178,7 @@ fn delegated(address: IpAddr, hold: &Hold) -> SharedError {
 ///
 /// # Errors
 /// [`SharedError::Elsewhere`]
-pub(crate) fn rename(cell: &mut Cell, place: &Place, address: IpAddr, owner: &Owner) -> Result<(), SharedError> {
+pub(crate) fn rename(cell: &mut Cell, place: &CellPosition, address: IpAddr, owner: &Owner) -> Result<(), SharedError> {
     let number = key(place, address)?;
     if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| ip.owner.claim == owner.claim) {
         ip.owner = Owner { migrates: ip.owner.migrates, ..owner.clone() };
@@ -190,7 +190,7 @@ pub(crate) fn rename(cell: &mut Cell, place: &Place, address: IpAddr, owner: &Ow
 ///
 /// # Errors
 /// [`SharedError::Elsewhere`]
-pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr, node_uid: &str) -> Result<(), SharedError> {
+pub fn recall(cell: &mut Cell, place: &CellPosition, address: IpAddr, node_uid: &str) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let ip = cell.ips.get_mut(&number);
     for hold in ip.into_iter().flat_map(SharedIp::holds_mut).filter(|hold| hold.node_uid == node_uid && !hold.returning) {
@@ -204,7 +204,7 @@ pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr, node_uid: &str) -
 ///
 /// # Errors
 /// [`SharedError::Elsewhere`]
-pub fn take_back(cell: &mut Cell, place: &Place, address: IpAddr, epoch: u64) -> Result<(), SharedError> {
+pub fn take_back(cell: &mut Cell, place: &CellPosition, address: IpAddr, epoch: u64) -> Result<(), SharedError> {
     let number = key(place, address)?;
     if let Some(ip) = cell.ips.get_mut(&number) {
         leave(ip, epoch);
@@ -216,7 +216,7 @@ pub fn take_back(cell: &mut Cell, place: &Place, address: IpAddr, epoch: u64) ->
 ///
 /// # Errors
 /// [`SharedError::Delegated`]: a node has it still; [`SharedError::Elsewhere`].
-pub fn release(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), SharedError> {
+pub fn release(cell: &mut Cell, place: &CellPosition, address: IpAddr) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let Some(ip) = cell.ips.get_mut(&number) else { return Ok(()) };
     if let Some(hold) = ip.holds().next() {
@@ -242,7 +242,7 @@ pub(crate) fn leave(ip: &mut SharedIp, epoch: u64) {
 
 /// The cell with an address that a node has and the ledger did not know; `None`: it does, or it knows a later life. Who has it
 /// otherwise is the error. Two nodes have it where it is one claim's, whose pod migrates.
-pub(crate) fn adopt(cell: &Cell, place: &Place, run: Run, ip: &SharedIp) -> Result<Option<Cell>, String> {
+pub(crate) fn adopt(cell: &Cell, place: &CellPosition, run: Run, ip: &SharedIp) -> Result<Option<Cell>, String> {
     let Some(number) = offset_of(place, &run) else { return Err(cell.node.clone()) };
     let known = cell.ips.get(&number).cloned().unwrap_or_default();
     let new = &ip.hold;
@@ -271,17 +271,17 @@ pub(crate) fn adopt(cell: &Cell, place: &Place, run: Run, ip: &SharedIp) -> Resu
 }
 
 /// The key in [`Cell::ips`] of a run of one address.
-pub(crate) fn offset_of(place: &Place, run: &Run) -> Option<String> {
+pub(crate) fn offset_of(place: &CellPosition, run: &Run) -> Option<String> {
     (run.count() == 1).then(|| place.offset(run.first())).flatten().map(|n| n.to_string())
 }
 
 /// The address behind a key of [`Cell::ips`].
-pub(crate) fn address(place: &Place, key: &str) -> Option<IpAddr> {
+pub(crate) fn address(place: &CellPosition, key: &str) -> Option<IpAddr> {
     let at = number(place.run().first()).checked_add(key.parse().ok()?)?;
     Some(place.run().family().address(at)).filter(|a| place.run().contains(*a))
 }
 
-fn key(place: &Place, address: IpAddr) -> Result<String, SharedError> {
+fn key(place: &CellPosition, address: IpAddr) -> Result<String, SharedError> {
     let elsewhere = || SharedError::Elsewhere { address, block: place.run() };
     place.offset(address).map(|n| n.to_string()).ok_or_else(elsewhere)
 }

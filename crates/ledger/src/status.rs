@@ -10,7 +10,7 @@ use crate::adopt::families;
 use crate::demand::Tally;
 use crate::index::{Index, Net};
 use crate::runs::count;
-use crate::{Pool, PoolSeen, Write, gather};
+use crate::{Pool, PoolSeen, Write, recover};
 
 /// The condition that says whether a pool is used: its `False` has the key that is wrong.
 pub const READY: &str = "Ready";
@@ -129,7 +129,7 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
     let lost = families(pool).any(closed);
     lost.then(|| {
         let network = &pool.spec.network;
-        let (silent, departed) = (gather::silent(index, network), gather::departed(index, network));
+        let (silent, departed) = (recover::silent(index, network), recover::departed(index, network));
         let until = "none of its addresses are granted until every node has reported what it has";
         let mut said = vec![format!("the ledger of network {network:?} was lost, and {until}")];
         if !silent.is_empty() {
@@ -138,7 +138,7 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
             said.push(format!("{} not: {}: {next}", number(silent.len(), "node has", "nodes have"), named(&silent)));
         }
         if !departed.is_empty() {
-            let grace = if gather::is_manual(index.world, network) { "" } else { "wait for the operator's --grace, or " };
+            let grace = if recover::is_manual(index.world, network) { "" } else { "wait for the operator's --grace, or " };
             let next = "run `netloom ipam reclaim NODE` for machines that are gone for good";
             said.push(format!(
                 "{} may still run: {}: {grace}{next}",

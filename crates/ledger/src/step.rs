@@ -6,9 +6,9 @@ use pool::Family;
 
 pub use crate::demand::Tally;
 use crate::index::Index;
-use crate::{Gone, Violation, World, Write, cilium, claims, gather, order, project, status};
+use crate::{Gone, Snapshot, Violation, Write, cilium, claims, order, project, recover, status};
 
-/// What follows from a [`World`].
+/// What follows from a [`Snapshot`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// What pods wait for comes first, the ledger before specs; then new nodes' objects, what nodes want in store, what people read. Each
@@ -16,12 +16,12 @@ pub struct Step {
     pub writes: Vec<Write>,
     /// How it stands with each pool and family.
     pub tallies: BTreeMap<(String, Family), Tally>,
-    /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`World::gone`].
+    /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`Snapshot::gone`].
     pub missing: BTreeSet<(String, String)>,
-    /// Those of them that have something, their names by UID: who finds that one is gone sees to it that it stays in [`World::departed`]
+    /// Those of them that have something, their names by UID: who finds that one is gone sees to it that it stays in [`Snapshot::departed`]
     /// before telling so.
     pub departing: BTreeMap<String, String>,
-    /// Nodes of [`World::departed`] of which nothing is left, by UID.
+    /// Nodes of [`Snapshot::departed`] of which nothing is left, by UID.
     pub settled: BTreeSet<String>,
     /// Claims that have addresses and were not seen, as `namespace/name` and UID: the same, by [`crate::Claims::gone`].
     pub missing_claims: BTreeSet<(String, String)>,
@@ -33,7 +33,7 @@ pub struct Step {
 
 /// Decides what is to be written.
 #[must_use]
-pub fn step(world: &World) -> Step {
+pub fn step(world: &Snapshot) -> Step {
     let mut index = Index::of(world);
     index.adopt();
     index.take_returns();
@@ -63,7 +63,7 @@ pub fn step(world: &World) -> Step {
 fn shards(index: &Index<'_>) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((network, family), net) in &index.nets {
-        writes.extend(gather::root(index, network, *family, net));
+        writes.extend(recover::root(index, network, *family, net));
         // One that cannot be read is not to be made: it is there.
         for draft in net.shards.values().filter(|draft| !index.is_barred_name(&draft.name)) {
             let Some(spec) = draft.new.as_ref().filter(|new| draft.seen != Some(*new)) else { continue };

@@ -10,7 +10,7 @@ use super::*;
 mod full;
 mod ledger_loss;
 mod orphans;
-mod scarce;
+mod rebalance;
 mod stale_reads;
 
 fn pool(spec: &str) -> PoolSeen {
@@ -19,8 +19,8 @@ fn pool(spec: &str) -> PoolSeen {
     PoolSeen { version: "1".into(), generation: 1, created, deleting: false, finalizer: true, spec: Ok(spec), status: None }
 }
 
-fn world(pools: &[(&str, &str)], nodes: &[&str]) -> World {
-    let mut world = World::default();
+fn world(pools: &[(&str, &str)], nodes: &[&str]) -> Snapshot {
+    let mut world = Snapshot::default();
     for (name, spec) in pools {
         world.pools.insert((*name).into(), pool(spec));
     }
@@ -31,7 +31,7 @@ fn world(pools: &[(&str, &str)], nodes: &[&str]) -> World {
 }
 
 /// What an API server does that loses nothing.
-fn apply(world: &mut World, writes: &[Write]) {
+fn apply(world: &mut Snapshot, writes: &[Write]) {
     for write in writes {
         match write.clone() {
             Write::Shard { name, version, spec } => {
@@ -64,7 +64,7 @@ fn apply(world: &mut World, writes: &[Write]) {
 }
 
 /// Steps until nothing is to be written.
-fn settle(world: &mut World) -> Step {
+fn settle(world: &mut Snapshot) -> Step {
     for _ in 0..20 {
         let step = step(world);
         assert_eq!(step.violations, []);
@@ -77,11 +77,11 @@ fn settle(world: &mut World) -> Step {
 }
 
 /// The same where CiliumNodes stay as they are, whatever is written of them.
-fn settle_but_for_cilium(world: &mut World) {
+fn settle_but_for_cilium(world: &mut Snapshot) {
     settle_but_for(world, &["CiliumNode"]);
 }
 
-fn settle_but_for(world: &mut World, kinds: &[&str]) {
+fn settle_but_for(world: &mut Snapshot, kinds: &[&str]) {
     for _ in 0..20 {
         let mut writes = step(world).writes;
         writes.retain(|write| !kinds.contains(&write.object().0));
@@ -93,17 +93,17 @@ fn settle_but_for(world: &mut World, kinds: &[&str]) {
     panic!("no end: {:?}", step(world).writes);
 }
 
-fn wants(world: &mut World, node: &str, pool: &str, v4: u64) {
+fn wants(world: &mut Snapshot, node: &str, pool: &str, v4: u64) {
     let demand = Demand { pool: pool.into(), v4, ..Demand::default() };
     world.node_pools.get_mut(node).unwrap().status.demand = vec![demand];
 }
 
-fn has(world: &World, node: &str) -> Vec<String> {
+fn has(world: &Snapshot, node: &str) -> Vec<String> {
     world.node_pools[node].spec.blocks.iter().map(|b| format!("{} {} {}", b.pool, b.cidr, b.epoch)).collect()
 }
 
 /// Its agent has told what it holds.
-fn told(world: &mut World, node: &str) {
+fn told(world: &mut Snapshot, node: &str) {
     let status = &mut world.node_pools.get_mut(node).unwrap().status;
     (status.agent.instance, status.observed_generation) = ("i".into(), 1);
 }
@@ -176,7 +176,7 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     world.gone.insert("uid-a".into(), Gone::Confirmed);
     settle(&mut world);
     assert_eq!((world.node_pools["a"].spec.node_uid.as_str(), has(&world, "a").len()), ("other", 0));
-    let state = |world: &World, shard: &str| world.shards[shard].spec.cells["0"].state;
+    let state = |world: &Snapshot, shard: &str| world.shards[shard].spec.cells["0"].state;
     assert_eq!(state(&world, "p.v4.10.0.0.0"), CellState::Granted);
     // The new one's agent has nothing of it.
     told(&mut world, "a");
@@ -316,7 +316,7 @@ fn a_block_does_not_leave_a_spec_because_a_shard_was_not_seen() {
 fn one_address_of_a_cell_and_its_owner() {
     let (owner, other) = (Owner { claim: "ns/web".into(), ..Owner::default() }, Owner { claim: "ns/db".into(), ..Owner::default() });
     let mut cell = Cell { epoch: 7, ..Cell::default() };
-    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
+    let (ip, place) = ("10.0.0.70".parse().unwrap(), CellPosition::of("10.0.0.64".parse().unwrap(), 26));
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     assert!(matches!(assign(&mut cell, &place, ip, "p", &other, 0), Err(SharedError::Owned { .. })));
     delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
@@ -349,7 +349,7 @@ fn one_address_of_a_cell_and_its_owner() {
 #[test]
 fn two_nodes_of_an_address_whose_pod_migrates() {
     let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
-    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
+    let (ip, place) = ("10.0.0.70".parse().unwrap(), CellPosition::of("10.0.0.64".parse().unwrap(), 26));
     let mut cell = Cell { epoch: 7, ..Cell::default() };
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     assert!(matches!(join(&mut cell, &place, ip, "b", "uid-b"), Err(SharedError::Nobody { .. })));
@@ -437,7 +437,7 @@ fn excluded_is_what_is_left() {
 /// What was brought over for one attachment has no owner who could come again: it is free when its node has returned it, or is no more.
 #[test]
 fn an_address_of_an_attachment_is_free_when_its_node_has_returned_it() {
-    let place = Place::of("10.0.0.64".parse().unwrap(), 26);
+    let place = CellPosition::of("10.0.0.64".parse().unwrap(), 26);
     for returned in [true, false] {
         let mut cell = Cell::default();
         for (ip, name) in [("10.0.0.70", "n/one"), ("10.0.0.71", "n/two")] {
@@ -454,7 +454,7 @@ fn an_address_of_an_attachment_is_free_when_its_node_has_returned_it() {
         wants(&mut world, "b", "p", 128);
         settle(&mut world);
         assert_eq!(has(&world, "b")[1], "p 10.0.0.128/26 1");
-        let cell = |world: &World| world.shards["p.v4.10.0.0.0"].spec.cells["1"].clone();
+        let cell = |world: &Snapshot| world.shards["p.v4.10.0.0.0"].spec.cells["1"].clone();
         if returned {
             for (ip, left) in [("10.0.0.70/32", 1), ("10.0.0.71/32", 0)] {
                 let back = Returning { cidr: ip.into(), pool: "p".into(), epoch: 1 };
@@ -482,7 +482,7 @@ fn a_node_that_is_made_anew_has_what_its_pods_have() {
     wants(&mut world, "a", "p", 128);
     settle(&mut world);
     let owner = Owner { pod: "ns/web".into(), ..Owner::default() };
-    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), Place::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
+    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), CellPosition::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
     world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("2".into(), cell);
@@ -491,7 +491,7 @@ fn a_node_that_is_made_anew_has_what_its_pods_have() {
     world.gone.insert("uid-a".into(), Gone::GraceOver);
     settle(&mut world);
     // Its agent has said nothing yet: whatever is over, nothing is free.
-    let states = |world: &World| {
+    let states = |world: &Snapshot| {
         let cells = &world.shards["p.v4.10.0.0.0"].spec.cells;
         let node_of = |number: &str| format!("{:?} {}", cells[number].state, cells[number].node_uid);
         (node_of("0"), node_of("1"), cells["2"].ips["2"].hold.node_uid.clone())

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{AgentIdentity, CellState, Demand, IpPoolSpec, NodeIpPoolStatus, Returning};
 use blocks::{Block, ask_for_claims, held_by, overlap, replace};
 use netloom_ledger::{
-    ClaimSeen, DefinitionSeen, Gone, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Source, Step, World, Write, audit, step,
+    ClaimSeen, DefinitionSeen, Gone, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Snapshot, Source, Step, Write, audit, step,
 };
 
 /// SplitMix64.
@@ -54,12 +54,12 @@ struct Machine {
 /// The API server: objects with versions that grow.
 #[derive(Default)]
 struct Server {
-    world: World,
+    world: Snapshot,
     version: u64,
 }
 
 struct Operator {
-    view: World,
+    view: Snapshot,
     /// Writes that were decided and not sent yet: of a view that may be old by then.
     queue: Vec<Write>,
     /// Until the whole of the server was read.
@@ -181,7 +181,7 @@ impl Life {
             let source = Ok(Source { pools: vec![pool.to_owned()], families: Vec::new() });
             claims.definitions.insert(format!("ns/{pool}"), DefinitionSeen { network: pool.to_owned(), source });
         }
-        life.operators = (0..2).map(|_| Operator { view: World::default(), queue: Vec::new(), fresh: false }).collect();
+        life.operators = (0..2).map(|_| Operator { view: Snapshot::default(), queue: Vec::new(), fresh: false }).collect();
         life
     }
 
@@ -274,7 +274,7 @@ impl Life {
     fn read_all(&mut self, i: usize) {
         let gone = std::mem::take(&mut self.operators[i].view.gone);
         let gone_claims = std::mem::take(&mut self.operators[i].view.claims.gone);
-        self.operators[i].view = World { gone, grace: Some(900), first_epoch: self.count, ..self.server.world.clone() };
+        self.operators[i].view = Snapshot { gone, grace: Some(900), first_epoch: self.count, ..self.server.world.clone() };
         self.operators[i].view.claims.gone = gone_claims;
         self.operators[i].fresh = true;
     }
@@ -296,7 +296,7 @@ impl Life {
     /// An operator is killed, and another one starts.
     fn die(&mut self) {
         let i = self.chance.below(self.operators.len());
-        self.operators[i] = Operator { view: World::default(), queue: Vec::new(), fresh: false };
+        self.operators[i] = Operator { view: Snapshot::default(), queue: Vec::new(), fresh: false };
     }
 
     /// A look of an agent at its object, and a change of its status.
@@ -457,7 +457,7 @@ impl Life {
             // What was decided before, and old views, would grant again what they saw as free: epochs are what tells them apart, and
             // this is what a start of the operators is for.
             for operator in &mut self.operators {
-                *operator = Operator { view: World::default(), queue: Vec::new(), fresh: false };
+                *operator = Operator { view: Snapshot::default(), queue: Vec::new(), fresh: false };
             }
             self.count += 1_000_000;
         }

@@ -5,11 +5,11 @@
 use std::time::Instant;
 
 use api::Demand;
-use netloom_ledger::{EXHAUSTED, MOST_BYTES, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write, step};
+use netloom_ledger::{EXHAUSTED, MOST_BYTES, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Snapshot, Write, step};
 
 const NODES: usize = 5_000;
 
-fn apply(world: &mut World, writes: Vec<Write>) {
+fn apply(world: &mut Snapshot, writes: Vec<Write>) {
     for write in writes {
         let version = "1".to_owned();
         match write {
@@ -29,7 +29,7 @@ fn apply(world: &mut World, writes: Vec<Write>) {
 
 #[test]
 fn five_thousand_nodes_are_served_in_few_writes() {
-    let mut world = World::default();
+    let mut world = Snapshot::default();
     let spec = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/8"}]}, "ipv6": {"entries": [{"cidr": "fd00::/64"}]}}"#;
     let spec = Ok(serde_json::from_str(spec).unwrap());
     let created = "2026-01-01T00:00:00Z".to_owned();
@@ -61,8 +61,8 @@ fn five_thousand_nodes_are_served_in_few_writes() {
 }
 
 /// A node of which so many pools are needed, each in so many blocks of either family; until nothing more is written.
-fn node_of(pools: usize, blocks: u64) -> World {
-    let mut world = World::default();
+fn node_of(pools: usize, blocks: u64) -> Snapshot {
+    let mut world = Snapshot::default();
     let mut demand = Vec::new();
     for i in 0..pools {
         let name = format!("pool-of-a-tenant-{i:03}");

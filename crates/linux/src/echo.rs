@@ -31,7 +31,7 @@ const HEADER: usize = 8;
 const AT_ONCE: usize = 64;
 
 /// A socket of one family, and what was asked over it.
-struct Asked {
+struct EchoSocket {
     socket: OwnedFd,
     is_v4: bool,
     identifier: u16,
@@ -53,7 +53,7 @@ pub fn echo(_: &Inside, addresses: &[IpAddr], patience: Duration) -> Result<Answ
         if of_family.is_empty() {
             continue;
         }
-        let Some(mut asked) = Asked::open(is_v4)? else { continue };
+        let Some(mut asked) = EchoSocket::open(is_v4)? else { continue };
         for some in of_family.chunks(AT_ONCE) {
             some.iter().for_each(|address| asked.ask(*address));
             while asked.take(&mut answers)? {}
@@ -79,9 +79,9 @@ pub fn echo(_: &Inside, addresses: &[IpAddr], patience: Duration) -> Result<Answ
     Ok(answers)
 }
 
-// === impl Asked ===
+// === impl EchoSocket ===
 
-impl Asked {
+impl EchoSocket {
     /// `None` where the kernel has no such family.
     fn open(is_v4: bool) -> Result<Option<Self>, Errno> {
         let (family, protocol) =
@@ -94,7 +94,7 @@ impl Asked {
         };
         // A new RandomState has a new key.
         let identifier = (RandomState::new().hash_one(0_u8) & 0xffff) as u16;
-        Ok(Some(Asked { socket, is_v4, identifier, sent: Vec::new() }))
+        Ok(Some(EchoSocket { socket, is_v4, identifier, sent: Vec::new() }))
     }
 
     fn ask(&mut self, address: IpAddr) {

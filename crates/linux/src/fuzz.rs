@@ -3,7 +3,7 @@
 
 use crate::batch::{Reply, Request};
 use crate::netlink::{parse, refusal};
-use crate::packet::Speech;
+use crate::packet::AddressClaim;
 use crate::uapi::netlink::NLMSG_ERROR;
 use crate::wire::Messages;
 use crate::{FdbEntry, Neighbour, Notice, Object, addr, fdb, monitor, neigh, route, rule};
@@ -55,7 +55,7 @@ pub fn tracked(bytes: &[u8]) {
 /// One packet of ARP's or neighbour discovery's, behind two bytes that say whose.
 pub fn speech(bytes: &[u8]) {
     let Some((protocol, packet)) = bytes.split_first_chunk() else { return };
-    if let Some(Speech { address, by }) = Speech::read(u16::from_be_bytes(*protocol), packet, [2; 6]) {
+    if let Some(AddressClaim { address, by }) = AddressClaim::read(u16::from_be_bytes(*protocol), packet, [2; 6]) {
         assert!(by[0] & 1 == 0 && by != [0; 6] && !address.is_unspecified() && !address.is_multicast());
     }
 }

@@ -18,9 +18,9 @@ use nix::sys::time::TimeSpec;
 
 use crate::Inside;
 
-mod ear;
+mod arp_nd_socket;
 
-pub use ear::{Ear, Heard, Speech};
+pub use arp_nd_socket::{AddressClaim, ArpNdSocket, Observed};
 
 /// An Ethernet address.
 pub type EtherAddr = [u8; 6];

@@ -25,7 +25,7 @@ use crate::wire::{Attributes, u16_at};
 
 mod message;
 
-use message::{Part, family_question, get, set_device, set_peers};
+use message::{MessagePart, family_question, get, set_device, set_peers};
 
 /// Bytes of peers in one message: far below the 64 KiB that an attribute may have, and the socket's send buffer.
 const ROOM: usize = 24 * 1024;
@@ -187,7 +187,7 @@ impl WireGuard {
         let family = self.family;
         let none = [Errno::ENODEV, Errno::EOPNOTSUPP];
         let parts = self.netlink.dump(&format!("wg show if{index}"), get(family, index), &none, |message| {
-            message.payload.get(GENL_HEADER..).filter(|_| message.kind == family).map(Part::parse)
+            message.payload.get(GENL_HEADER..).filter(|_| message.kind == family).map(MessagePart::parse)
         })?;
         Ok(message::joined(parts))
     }

@@ -10,7 +10,7 @@ use crate::KeystoneError;
 
 /// What was asked: `POST ports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestLine {
     /// The method.
     pub method: http::Method,
     /// The path behind the version, without a query.
@@ -50,7 +50,7 @@ pub enum Error {
     #[error("{asked}: {message} ({status}{}{})", if kind.is_empty() { "" } else { " " }, with_id(kind, request_id.as_deref()))]
     Refused {
         /// What was asked.
-        asked: Asked,
+        asked: RequestLine,
         /// The HTTP status.
         status: u16,
         /// Neutron's name for it, as `IpAddressGenerationFailure`.
@@ -64,7 +64,7 @@ pub enum Error {
     #[error("{asked}: {server} is not reachable: {cause}")]
     Unreachable {
         /// What was asked.
-        asked: Asked,
+        asked: RequestLine,
         /// Neutron's address.
         server: String,
         /// What happened.
@@ -74,7 +74,7 @@ pub enum Error {
     #[error("{asked}: no answer from {server}: {cause}; it may have been carried out")]
     NoAnswer {
         /// What was asked.
-        asked: Asked,
+        asked: RequestLine,
         /// Neutron's address.
         server: String,
         /// What happened.
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("{asked}: the answer cannot be read: {cause} ({status}{})", with_id("", request_id.as_deref()))]
     Unreadable {
         /// What was asked.
-        asked: Asked,
+        asked: RequestLine,
         /// The HTTP status.
         status: u16,
         /// What is wrong with it.
@@ -134,9 +134,9 @@ pub(crate) enum Failure {
     NoAnswer(String),
 }
 
-// === impl Asked ===
+// === impl RequestLine ===
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)
     }
@@ -175,14 +175,14 @@ impl Error {
     }
 
     /// What an answer with an error status says.
-    pub(crate) fn refused(asked: Asked, status: u16, body: &[u8], request_id: Option<String>) -> Self {
-        let said = Said::of(body);
+    pub(crate) fn refused(asked: RequestLine, status: u16, body: &[u8], request_id: Option<String>) -> Self {
+        let said = ErrorBody::of(body);
         // Proxies answer in HTML: a reader is told by the status.
         let message = if said.message.is_empty() { "refused, without a message".to_owned() } else { said.message };
         Error::Refused { asked, status, kind: said.kind, message, request_id }
     }
 
-    pub(crate) fn failed(asked: Asked, server: String, failure: Failure) -> Self {
+    pub(crate) fn failed(asked: RequestLine, server: String, failure: Failure) -> Self {
         match failure {
             Failure::NotSent(cause) => Error::Unreachable { asked, server, cause },
             Failure::NoAnswer(cause) => Error::NoAnswer { asked, server, cause },
@@ -219,7 +219,7 @@ impl Refusal {
 
 /// `{"NeutronError": {"type": ..., "message": ..., "detail": ...}}`; what is between Neutron and us writes `{"error": {"message": ...}}`.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct ErrorBody {
     pub(crate) kind: String,
     pub(crate) message: String,
 }
@@ -230,13 +230,13 @@ struct Body {
     error: serde_json::Value,
 }
 
-impl Said {
+impl ErrorBody {
     pub(crate) fn of(body: &[u8]) -> Self {
-        let Ok(Body { error }) = serde_json::from_slice(body) else { return Said::default() };
+        let Ok(Body { error }) = serde_json::from_slice(body) else { return ErrorBody::default() };
         let text = |key: &str| error.get(key).and_then(serde_json::Value::as_str).map(shortened).unwrap_or_default();
         // Some of its errors are a text alone.
         let message = error.as_str().map_or_else(|| text("message"), shortened);
-        Said { kind: text("type"), message }
+        ErrorBody { kind: text("type"), message }
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn refused(status: u16, body: &str, id: Option<&str>) -> Error {
-        let asked = Asked { method: http::Method::POST, path: "ports".to_owned() };
+        let asked = RequestLine { method: http::Method::POST, path: "ports".to_owned() };
         Error::refused(asked, status, body.as_bytes(), id.map(str::to_owned))
     }
 

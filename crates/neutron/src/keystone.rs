@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::catalog::TokenBody;
-use crate::error::{Failure, Said};
+use crate::error::{ErrorBody, Failure};
 use crate::http1::{Answer, Http};
 use crate::retry::Safety;
 
@@ -71,7 +71,7 @@ pub enum KeystoneError {
 pub(crate) struct Keystone {
     http: Http,
     cloud: Cloud,
-    last: Mutex<Option<Held>>,
+    last: Mutex<Option<CachedSession>>,
 }
 
 /// What a request needs.
@@ -83,7 +83,7 @@ pub(crate) struct Session {
     pub(crate) neutron: Arc<str>,
 }
 
-struct Held {
+struct CachedSession {
     session: Session,
     /// None: it never ends.
     renew: Option<Instant>,
@@ -114,10 +114,10 @@ impl Keystone {
         }
     }
 
-    async fn sign_in(&self) -> Result<Held, KeystoneError> {
+    async fn sign_in(&self) -> Result<CachedSession, KeystoneError> {
         let Some(identity) = identity(&self.cloud.auth) else {
             let neutron = versioned(self.cloud.endpoint.as_deref().unwrap_or_default(), "v2.0").into();
-            return Ok(Held { session: Session { token: None, neutron }, renew: None });
+            return Ok(CachedSession { session: Session { token: None, neutron }, renew: None });
         };
         let (begun, url) = (Instant::now(), versioned(&self.cloud.auth_url, "v3"));
         let body = Bytes::from(identity.to_string());
@@ -137,9 +137,9 @@ impl Keystone {
         self.held(url, begun, &answer)
     }
 
-    fn held(&self, url: String, begun: Instant, answer: &Answer) -> Result<Held, KeystoneError> {
+    fn held(&self, url: String, begun: Instant, answer: &Answer) -> Result<CachedSession, KeystoneError> {
         if answer.status.is_client_error() || answer.status.is_server_error() {
-            let message = Some(Said::of(&answer.body).message).filter(|message| !message.is_empty());
+            let message = Some(ErrorBody::of(&answer.body).message).filter(|message| !message.is_empty());
             let message = message.unwrap_or_else(|| "it says no more".to_owned());
             return Err(KeystoneError::Refused { url, status: answer.status.as_u16(), message, request_id: answer.request_id() });
         }
@@ -158,7 +158,7 @@ impl Keystone {
             KeystoneError::NoEndpoint { url: url.clone(), wanted: format!("{}{region}", interfaces.join(" or ")), known: body.known() }
         })?;
         let renew = body.life().map(|life| begun + life.saturating_sub(AHEAD).max(life * 3 / 4));
-        Ok(Held { session: Session { token: Some(token), neutron: neutron.into() }, renew })
+        Ok(CachedSession { session: Session { token: Some(token), neutron: neutron.into() }, renew })
     }
 }
 

@@ -25,7 +25,7 @@ mod retry;
 mod tls;
 mod trunks;
 
-pub use error::{Asked, Error, Refusal, SetupError};
+pub use error::{Error, Refusal, RequestLine, SetupError};
 pub use keystone::KeystoneError;
 pub use neutron::{Answered, Limits, Neutron, Observer, Sent};
 pub use ports::PortFilter;

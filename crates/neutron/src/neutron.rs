@@ -12,7 +12,7 @@ use openstack::{Auth, Cloud};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::error::{Asked, Error, SetupError};
+use crate::error::{Error, RequestLine, SetupError};
 use crate::http1::{Answer, Http};
 use crate::keystone::{Keystone, Session};
 use crate::query::{Query, encode};
@@ -238,15 +238,15 @@ fn checked(option: &'static str, value: &str) -> Result<Uri, SetupError> {
     if is_whole { Ok(uri) } else { Err(wrong()) }
 }
 
-fn object(asked: &Asked, answer: &Answer) -> Result<Map<String, Value>, Error> {
+fn object(asked: &RequestLine, answer: &Answer) -> Result<Map<String, Value>, Error> {
     serde_json::from_slice(&answer.body).map_err(|e| unreadable(asked, answer, e.to_string()))
 }
 
-fn value<T: DeserializeOwned>(asked: &Asked, answer: &Answer, value: Value, key: &str) -> Result<T, Error> {
+fn value<T: DeserializeOwned>(asked: &RequestLine, answer: &Answer, value: Value, key: &str) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|e| unreadable(asked, answer, format!("{key}: {e}")))
 }
 
-fn unreadable(asked: &Asked, answer: &Answer, cause: String) -> Error {
+fn unreadable(asked: &RequestLine, answer: &Answer, cause: String) -> Error {
     Error::Unreadable { asked: asked.clone(), status: answer.status.as_u16(), cause, request_id: answer.request_id() }
 }
 
@@ -289,8 +289,8 @@ impl Call {
         self
     }
 
-    pub(crate) fn asked(&self) -> Asked {
-        Asked { method: self.method.clone(), path: self.path.clone() }
+    pub(crate) fn asked(&self) -> RequestLine {
+        RequestLine { method: self.method.clone(), path: self.path.clone() }
     }
 
     fn request(&self, uri: Uri, token: Option<&HeaderValue>) -> Request<Full<Bytes>> {

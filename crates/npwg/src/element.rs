@@ -7,7 +7,7 @@ use cni::{IfName, Mac};
 use json::{Object, Value};
 
 use crate::keys::{is_known, meant};
-use crate::problem::{Place, Problem, SelectionErrors, shortened};
+use crate::problem::{AnnotationPlace, Problem, SelectionErrors, shortened};
 use crate::selection::{default_routes, found};
 use crate::{DefinitionRef, NameRule, RequestedIp, Selection};
 
@@ -89,7 +89,7 @@ impl<'a> Element<'a> {
     }
 
     pub(crate) fn report(&mut self, key: impl Into<String>, problem: Problem) {
-        let place = Place::Element { number: self.number, name: self.name.clone(), key: shortened(&key.into()) };
+        let place = AnnotationPlace::Element { number: self.number, name: self.name.clone(), key: shortened(&key.into()) };
         self.errors.push(place, problem);
     }
 

@@ -49,7 +49,7 @@ pub use device::{
 pub use device_file::{DeviceFileError, attachment_file, device_plugin_file};
 pub use keys::{SELECTION_KEYS, SelectionKey};
 pub use name::{NameProblem, NameRule};
-pub use problem::{Place, Problem, SelectionError, SelectionErrors};
+pub use problem::{AnnotationPlace, Problem, SelectionError, SelectionErrors};
 pub use selection::{
     Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ANNOTATION_VALUES, MAX_ELEMENTS, MIGRATION, NETWORKS, PortMapping, Protocol,
     RequestedIp, Selection, default_network, default_routes, parse,

@@ -19,7 +19,7 @@ pub struct SelectionErrors {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectionError {
     /// Where it is.
-    pub place: Place,
+    pub place: AnnotationPlace,
     /// What it is.
     pub problem: Problem,
 }
@@ -27,7 +27,7 @@ pub struct SelectionError {
 /// A place in an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum AnnotationPlace {
     /// The annotation as a whole.
     Whole,
     /// One element, or one of its keys.
@@ -182,7 +182,7 @@ impl SelectionErrors {
         SelectionErrors { annotation, errors: Vec::new(), more: 0 }
     }
 
-    pub(crate) fn push(&mut self, place: Place, problem: Problem) {
+    pub(crate) fn push(&mut self, place: AnnotationPlace, problem: Problem) {
         match self.is_full() {
             false => self.errors.push(SelectionError { place, problem }),
             true => self.more += 1,
@@ -221,15 +221,15 @@ impl std::error::Error for SelectionError {}
 impl fmt::Display for SelectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Place::Whole => self.problem.fmt(f),
-            Place::Element { .. } => write!(f, "{}: {}", self.place, self.problem),
+            AnnotationPlace::Whole => self.problem.fmt(f),
+            AnnotationPlace::Element { .. } => write!(f, "{}: {}", self.place, self.problem),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AnnotationPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place::Element { number, name, key } = self else { return f.write_str("the annotation") };
+        let AnnotationPlace::Element { number, name, key } = self else { return f.write_str("the annotation") };
         write!(f, "element {number}")?;
         if !name.is_empty() {
             write!(f, " ({name})")?;

@@ -14,7 +14,7 @@ use json::{Object, Value};
 
 use crate::DefinitionRef;
 use crate::element::{Element, name_of};
-use crate::problem::{Place, Problem, SelectionErrors, shortened};
+use crate::problem::{AnnotationPlace, Problem, SelectionErrors, shortened};
 
 /// The pod's annotation that selects networks besides the default one (S13).
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -196,7 +196,7 @@ pub fn default_network(annotation: &str, namespace: &str) -> Result<Selection, S
         (Some(one), 0) => Ok(one),
         (last, before) => {
             let mut errors = SelectionErrors::none(DEFAULT_NETWORK);
-            errors.push(Place::Whole, Problem::NotOne(before + usize::from(last.is_some())));
+            errors.push(AnnotationPlace::Whole, Problem::NotOne(before + usize::from(last.is_some())));
             Err(errors)
         }
     }
@@ -207,12 +207,12 @@ fn read(key: &'static str, annotation: &str, namespace: &str) -> Result<Vec<Sele
     let raw = match raw_elements(annotation, &mut errors) {
         Ok(raw) => raw,
         Err(problem) => {
-            errors.push(Place::Whole, problem);
+            errors.push(AnnotationPlace::Whole, problem);
             return Err(errors);
         }
     };
     let mut selections = Vec::with_capacity(raw.len());
-    let mut seen = Seen::default();
+    let mut seen = UniqueKeys::default();
     for (number, object) in raw {
         let checked = Element::new(number, &object, &mut errors).check(namespace);
         seen.compare(number, &object, &checked, &mut errors);
@@ -304,8 +304,8 @@ fn few(count: usize) -> Result<(), Problem> {
     }
 }
 
-fn element(number: usize) -> Place {
-    Place::Element { number, name: String::new(), key: String::new() }
+fn element(number: usize) -> AnnotationPlace {
+    AnnotationPlace::Element { number, name: String::new(), key: String::new() }
 }
 
 /// A value in a message: a word for what it is, and a little of it.
@@ -319,16 +319,16 @@ pub(crate) fn found(value: &Value) -> String {
 
 /// What only one element of an annotation may have.
 #[derive(Default)]
-struct Seen {
+struct UniqueKeys {
     interfaces: HashMap<IfName, usize>,
     /// Of IPv4 and of IPv6.
     default_routes: [Option<usize>; 2],
 }
 
-impl Seen {
+impl UniqueKeys {
     /// Holds an element against those before it (S22, S26). Selecting a definition twice is no violation (S30).
     fn compare(&mut self, number: usize, raw: &Object, checked: &crate::element::Checked, errors: &mut SelectionErrors) {
-        let place = |key: &str| Place::Element { number, name: name_of(raw), key: key.to_owned() };
+        let place = |key: &str| AnnotationPlace::Element { number, name: name_of(raw), key: key.to_owned() };
         if let Some(name) = &checked.interface {
             match self.interfaces.get(name) {
                 Some(&other) => errors.push(place("interface"), Problem::DuplicateInterface { name: name.to_string(), other }),

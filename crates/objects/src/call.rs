@@ -6,7 +6,7 @@ use http::{Method, request::Parts};
 
 /// What a path names.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct ResourcePath {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) plural: String,
@@ -50,7 +50,7 @@ impl Verb {
 /// A request's path and parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    pub(crate) place: Place,
+    pub(crate) place: ResourcePath,
     pub(crate) parameters: BTreeMap<String, String>,
     /// `Content-Type` without parameters.
     pub(crate) content_type: String,
@@ -69,7 +69,7 @@ impl Call {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decode(key), decode(value))
         });
-        let place = Place::parse(head.uri.path())?;
+        let place = ResourcePath::parse(head.uri.path())?;
         Some(Self { place, parameters: parameters.collect(), content_type, partial, method: head.method.clone() })
     }
 
@@ -100,7 +100,7 @@ impl Call {
     }
 }
 
-impl Place {
+impl ResourcePath {
     fn parse(path: &str) -> Option<Self> {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Store,
-    call::{Call, Place},
+    call::{Call, ResourcePath},
     kind::Kind,
     object::{Key, Object, meta, set_meta, text},
     refusal::Refusal,
@@ -120,12 +120,12 @@ fn create(state: &mut State, kind: &Kind, namespace: &str, object: Object) -> Re
     for own in ["resourceVersion", "generation", "creationTimestamp"] {
         set_meta(&mut object, own, None);
     }
-    let place = Place {
+    let place = ResourcePath {
         group: kind.group.to_string(),
         version: kind.version.to_string(),
         plural: kind.plural.to_string(),
         namespace: namespace.to_owned(),
-        ..Place::default()
+        ..ResourcePath::default()
     };
     let call = Call { place, parameters: Default::default(), content_type: String::new(), partial: false, method: http::Method::POST };
     let (_, created) = write::create(state, kind, &call, object)?;

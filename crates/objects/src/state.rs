@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    call::Place,
+    call::ResourcePath,
     definition,
     kind::{Kind, built_in},
     object::{Key, Object, set_meta},
@@ -71,7 +71,7 @@ impl State {
     }
 
     /// The kind that a path names.
-    pub(crate) fn kind(&self, place: &Place) -> Result<Arc<Kind>, Refusal> {
+    pub(crate) fn kind(&self, place: &ResourcePath) -> Result<Arc<Kind>, Refusal> {
         let in_version = |kind: &&Arc<Kind>| kind.group == place.group && kind.version == place.version;
         match self.kinds.iter().filter(in_version).find(|kind| kind.plural == place.plural) {
             Some(kind) => Ok(Arc::clone(kind)),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::auth::Options;
-use crate::{Auth, AuthError, Given};
+use crate::{Auth, AuthError, WrittenOptions};
 
 /// An OpenStack as a client needs to know it.
 #[derive(Debug, Clone)]
@@ -48,13 +48,13 @@ pub struct Tls {
 }
 
 /// The section `[neutron]`.
-struct Section<'a>(&'a Given);
+struct Section<'a>(&'a WrittenOptions);
 
 // === impl Cloud ===
 
 impl Cloud {
     /// What the section `[neutron]` says.
-    pub(crate) fn of_settings(given: &Given) -> Result<Self, AuthError> {
+    pub(crate) fn of_settings(given: &WrittenOptions) -> Result<Self, AuthError> {
         let section = Section(given);
         let interfaces = match given.list("neutron", "valid_interfaces") {
             none if none.is_empty() => section.get("endpoint_type").into_iter().collect(),

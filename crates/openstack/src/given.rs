@@ -9,7 +9,7 @@ use crate::options::{ConfOption, Effect, Shape};
 
 /// The options of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct WrittenOptions {
     options: Vec<GivenOption>,
     notes: Vec<Note>,
 }
@@ -91,15 +91,15 @@ pub enum NoteKind {
     NoReference,
 }
 
-// === impl Given ===
+// === impl WrittenOptions ===
 
-impl Given {
-    /// Reads a kuryr.conf. What has no effect here is noted: see [`Given::notes`].
+impl WrittenOptions {
+    /// Reads a kuryr.conf. What has no effect here is noted: see [`WrittenOptions::notes`].
     ///
     /// # Errors
     /// [`GivenError`] with the line.
     pub fn kuryr_conf(text: &str) -> Result<Self, GivenError> {
-        let (mut given, all) = (Given::default(), ini::parse(text)?);
+        let (mut given, all) = (WrittenOptions::default(), ini::parse(text)?);
         for assignment in &all {
             let Some(option) = ConfOption::find(&assignment.section, &assignment.name) else {
                 given.note(assignment, NoteKind::Unknown);
@@ -127,15 +127,15 @@ impl Given {
     /// [`GivenError`]: also for what kuryr.conf would only be noted for.
     pub fn yaml(text: &str) -> Result<Self, GivenError> {
         let root = yaml::with_room(|| yaml::parse(text)).map_err(|e| GivenError::Yaml(e.to_string()))?;
-        Given::of(&root.map_err(|e| GivenError::Yaml(e.to_string()))?)
+        WrittenOptions::of(&root.map_err(|e| GivenError::Yaml(e.to_string()))?)
     }
 
     /// The same, of a part of a larger file.
     ///
     /// # Errors
-    /// As [`Given::yaml`].
+    /// As [`WrittenOptions::yaml`].
     pub fn of(root: &Node) -> Result<Self, GivenError> {
-        let mut given = Given::default();
+        let mut given = WrittenOptions::default();
         for (section, options) in object(root).ok_or_else(|| GivenError::Yaml("must be an object of sections".to_owned()))? {
             let of_section = || crate::OPTIONS.iter().filter(|option| option.keys().0 == section.text);
             let unknown = |line, key: String, hint| GivenError::Unknown { line, key, hint };

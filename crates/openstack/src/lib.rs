@@ -24,7 +24,7 @@ mod settings;
 pub use auth::{Auth, AuthError, Domain, Project, Scope, User};
 pub use cloud::{Cloud, Interface, Tls};
 pub use clouds_yaml::{CloudsError, clouds};
-pub use given::{Given, GivenError, Note, NoteKind};
+pub use given::{GivenError, Note, NoteKind, WrittenOptions};
 pub use ini::{IniError, IniProblem};
 pub use options::{ConfOption, Effect, OPTIONS, Shape};
 pub use settings::{Nested, Pool, PoolDriver, Settings, SettingsProblem, VifDriver};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{AuthError, Cloud, Given};
+use crate::{AuthError, Cloud, WrittenOptions};
 
 /// How a cluster's pods get ports of Neutron.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ const POOL_DRIVERS: &str = "noop, neutron or nested";
 
 /// Words are read, and problems kept, so that all of them are shown at once.
 struct Check<'a> {
-    given: &'a Given,
+    given: &'a WrittenOptions,
     problems: Vec<SettingsProblem>,
 }
 
@@ -142,7 +142,7 @@ impl Settings {
     ///
     /// # Errors
     /// Everything that is wrong.
-    pub fn check(given: &Given) -> Result<Self, Vec<SettingsProblem>> {
+    pub fn check(given: &WrittenOptions) -> Result<Self, Vec<SettingsProblem>> {
         let mut check = Check { given, problems: Vec::new() };
         let cloud = Cloud::of_settings(given).map_err(|e| check.problems.push(e.into())).ok();
         let project = given.text("neutron_defaults", "project");

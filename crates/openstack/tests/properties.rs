@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_openstack::{Given, Settings, clouds};
+use netloom_openstack::{Settings, WrittenOptions, clouds};
 use proptest::prelude::*;
 
 /// A line as a file of settings may have it, or nearly so.
@@ -20,7 +20,7 @@ proptest! {
     #[test]
     fn any_text_is_read_or_refused(lines in prop::collection::vec(line(), 0..12), other in ".{0,60}") {
         for text in [lines.join("\n"), other] {
-            let read = [Given::kuryr_conf(&text), Given::yaml(&text)];
+            let read = [WrittenOptions::kuryr_conf(&text), WrittenOptions::yaml(&text)];
             for given in read.into_iter().flatten() {
                 let _settings = Settings::check(&given).map_err(|problems| assert!(!problems.is_empty()));
                 prop_assert!(given.notes().iter().all(|note| note.line > 0 && note.line <= text.lines().count()));
@@ -35,7 +35,7 @@ proptest! {
         // Quotes around a value are not part of it; to oslo.config `\$$` is a `$`, and another one.
         let quoted = value.starts_with(['"', '\'']) || value.contains("\\$");
         let conf = format!("[neutron]\nauth_type = {}\n[neutron_defaults]\nproject = p\n", value.replace('$', "$$"));
-        let Err(problems) = Settings::check(&Given::kuryr_conf(&conf).unwrap()) else { return Ok(()) };
+        let Err(problems) = Settings::check(&WrittenOptions::kuryr_conf(&conf).unwrap()) else { return Ok(()) };
         let told = problems[0].to_string();
         let known = ["password", "token", "none", "noauth", "v3password", "v3token", "v3applicationcredential"].contains(&value.as_str());
         prop_assert!(quoted || known || told.contains(&format!("auth_type {value} is not supported")), "{}: {}", value, told);

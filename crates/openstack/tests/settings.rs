@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use netloom_openstack::{Auth, Domain, Given, Interface, OPTIONS, PoolDriver, Project, Scope, Settings, User, VifDriver, clouds};
+use netloom_openstack::{Auth, Domain, Interface, OPTIONS, PoolDriver, Project, Scope, Settings, User, VifDriver, WrittenOptions, clouds};
 use secrecy::ExposeSecret;
 
 /// As an installation of Kuryr has it, comments of the generated sample left out.
@@ -68,18 +68,18 @@ neutronDefaults:
 vifPool: {portsPoolMin: 3, vifPoolMapping: {nested-vlan: nested, neutron-vif: neutron}}
 ";
 
-fn settings(given: &Given) -> Settings {
+fn settings(given: &WrittenOptions) -> Settings {
     Settings::check(given).unwrap()
 }
 
 fn problems(conf: &str) -> Vec<String> {
-    let given = Given::kuryr_conf(conf).unwrap();
+    let given = WrittenOptions::kuryr_conf(conf).unwrap();
     Settings::check(&given).unwrap_err().iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn a_kuryr_conf_means_what_it_says() {
-    let settings = settings(&Given::kuryr_conf(KURYR_CONF).unwrap());
+    let settings = settings(&WrittenOptions::kuryr_conf(KURYR_CONF).unwrap());
     assert!(settings.selections && settings.port_names && !settings.subnet_per_namespace);
     assert_eq!((settings.vif_driver, settings.pool_driver), (VifDriver::NeutronVif, PoolDriver::Neutron));
     assert_eq!(settings.security_groups, ["sg-1", "sg-2"]);
@@ -102,14 +102,14 @@ fn a_kuryr_conf_means_what_it_says() {
 
 #[test]
 fn our_own_file_says_the_same() {
-    let (conf, yaml) = (Given::kuryr_conf(KURYR_CONF).unwrap(), Given::yaml(YAML).unwrap());
+    let (conf, yaml) = (WrittenOptions::kuryr_conf(KURYR_CONF).unwrap(), WrittenOptions::yaml(YAML).unwrap());
     assert_eq!(format!("{:?}", settings(&conf)), format!("{:?}", settings(&yaml)));
     assert!(yaml.notes().is_empty());
 }
 
 #[test]
 fn what_has_no_effect_is_noted_with_its_line() {
-    let notes: Vec<String> = Given::kuryr_conf(KURYR_CONF).unwrap().notes().iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = WrittenOptions::kuryr_conf(KURYR_CONF).unwrap().notes().iter().map(ToString::to_string).collect();
     let wanted = [
         "line 3: [DEFAULT] debug has no effect: the operator's own --log-level says what is logged",
         "line 4: [DEFAULT] use_stderr has no effect: the operator's own --log-level says what is logged",
@@ -126,7 +126,7 @@ fn what_has_no_effect_is_noted_with_its_line() {
 
 #[test]
 fn nothing_secret_is_shown() {
-    let given = Given::kuryr_conf(KURYR_CONF).unwrap();
+    let given = WrittenOptions::kuryr_conf(KURYR_CONF).unwrap();
     for shown in [format!("{given:?}"), format!("{:?}", settings(&given))] {
         assert!(!shown.contains("rd#1") && shown.contains("kuryr"), "{shown}");
     }
@@ -150,7 +150,7 @@ fn every_problem_is_told_at_once() {
         "line 9: [vif_pool] vif_pool_mapping = x: use noop, neutron or nested".to_owned(),
     ];
     assert_eq!(problems(conf), wanted);
-    let shape = |conf: &str| Given::kuryr_conf(conf).unwrap_err().to_string();
+    let shape = |conf: &str| WrittenOptions::kuryr_conf(conf).unwrap_err().to_string();
     assert_eq!(shape("[kubernetes]\nport_debug = maybe"), "line 2: [kubernetes] port_debug must be true or false");
     assert_eq!(shape("[vif_pool]\nports_pool_min = -1"), "line 2: [vif_pool] ports_pool_min must be a whole number, 0 or more");
     assert_eq!(shape("[vif_pool]\nvif_pool_mapping = a"), "line 2: [vif_pool] vif_pool_mapping must be pairs of a key and a value");
@@ -159,7 +159,7 @@ fn every_problem_is_told_at_once() {
 
 #[test]
 fn our_own_file_has_no_key_without_an_effect() {
-    let refused = |text: &str| Given::yaml(text).unwrap_err().to_string();
+    let refused = |text: &str| WrittenOptions::yaml(text).unwrap_err().to_string();
     assert_eq!(refused("neutronDefault: {}"), "line 1: neutronDefault is not a setting");
     assert_eq!(refused("neutronDefaults:\n  podSubnets: x"), "line 2: neutronDefaults.podSubnets is not a setting");
     let logs = "line 2: DEFAULT.debug is not a setting; the operator's own --log-level says what is logged";

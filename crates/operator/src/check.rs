@@ -19,8 +19,8 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::import::attachments;
-use crate::seen::{CLAIM_KINDS, Inner, KINDS, Seen};
-use crate::taken::Taken;
+use crate::store::{CLAIM_KINDS, Inner, KINDS, Store};
+use crate::taken::StoredObject;
 
 /// Between the two looks of [`check`]: lists of several kinds are not of one moment.
 const APART: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ pub enum CheckError {
 /// Something that nobody repairs on their own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Found {
+pub struct Finding {
     /// The node whose object it is about; empty where there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
@@ -76,9 +76,9 @@ pub struct OfTwo {
     pub nodes: [String; 2],
 }
 
-// === impl Found ===
+// === impl Finding ===
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.what)?;
         for (at, OfTwo { ip, pods: [pod, other], nodes: [node, elsewhere] }) in self.addresses.iter().enumerate() {
@@ -93,7 +93,7 @@ impl std::fmt::Display for Found {
 ///
 /// # Errors
 /// [`CheckError`]
-pub fn check_by(kubeconfig: Option<&Path>) -> Result<Vec<Found>, CheckError> {
+pub fn check_by(kubeconfig: Option<&Path>) -> Result<Vec<Finding>, CheckError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| CheckError::Runtime(e.to_string()))?;
     runtime.block_on(async { check(&cluster::client(kubeconfig).await?).await })
 }
@@ -102,7 +102,7 @@ pub fn check_by(kubeconfig: Option<&Path>) -> Result<Vec<Found>, CheckError> {
 ///
 /// # Errors
 /// [`CheckError`]
-pub async fn check(connection: &Connection) -> Result<Vec<Found>, CheckError> {
+pub async fn check(connection: &Connection) -> Result<Vec<Finding>, CheckError> {
     let client = connection.client();
     let mut seen = read(&client).await?;
     let mut found = audit(&seen.lock().world);
@@ -120,8 +120,8 @@ pub async fn check(connection: &Connection) -> Result<Vec<Found>, CheckError> {
 }
 
 /// A violation, with the pods that it is about as far as they are known.
-pub(crate) async fn named(client: &Client, seen: &Seen, violation: &Violation, pods: &mut Pods) -> Found {
-    let mut found = Found { node: violation.node().unwrap_or_default().to_owned(), what: violation.to_string(), addresses: Vec::new() };
+pub(crate) async fn named(client: &Client, seen: &Store, violation: &Violation, pods: &mut Pods) -> Finding {
+    let mut found = Finding { node: violation.node().unwrap_or_default().to_owned(), what: violation.to_string(), addresses: Vec::new() };
     let Violation::HeldElsewhere { network, block, nodes: [holder, node] } = violation else { return found };
     let users = users(&seen.lock(), node, network, block);
     if users.is_empty() {
@@ -167,8 +167,8 @@ async fn pods_of(client: &Client, node: &str) -> Result<BTreeMap<IpAddr, String>
 }
 
 /// Everything that an audit needs. A kind that the cluster does not have has no objects.
-async fn read(client: &Client) -> Result<Seen, CheckError> {
-    let seen = Seen::default();
+async fn read(client: &Client) -> Result<Store, CheckError> {
+    let seen = Store::default();
     for kind in KINDS.into_iter().chain(CLAIM_KINDS) {
         let mut params = ListParams::default().limit(kind.page());
         let mut all = Vec::new();
@@ -177,7 +177,7 @@ async fn read(client: &Client) -> Result<Seen, CheckError> {
                 Err(kube::Error::Api(status)) if status.code == 404 && CLAIM_KINDS.contains(&kind) => break,
                 other => other.map_err(|error| CheckError::List { kind: kind.name(), error: Box::new(error) })?,
             };
-            all.extend(list.items.into_iter().filter_map(|object| Taken::of(kind, object)));
+            all.extend(list.items.into_iter().filter_map(|object| StoredObject::of(kind, object)));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => break,

@@ -5,7 +5,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use ledger::{AutoClaim, ClaimSeen, DefinitionSeen, FINALIZER, PodSeen};
 use serde_json::{Value, json};
 
-use crate::seen::part;
+use crate::store::part;
 
 /// Of a StatefulSet's pods that keep their addresses: `Delete`: a claim goes when the set has no pod of its number any more;
 /// anything else: it stays for the pod that comes when the set grows again.

@@ -24,11 +24,11 @@ use kube::core::ObjectMeta;
 use ledger::Write;
 use tokio::time::timeout;
 
-use crate::carry::{Found, read};
+use crate::apply_write::{ReadResult, read};
 use crate::cilium_nodes;
 use crate::log::Line;
-use crate::marks;
-use crate::seen::{Inner, Kind, Seen};
+use crate::store::{Inner, Kind, Store};
+use crate::tombstones;
 
 /// So many requests are on their way at once.
 const TOGETHER: usize = 16;
@@ -134,15 +134,15 @@ impl Times {
 
 /// What a write waits for.
 #[derive(Default)]
-struct Waits {
+struct WriteConfirmation {
     shards: BTreeSet<String>,
     lists: bool,
     marks: bool,
 }
 
-impl Waits {
+impl WriteConfirmation {
     fn of(inner: &Inner, write: &Write) -> Self {
-        let mut waits = Waits { shards: unread(inner, write), ..Waits::default() };
+        let mut waits = WriteConfirmation { shards: unread(inner, write), ..WriteConfirmation::default() };
         let Write::Shard { name, version, spec } = write else { return waits };
         let root = ledger::root_of(spec).filter(|root| root != name);
         match version {
@@ -173,12 +173,12 @@ fn unread(inner: &Inner, write: &Write) -> BTreeSet<String> {
 }
 
 /// The writes that may be carried out; what is missing for the others is read. `false`: it could not be.
-pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
-    let mut all = Waits::default();
+pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Store, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
+    let mut all = WriteConfirmation::default();
     {
         let inner = seen.lock();
         writes.retain(|write| {
-            let waits = Waits::of(&inner, write);
+            let waits = WriteConfirmation::of(&inner, write);
             let ready = waits.is_nothing();
             all.lists |= waits.lists;
             all.marks |= waits.marks;
@@ -192,12 +192,12 @@ pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Seen, mut w
         read &= list_nodes(client, seen).await;
     }
     if all.marks {
-        read &= marks::read(client, namespace, seen).await;
+        read &= tombstones::read(client, namespace, seen).await;
     }
     (writes, read)
 }
 
-async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
+async fn read_shard(client: &Client, seen: &Store, shard: String) -> bool {
     let shard = shard.as_str();
     let kind = Kind::Own(Own::IpLedgerShard);
     let (sent, before) = {
@@ -205,9 +205,9 @@ async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
         (inner.times.now(), inner.version(kind, shard).map(str::to_owned))
     };
     match read(client, kind, shard).await {
-        Found::Is(object) => seen.put(kind, *object),
-        Found::Absent => seen.absent(kind, shard, before.as_deref()),
-        Found::Unknown(error) => {
+        ReadResult::Is(object) => seen.put(kind, *object),
+        ReadResult::Absent => seen.absent(kind, shard, before.as_deref()),
+        ReadResult::Unknown(error) => {
             Line::warn("read").with("kind", kind.name()).with("name", shard).with("error", error).with("now", "retrying").end();
             return false;
         }
@@ -217,7 +217,7 @@ async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
 }
 
 /// What is not in the lists stays known: the watches tell what has gone, and what has come since.
-async fn list_nodes(client: &Client, seen: &Seen) -> bool {
+async fn list_nodes(client: &Client, seen: &Store) -> bool {
     let (sent, cilium) = {
         let mut inner = seen.lock();
         (inner.times.now(), inner.world.cilium.complete)

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{CellState, IpPoolSpec, Scaling};
 use ipam::RangePools;
 use kube::core::DynamicObject;
-use ledger::World;
+use ledger::Snapshot;
 
 /// The label of such a pool, with the value [`WHEREABOUTS`], and the annotation with the definitions that mean it.
 pub(crate) const DEFINITIONS: &str = "netloom.io/definitions";
@@ -99,7 +99,7 @@ fn listed(definitions: &BTreeSet<String>) -> String {
 }
 
 /// The pools of which somebody has something: a node, or an owner.
-pub(crate) fn used(world: &World) -> BTreeSet<String> {
+pub(crate) fn used(world: &Snapshot) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for cell in world.shards.values().flat_map(|shard| shard.spec.cells.values()) {
         if cell.state != CellState::Free {
@@ -179,7 +179,8 @@ mod tests {
         ];
         let cells = cells.into_iter().enumerate().map(|(n, cell)| (n.to_string(), cell)).collect();
         let spec = IpLedgerShardSpec { cells, ..IpLedgerShardSpec::default() };
-        let world = World { shards: BTreeMap::from([("s".to_owned(), ShardSeen { spec, ..ShardSeen::default() })]), ..World::default() };
+        let world =
+            Snapshot { shards: BTreeMap::from([("s".to_owned(), ShardSeen { spec, ..ShardSeen::default() })]), ..Snapshot::default() };
         let used = used(&world);
         assert!(["granted", "returning", "owned"].iter().all(|pool| used.contains(*pool)), "{used:?}");
         assert!(!used.contains("freed") && !used.contains("nobody"), "{used:?}");

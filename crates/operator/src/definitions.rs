@@ -13,12 +13,12 @@ use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::carry::make;
+use crate::apply_write::make;
 use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{Kind, Seen};
+use crate::store::{Kind, Store};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What keeps these pools.
 pub(crate) struct Definitions {
     pub(crate) client: Client,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<Store>,
     pub(crate) lead: Arc<Leadership>,
     pub(crate) metrics: Arc<Metrics>,
 }

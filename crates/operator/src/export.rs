@@ -15,7 +15,7 @@ use ipam::{ExportPlan, plan_export};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::carry::make;
+use crate::apply_write::make;
 use crate::import::{ImportError, inventory, list};
 
 const API: &str = "whereabouts.cni.cncf.io/v1alpha1";

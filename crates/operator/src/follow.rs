@@ -11,8 +11,8 @@ use kube::{Api, Client};
 
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{CLAIM_KINDS, Kind, Seen};
-use crate::taken::Taken;
+use crate::store::{CLAIM_KINDS, Kind, Store};
+use crate::taken::StoredObject;
 use crate::{cilium_nodes, claims};
 
 // === impl Kind ===
@@ -58,7 +58,7 @@ impl Kind {
 
 /// Follows one kind for ever. A list asks for the state of now, never for one that a cache has; what fails is tried again, ever more
 /// seldom, and what is known stays.
-pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics: Arc<Metrics>) {
+pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Store>, metrics: Arc<Metrics>) {
     let config = Config::default().page_size(kind.page());
     let begin = || watcher(kind.api(client.clone()), config.clone()).default_backoff().boxed();
     let mut events = begin();
@@ -66,7 +66,7 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => list.clear(),
-            Ok(Event::InitApply(object)) => list.extend(Taken::of(kind, object)),
+            Ok(Event::InitApply(object)) => list.extend(StoredObject::of(kind, object)),
             Ok(Event::InitDone) => {
                 unserved = false;
                 seen.replace(kind, std::mem::take(&mut list));

@@ -17,9 +17,9 @@ use kube::Client;
 use ledger::Gone;
 use tokio::time::Instant;
 
-use crate::carry::{Found, read};
+use crate::apply_write::{ReadResult, read};
 use crate::log::Line;
-use crate::seen::{Kind, Seen};
+use crate::store::{Kind, Store};
 
 /// So many questions are on their way at once.
 const TOGETHER: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) struct MissingClaims {
 
 impl MissingClaims {
     /// Asks for what has to be asked for; what is known now.
-    pub(crate) async fn look(&mut self, client: &Client, seen: &Seen, missing: &BTreeSet<(String, String)>) -> BTreeSet<String> {
+    pub(crate) async fn look(&mut self, client: &Client, seen: &Store, missing: &BTreeSet<(String, String)>) -> BTreeSet<String> {
         self.gone.retain(|uid| missing.iter().any(|(_, missing)| missing == uid));
         self.again = self.next().filter(|again| *again > Instant::now() && !missing.is_empty());
         if self.again.is_none() {
@@ -86,16 +86,16 @@ impl MissingClaims {
 }
 
 /// Whether a claim is no more; `None`: nobody knows.
-async fn is_gone(client: &Client, seen: &Seen, name: &str, uid: &str) -> Option<bool> {
+async fn is_gone(client: &Client, seen: &Store, name: &str, uid: &str) -> Option<bool> {
     match read(client, Kind::Claim, name).await {
-        Found::Absent => Some(true),
-        Found::Is(claim) => {
+        ReadResult::Absent => Some(true),
+        ReadResult::Is(claim) => {
             let other = claim.metadata.uid.as_deref() != Some(uid);
             // The one that has its name now has its addresses.
             seen.put(Kind::Claim, *claim);
             Some(other)
         }
-        Found::Unknown(_) => None,
+        ReadResult::Unknown(_) => None,
     }
 }
 
@@ -107,7 +107,7 @@ impl Missing {
     pub(crate) async fn look(
         &mut self,
         client: &Client,
-        seen: &Seen,
+        seen: &Store,
         missing: &BTreeSet<(String, String)>,
         grace: Duration,
     ) -> BTreeMap<String, Gone> {
@@ -137,7 +137,7 @@ impl Missing {
     }
 
     /// Takes in which agents were heard: none of them has been silent since before that.
-    fn hear(&mut self, seen: &Seen) {
+    fn hear(&mut self, seen: &Store) {
         let inner = seen.lock();
         for (uid, since) in &mut self.since {
             if let Some(at) = inner.heard.get(uid).filter(|at| **at > *since) {
@@ -148,7 +148,7 @@ impl Missing {
     }
 
     /// Where nobody has answered, somebody is asked for anything: nobody was silent before the first answer.
-    async fn listen_again(&mut self, client: &Client, seen: &Seen, missing: &BTreeSet<(String, String)>) {
+    async fn listen_again(&mut self, client: &Client, seen: &Store, missing: &BTreeSet<(String, String)>) {
         if std::mem::take(&mut seen.lock().deaf) {
             self.deaf.get_or_insert_with(Instant::now);
         }
@@ -161,8 +161,8 @@ impl Missing {
             return;
         }
         match read(client, OBJECT, name).await {
-            Found::Unknown(_) => self.is_deaf(),
-            Found::Is(_) | Found::Absent => {
+            ReadResult::Unknown(_) => self.is_deaf(),
+            ReadResult::Is(_) | ReadResult::Absent => {
                 let now = Instant::now();
                 self.since.values_mut().for_each(|since| *since = now);
                 self.deaf = None;
@@ -174,17 +174,17 @@ impl Missing {
         self.deaf = Some(Instant::now() + AGAIN);
     }
 
-    async fn ask(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {
+    async fn ask(&mut self, client: &Client, seen: &Store, name: &str, uid: &str, grace: Duration) {
         let gone = match read(client, Kind::Node, name).await {
-            Found::Absent => true,
-            Found::Is(node) if node.metadata.uid.as_deref() == Some(uid) => false,
+            ReadResult::Absent => true,
+            ReadResult::Is(node) if node.metadata.uid.as_deref() == Some(uid) => false,
             // It may be the same machine, which is asked first, however late the watch is that tells of it.
-            Found::Is(node) => {
+            ReadResult::Is(node) => {
                 seen.put(Kind::Node, *node);
                 true
             }
             // Nothing is free because nobody answers.
-            Found::Unknown(_) => return self.is_deaf(),
+            ReadResult::Unknown(_) => return self.is_deaf(),
         };
         match (gone, self.since.contains_key(uid)) {
             (false, _) => drop(self.since.remove(uid)),
@@ -197,11 +197,11 @@ impl Missing {
     }
 
     /// Whether an agent has been silent for the grace time: its object as it is now says so, and no watch that may be behind.
-    async fn listen(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {
+    async fn listen(&mut self, client: &Client, seen: &Store, name: &str, uid: &str, grace: Duration) {
         match read(client, OBJECT, name).await {
-            Found::Is(object) => seen.put(OBJECT, *object),
-            Found::Absent => {}
-            Found::Unknown(_) => return self.is_deaf(),
+            ReadResult::Is(object) => seen.put(OBJECT, *object),
+            ReadResult::Absent => {}
+            ReadResult::Unknown(_) => return self.is_deaf(),
         }
         self.hear(seen);
         if seen.lock().was_not_asked(name, uid) {

@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use crate::metrics::Metrics;
-use crate::seen::Seen;
+use crate::store::Store;
 
 /// Listens until it is aborted. An address that is taken is told, and tried again.
-pub(crate) async fn serve(address: SocketAddr, seen: Arc<Seen>, metrics: Arc<Metrics>) {
+pub(crate) async fn serve(address: SocketAddr, seen: Arc<Store>, metrics: Arc<Metrics>) {
     let ready = get(move || {
         let missing = seen.unlisted();
         async move {

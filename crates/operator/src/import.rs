@@ -14,18 +14,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::{CellState, IpLedgerShardSpec};
 use cluster::{ConnectError, Connection, Own};
 use http::{Method, Request};
-use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, TheirReservation, plan_import, range_pools};
+use ipam::{ImportPlan, Inventory, LivingPod, PodAttachment, Reservation, TheirPool, TheirReservation, plan_import, range_pools};
 use kube::Client;
-use ledger::{FINALIZER, NodePoolSeen, Place, SharedError, World, assign, delegate, root_name};
+use ledger::{CellPosition, FINALIZER, NodePoolSeen, SharedError, Snapshot, assign, delegate, root_name};
 use npwg::{NETWORK_STATUS, NetworkStatus, parse_status};
 use pool::{Family, Run};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::carry::make;
+use crate::apply_write::make;
 use crate::defined::{DEFINITIONS, WHEREABOUTS};
-use crate::marks;
-use crate::seen::part;
+use crate::store::part;
+use crate::tombstones;
 
 /// So often is a shard that others change at the same time read again.
 const TRIES: u32 = 16;
@@ -38,7 +38,7 @@ pub struct Imported {
     /// What becomes of each address.
     pub plan: ImportPlan,
     /// Addresses that the ledger has for somebody else, and for whom.
-    pub refused: Vec<(Kept, String)>,
+    pub refused: Vec<(Reservation, String)>,
     /// So many were entered; those that were there before are not counted.
     pub entered: usize,
 }
@@ -90,9 +90,9 @@ pub async fn import(connection: &Connection, dry: bool) -> Result<Imported, Impo
     let client = connection.client();
     let inventory = inventory(&client).await?;
     let mut done = Imported { plan: plan_import(&inventory), ..Imported::default() };
-    let mut shards: BTreeMap<(String, String), Vec<Kept>> = BTreeMap::new();
+    let mut shards: BTreeMap<(String, String), Vec<Reservation>> = BTreeMap::new();
     for kept in &done.plan.kept {
-        let place = Place::of(kept.address, Family::of(kept.address).bits());
+        let place = CellPosition::of(kept.address, Family::of(kept.address).bits());
         shards.entry((kept.network.clone(), place.shard_name(&kept.network))).or_default().push(kept.clone());
     }
     if dry {
@@ -189,7 +189,12 @@ pub(crate) fn attachments(status: &str) -> Option<Vec<PodAttachment>> {
 }
 
 /// Enters addresses of one shard; how many are new, and which the ledger has for somebody else.
-async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<(usize, Vec<(Kept, String)>), ImportError> {
+async fn enter(
+    client: &Client,
+    network: &str,
+    name: &str,
+    kept: &[Reservation],
+) -> Result<(usize, Vec<(Reservation, String)>), ImportError> {
     let unwritten = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
     for _ in 0..TRIES {
         let (version, before) = shard(client, network, name, kept).await?;
@@ -213,7 +218,7 @@ async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
 }
 
 /// Which addresses of one shard the ledger has for somebody else, as it is now.
-async fn would_refuse(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<Vec<(Kept, String)>, ImportError> {
+async fn would_refuse(client: &Client, network: &str, name: &str, kept: &[Reservation]) -> Result<Vec<(Reservation, String)>, ImportError> {
     let Some(first) = kept.first() else { return Ok(Vec::new()) };
     let family = Family::of(first.address);
     found(client, &root_name(network, family), family.bits()).await?;
@@ -223,7 +228,7 @@ async fn would_refuse(client: &Client, network: &str, name: &str, kept: &[Kept])
 }
 
 /// A shard as it is now; it and the object that says how large its network's blocks are, made if they are not there.
-async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<(String, IpLedgerShardSpec), ImportError> {
+async fn shard(client: &Client, network: &str, name: &str, kept: &[Reservation]) -> Result<(String, IpLedgerShardSpec), ImportError> {
     let Some(first) = kept.first() else { return Ok(Default::default()) };
     let family = Family::of(first.address);
     let (root, bits) = (root_name(network, family), family.bits());
@@ -240,20 +245,20 @@ async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
     }
     found_or_made(client, &root, &all).await?;
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    found_or_made(client, name, &of(Place::of(first.address, bits).base().to_string(), epoch)).await
+    found_or_made(client, name, &of(CellPosition::of(first.address, bits).base().to_string(), epoch)).await
 }
 
 /// Whether nodes may hold addresses of a network that has no ledger now: its ledger was lost, and nothing of it is granted before every
 /// node has told. Where it is not known it may be so.
 async fn is_lost(client: &Client, network: &str, family: Family) -> Result<bool, ImportError> {
     // In which namespace the operator is nobody has said here.
-    let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{}", marks::NAME);
+    let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{}", tombstones::NAME);
     let maps = match list::<Value>(client, "ConfigMaps", &path).await {
         Ok(maps) => maps,
         Err(ImportError::List { error, .. }) if matches!(&*error, kube::Error::Api(status) if status.code == 403) => return Ok(true),
         Err(e) => return Err(e),
     };
-    let mut world = World::default();
+    let mut world = Snapshot::default();
     for map in maps {
         world.ledgers.extend(map.get("data").and_then(Value::as_object).into_iter().flat_map(|data| data.keys().cloned()));
     }
@@ -297,7 +302,7 @@ async fn found_or_made(client: &Client, name: &str, new: &IpLedgerShardSpec) -> 
 }
 
 /// Keeps addresses for their pods; how many are new, and which somebody else has.
-fn put_all(spec: &mut IpLedgerShardSpec, kept: &[Kept]) -> (usize, Vec<(Kept, String)>) {
+fn put_all(spec: &mut IpLedgerShardSpec, kept: &[Reservation]) -> (usize, Vec<(Reservation, String)>) {
     let (mut entered, mut refused) = (0, Vec::new());
     for kept in kept {
         match put(spec, kept) {
@@ -309,8 +314,8 @@ fn put_all(spec: &mut IpLedgerShardSpec, kept: &[Kept]) -> (usize, Vec<(Kept, St
 }
 
 /// Keeps an address for its pod, on the pod's node. Whether that is new.
-fn put(spec: &mut IpLedgerShardSpec, kept: &Kept) -> Result<bool, String> {
-    let place = Place::of(kept.address, spec.cell_prefix);
+fn put(spec: &mut IpLedgerShardSpec, kept: &Reservation) -> Result<bool, String> {
+    let place = CellPosition::of(kept.address, spec.cell_prefix);
     let before = spec.cells.get(&place.cell().to_string()).cloned().unwrap_or_default();
     if before.state == CellState::Granted && before.node_uid == kept.node_uid && before.pool == kept.pool && !kept.is_noted() {
         // A pod that the node's agent has attached: it has a lease there. Of what whereabouts has handed out the agent knows nothing.

@@ -1,7 +1,7 @@
 //! The cluster's controller: it grants blocks of IPPools to nodes, and with [`Options::openstack`] gives pods their ports of Neutron (`ports`).
 //!
 //! ```text
-//!   API server --list, watch--> follow: Nodes, IPPools, NodeIPPools, IPLedgerShards --> Seen (a ledger::World)
+//!   API server --list, watch--> follow: Nodes, IPPools, NodeIPPools, IPLedgerShards --> Seen (a ledger::Snapshot)
 //!                                                                                         | ledger::step
 //!                                                                                         v
 //!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
@@ -15,7 +15,7 @@
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
 mod agents;
-mod carry;
+mod apply_write;
 mod check;
 mod cilium_nodes;
 mod claims;
@@ -29,18 +29,18 @@ mod gone;
 mod health;
 mod import;
 mod lease;
-mod marks;
 mod metrics;
 mod options;
 mod ports;
 mod reclaim;
 mod refused;
 mod run;
-mod seen;
+mod store;
 mod stored;
 mod taken;
+mod tombstones;
 
-pub use check::{CheckError, Found, OfTwo, check, check_by};
+pub use check::{CheckError, Finding, OfTwo, check, check_by};
 use daemon::log;
 pub use daemon::log::Level as LogLevel;
 pub use export::{Exported, export, export_by};

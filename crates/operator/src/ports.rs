@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::adopt::{Adoption, adopt};
-use self::known::{FOLLOWED, Known};
+use self::known::{FOLLOWED, PortStore};
 pub use self::look::{LookError, Orphan, OwnedPort, PortsSeen, delete_orphan, look};
 pub(crate) use self::numbers::Numbers;
 pub use self::options::{NeutronRule, OpenStack, OpenStackError};
@@ -43,7 +43,7 @@ pub(crate) struct Ports {
     client: Client,
     neutron: Neutron,
     options: OpenStack,
-    known: Arc<Known>,
+    known: Arc<PortStore>,
     lead: Arc<Leadership>,
     numbers: Arc<Numbers>,
     identity: String,
@@ -59,7 +59,7 @@ pub(crate) fn begin(tasks: &mut JoinSet<()>, client: &Client, options: OpenStack
     for note in &options.notes {
         Line::warn("openstack").with("note", note).end();
     }
-    let (known, numbers) = (Arc::new(Known::new(options.default_network)), Arc::new(Numbers::default()));
+    let (known, numbers) = (Arc::new(PortStore::new(options.default_network)), Arc::new(Numbers::default()));
     for kind in FOLLOWED {
         tasks.spawn(Arc::clone(&known).follow(client.clone(), kind));
     }

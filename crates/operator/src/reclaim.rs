@@ -18,12 +18,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
-use ledger::{Had, had};
+use ledger::{Holding, holdings_of};
 use serde_json::json;
 
-use crate::carry::{Found, make, read};
-use crate::marks;
-use crate::seen::{Kind, part};
+use crate::apply_write::{ReadResult, make, read};
+use crate::store::{Kind, part};
+use crate::tombstones;
 
 /// The annotation that says so: UIDs with commas between them, each with [`SILENT`] where its Node was there when it was said.
 pub(crate) const RECLAIM: &str = "netloom.io/reclaim";
@@ -55,7 +55,7 @@ pub struct Life {
     /// How long ago its agent has written the status of its object, where that is known.
     pub spoke: Option<Duration>,
     /// What it has by the ledger.
-    pub has: Vec<Had>,
+    pub has: Vec<Holding>,
     /// It was deleted when it had something: where the ledger is lost it may have more than that tells.
     pub is_marked: bool,
     /// All IPPools say already what is to be said of it.
@@ -140,12 +140,12 @@ pub async fn what_to_reclaim(connection: &Connection, node: &str) -> Result<Recl
     let object = found(&client, Kind::Own(Own::NodeIpPool), node).await?;
     let shards: Vec<IpLedgerShardSpec> =
         list(&client, Own::IpLedgerShard).await?.iter().filter_map(|shard| part(&shard.data, "spec")).collect();
-    let marked = marks::departed(&client).await;
-    let marked = marked.map_err(|e| ReclaimError::Read { what: format!("ConfigMap {}", marks::NAME), error: e.to_string() })?;
+    let marked = tombstones::departed(&client).await;
+    let marked = marked.map_err(|e| ReclaimError::Read { what: format!("ConfigMap {}", tombstones::NAME), error: e.to_string() })?;
     let is_marked = |uid: &str| marked.get(uid).is_some_and(|name| name == node);
     let pools: Vec<(String, String)> = list(&client, Own::IpPool).await?.iter().filter_map(annotation).collect();
     let is_said = |entry: &str| pools.iter().all(|(_, said)| entries(said).any(|said| said == entry));
-    let mut has = had(&shards, node);
+    let mut has = holdings_of(&shards, node);
     let there = known.and_then(|node| node.metadata.uid).unwrap_or_default();
     let spec: NodeIpPoolSpec = object.as_ref().and_then(|object| part(&object.data, "spec")).unwrap_or_default();
     let spoke = object.as_ref().and_then(spoke);
@@ -190,9 +190,9 @@ pub async fn reclaim(connection: &Connection, what: &Reclaim) -> Result<(), Recl
 /// Whether it says so now; `false`: it was changed meanwhile.
 async fn annotate(client: &Client, pool: &str, what: &Reclaim) -> Result<bool, String> {
     let object = match read(client, Kind::Own(Own::IpPool), pool).await {
-        Found::Is(object) => object,
-        Found::Absent => return Ok(true),
-        Found::Unknown(error) => return Err(error),
+        ReadResult::Is(object) => object,
+        ReadResult::Absent => return Ok(true),
+        ReadResult::Unknown(error) => return Err(error),
     };
     let Some((_, before)) = annotation(&object) else { return Ok(true) };
     let Some(said) = what.added_to(&before) else { return Ok(true) };
@@ -209,9 +209,9 @@ async fn annotate(client: &Client, pool: &str, what: &Reclaim) -> Result<bool, S
 
 async fn found(client: &Client, kind: Kind, name: &str) -> Result<Option<DynamicObject>, ReclaimError> {
     match read(client, kind, name).await {
-        Found::Is(object) => Ok(Some(*object)),
-        Found::Absent => Ok(None),
-        Found::Unknown(error) => Err(ReclaimError::Read { what: format!("{} {name}", kind.name()), error }),
+        ReadResult::Is(object) => Ok(Some(*object)),
+        ReadResult::Absent => Ok(None),
+        ReadResult::Unknown(error) => Err(ReclaimError::Read { what: format!("{} {name}", kind.name()), error }),
     }
 }
 
@@ -291,8 +291,9 @@ mod tests {
     use super::*;
 
     fn life(uid: &str, is_there: bool, has: bool) -> Life {
-        let had = Had { network: "p".into(), pool: "p".into(), run: pool::Run::single("10.0.0.1".parse().unwrap_or([0, 0, 0, 0].into())) };
-        let has = if has { vec![had] } else { Vec::new() };
+        let holdings_of =
+            Holding { network: "p".into(), pool: "p".into(), run: pool::Run::single("10.0.0.1".parse().unwrap_or([0, 0, 0, 0].into())) };
+        let has = if has { vec![holdings_of] } else { Vec::new() };
         Life { uid: uid.into(), is_there, spoke: None, has, is_marked: false, is_said: false }
     }
 
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_was_said_of_a_node_that_was_there_does_not_free_it_when_it_is_gone() {
-        let seen = crate::seen::Seen::default();
+        let seen = crate::store::Store::default();
         let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "spec": {},
             "metadata": {"name": "p", "resourceVersion": "1", "annotations": {RECLAIM: "a,b:silent"}}});
         seen.put(Kind::Own(Own::IpPool), serde_json::from_value(pool).unwrap_or_else(|e| panic!("{e}")));

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::audit::Suspected;
-use crate::carry::let_go;
+use crate::apply_write::let_go;
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::gone::{Missing, MissingClaims};
@@ -30,9 +30,9 @@ use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
-use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
+use crate::store::{CLAIM_KINDS, KINDS, Kind, Store};
 use crate::stored::Stored;
-use crate::{Options, follow, health, log, marks, ports};
+use crate::{Options, follow, health, log, ports, tombstones};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -76,7 +76,7 @@ pub struct Running {
 struct Operator {
     client: Client,
     options: Options,
-    seen: Arc<Seen>,
+    seen: Arc<Store>,
     metrics: Arc<Metrics>,
     lead: Arc<Leadership>,
     missing: Missing,
@@ -147,7 +147,7 @@ pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
 }
 
 fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: Arc<Leadership>) -> Running {
-    let (client, seen) = (connection.client(), Arc::new(Seen::default()));
+    let (client, seen) = (connection.client(), Arc::new(Store::default()));
     let mut tasks = JoinSet::new();
     let cilium = options.cilium_nodes.is_some().then_some(Kind::CiliumNode);
     seen.lock().world.cilium.pool = options.cilium_nodes.clone().unwrap_or_default();
@@ -259,7 +259,7 @@ impl Operator {
         }
         let idle = self.seen.lock().idle();
         // One that is marked would be missed.
-        if idle.is_empty() || marks::write(&self.client, &self.options.namespace, &self.seen).await {
+        if idle.is_empty() || tombstones::write(&self.client, &self.options.namespace, &self.seen).await {
             for (name, version) in idle {
                 let_go(&self.client, &name, &version).await;
             }
@@ -274,7 +274,7 @@ impl Operator {
         let mut fruitless = 0;
         for _ in 0..ROUNDS {
             if self.mark_again.is_none_or(|at| at <= Instant::now()) {
-                let marked = marks::write(&self.client, &self.options.namespace, &self.seen).await;
+                let marked = tombstones::write(&self.client, &self.options.namespace, &self.seen).await;
                 let pause = if self.seen.lock().marks.are_refused() { PAUSES.1 } else { PAUSES.0 };
                 self.mark_again = (!marked).then(|| Instant::now() + pause);
             }

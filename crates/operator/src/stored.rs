@@ -19,7 +19,7 @@ use ledger::Write;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::carry::{Outcome, make, send};
+use crate::apply_write::{Outcome, make, send};
 use crate::log::Line;
 
 /// The name of the shard of the dry run.

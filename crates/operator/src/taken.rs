@@ -6,9 +6,9 @@ use ledger::PodSeen;
 
 use crate::claims;
 use crate::configs::Definition;
-use crate::seen::Kind;
+use crate::store::Kind;
 
-pub(crate) enum Taken {
+pub(crate) enum StoredObject {
     Whole(Box<DynamicObject>),
     Definition(String, Definition),
     Pod(String, PodSeen),
@@ -20,28 +20,28 @@ pub(crate) fn named(meta: &ObjectMeta) -> Option<String> {
     Some(meta.namespace.as_deref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")))
 }
 
-// === impl Taken ===
+// === impl StoredObject ===
 
-impl Taken {
+impl StoredObject {
     /// `None`: it is a pod that has nothing to do with claims, as most have not, or it has no name.
     pub(crate) fn of(kind: Kind, mut object: DynamicObject) -> Option<Self> {
         let name = named(&object.metadata)?;
         object.metadata.managed_fields = None;
         match kind {
-            Kind::Definition => Some(Taken::Definition(name, Definition::of(&object))),
-            Kind::Pod => claims::concerns(&object).then(|| Taken::Pod(name, claims::pod(&object))),
+            Kind::Definition => Some(StoredObject::Definition(name, Definition::of(&object))),
+            Kind::Pod => claims::concerns(&object).then(|| StoredObject::Pod(name, claims::pod(&object))),
             Kind::StatefulSet => {
                 claims::trim_set(&mut object);
-                Some(Taken::Whole(Box::new(object)))
+                Some(StoredObject::Whole(Box::new(object)))
             }
-            _ => Some(Taken::Whole(Box::new(object))),
+            _ => Some(StoredObject::Whole(Box::new(object))),
         }
     }
 
     pub(crate) fn name(&self) -> Option<String> {
         match self {
-            Taken::Whole(object) => named(&object.metadata),
-            Taken::Definition(name, _) | Taken::Pod(name, _) => Some(name.clone()),
+            StoredObject::Whole(object) => named(&object.metadata),
+            StoredObject::Definition(name, _) | StoredObject::Pod(name, _) => Some(name.clone()),
         }
     }
 }

@@ -37,13 +37,13 @@ pub struct Cx<'a> {
     /// Set by an IPAM plugin in its ADD: who puts its addresses on an interface asks the network first whether another machine
     /// has them, and says so ([`Delegate::conflict`]).
     pub probe: bool,
-    /// Who looks at what is about to be done, before it is ([`Cx::foresee`]).
-    pub foresee: Option<&'a mut Foresee<'a>>,
+    /// Who looks at what is about to be done, before it is ([`Cx::review`]).
+    pub review: Option<&'a mut ReviewChange<'a>>,
 }
 
 /// What a plugin is about to do, as it turns out during an ADD: its configuration alone does not tell.
 #[derive(Debug, Clone, Copy)]
-pub enum Foreseen<'a> {
+pub enum PlannedChange<'a> {
     /// The container, and the host for it, get what a result has.
     Result(&'a AddResult),
     /// The container gets a hardware address that is made of another address of its.
@@ -55,7 +55,7 @@ pub enum Foreseen<'a> {
 }
 
 /// Looks at what a plugin is about to do; its error ends the ADD.
-pub type Foresee<'a> = dyn FnMut(Foreseen<'_>, &mut Host) -> Result<(), CniError> + 'a;
+pub type ReviewChange<'a> = dyn FnMut(PlannedChange<'_>, &mut Host) -> Result<(), CniError> + 'a;
 
 /// Another machine has an address that an IPAM plugin has given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// The CNI error that the runtime gets; the caller then commits the teardown.
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError>;
 
     /// Of an IPAM plugin: another machine has an address that its ADD has given to this attachment. Nobody gets it for a while, and
     /// the attachment others instead; what gives them back is noted in `x.teardown`.
@@ -107,20 +107,20 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// What has changed.
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError>;
 
     /// Notes in `x.teardown` what is to go, and changes nothing itself. Repeatable; what is gone already is no error.
     ///
     /// # Errors
     /// What could not even be looked up.
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError>;
 
     /// Whether ADD could be served now.
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let _ = (config, x);
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let _ = (config, cx);
         Ok(())
     }
 
@@ -128,8 +128,8 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// What could not be looked up.
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let _ = (config, valid, x);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let _ = (config, valid, cx);
         Ok(())
     }
 
@@ -138,8 +138,8 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// Why that cannot be told.
-    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
-        let _ = (call, x, into);
+    fn restore(&self, call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let _ = (call, cx, into);
         Ok(())
     }
 }
@@ -152,7 +152,7 @@ impl std::fmt::Debug for dyn Plugin {
 
 /// What is said in a call that goes well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said<'a> {
+pub enum PluginMessage<'a> {
     /// What an executable wrote to its standard error.
     Stderr(&'a [u8]),
     /// What a built-in plugin finds odd.
@@ -162,7 +162,7 @@ pub enum Said<'a> {
 /// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
 pub trait Delegate {
     /// Tells whoever hears a call that goes well.
-    fn tell(&self, said: Said<'_>);
+    fn tell(&self, said: PluginMessage<'_>);
     /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).
     ///
     /// # Errors
@@ -172,37 +172,37 @@ pub trait Delegate {
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+    fn add(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError>;
     /// Another machine has an address of that ADD: what the attachment gets instead ([`Plugin::conflict`]).
     ///
     /// # Errors
     /// The other plugin's own error; code 11 of an external one, which is not asked.
-    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, cx: &mut Cx<'_>) -> Result<AddResult, CniError>;
     /// CHECK.
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn check(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError>;
     /// DEL, noted in `x.teardown`.
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn del(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn del(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError>;
     /// STATUS.
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn status(&self, kind: &PluginType, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn status(&self, kind: &PluginType, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError>;
     /// GC, noted in `x.teardown`.
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError>;
+    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError>;
     /// What the other plugin has of the firewall, noted in `into`. Of an external plugin that is not known: nothing.
     ///
     /// # Errors
     /// The other plugin's own error.
-    fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError>;
+    fn restore(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError>;
 }
 
 // === impl Cx ===
@@ -210,7 +210,7 @@ pub trait Delegate {
 impl<'a> Cx<'a> {
     /// For one call.
     pub fn new(host: &'a mut Host, teardown: &'a mut Teardown, delegate: &'a dyn Delegate, deadline: Instant) -> Self {
-        Cx { host, teardown, delegate, deadline, probe: false, foresee: None }
+        Cx { host, teardown, delegate, deadline, probe: false, review: None }
     }
 
     /// Whether a plugin may do something, asked before it does: give the host addresses or routes, of which a bridge's address would stay
@@ -218,8 +218,8 @@ impl<'a> Cx<'a> {
     ///
     /// # Errors
     /// That of who looks at it; none where nobody does.
-    pub fn foresee(&mut self, foreseen: Foreseen<'_>) -> Result<(), CniError> {
-        self.foresee.as_mut().map_or(Ok(()), |look| look(foreseen, self.host))
+    pub fn review(&mut self, foreseen: PlannedChange<'_>) -> Result<(), CniError> {
+        self.review.as_mut().map_or(Ok(()), |look| look(foreseen, self.host))
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
 use crate::process;
-use crate::{Call, Conflict, Cx, Delegate, Plugin, Restore, Said, Stage};
+use crate::{Call, Conflict, Cx, Delegate, Plugin, PluginMessage, Restore, Stage};
 
 /// The plugins that are compiled in.
 pub type Builtins = &'static [&'static dyn Plugin];
@@ -31,7 +31,7 @@ pub enum Prefer {
 
 /// A plugin that was found.
 #[derive(Clone)]
-pub enum Found {
+pub enum ResolvedPlugin {
     /// Compiled in.
     Builtin(&'static dyn Plugin),
     /// An executable.
@@ -46,7 +46,7 @@ pub struct Finder {
     prefer: Prefer,
     env: Environment,
     exec: Arc<dyn Exec>,
-    tell: fn(Said<'_>),
+    tell: fn(PluginMessage<'_>),
     /// Whether this program is a plugin under the names by which a runtime calls it.
     may_be_itself: bool,
     /// What was found on the path.
@@ -76,7 +76,7 @@ impl Finder {
     }
 
     /// Hears what plugins say that succeed; without it nobody does.
-    pub fn telling(self, tell: fn(Said<'_>)) -> Self {
+    pub fn telling(self, tell: fn(PluginMessage<'_>)) -> Self {
         Finder { tell, ..self }
     }
 
@@ -100,8 +100,8 @@ impl Finder {
     ///
     /// # Errors
     /// Code 7 that says where it was looked for.
-    pub fn find(&self, kind: &PluginType) -> Result<Found, CniError> {
-        let builtin = self.builtin(kind).map(Found::Builtin);
+    pub fn find(&self, kind: &PluginType) -> Result<ResolvedPlugin, CniError> {
+        let builtin = self.builtin(kind).map(ResolvedPlugin::Builtin);
         if self.prefer == Prefer::Builtin
             && let Some(found) = builtin
         {
@@ -111,7 +111,7 @@ impl Finder {
             (Some((_, file)), Some(builtin)) if is_this_program(&file) => Ok(builtin),
             (Some((path, _)), Some(builtin)) if self.prefer == Prefer::Runtime && is_ours(&path) => Ok(builtin),
             (Some((path, _)), None) if !self.may_be_itself && is_itself(kind, &path) => Err(itself(kind, &path)),
-            (Some((path, _)), _) => Ok(Found::External(path)),
+            (Some((path, _)), _) => Ok(ResolvedPlugin::External(path)),
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
         }
@@ -140,7 +140,7 @@ impl Finder {
     }
 
     /// The plugin that another one asks with a configuration.
-    fn find_asked(&self, kind: &PluginType, config: &Config) -> Result<Found, CniError> {
+    fn find_asked(&self, kind: &PluginType, config: &Config) -> Result<ResolvedPlugin, CniError> {
         if self.is_no_ipam(kind, config) {
             let ipams: Vec<&str> = self.builtins.iter().map(|p| p.about()).filter(|p| p.gives_addresses()).map(|p| p.name).collect();
             let msg = format!("{:?} is not an IPAM plugin; built in are {}", kind.as_str(), ipams.join(", "));
@@ -177,8 +177,8 @@ impl Finder {
     /// Not found, or its own error.
     pub fn versions(&self, kind: &PluginType, by: Instant) -> Result<Vec<String>, CniError> {
         let path = match self.find(kind)? {
-            Found::Builtin(plugin) => return Ok(plugin.about().versions.iter().map(ToString::to_string).collect()),
-            Found::External(path) => path,
+            ResolvedPlugin::Builtin(plugin) => return Ok(plugin.about().versions.iter().map(ToString::to_string).collect()),
+            ResolvedPlugin::External(path) => path,
         };
         let vars: Vars = vec![
             ("CNI_COMMAND", "VERSION".into()),
@@ -279,7 +279,7 @@ pub struct Prepared {
     env: Environment,
     stdin: Vec<u8>,
     exec: Arc<dyn Exec>,
-    tell: fn(Said<'_>),
+    tell: fn(PluginMessage<'_>),
 }
 
 // === impl Prepared ===
@@ -300,7 +300,7 @@ impl Prepared {
             return Err(external::failure(&self.path, &out));
         }
         if !out.stderr.is_empty() {
-            (self.tell)(Said::Stderr(&out.stderr));
+            (self.tell)(PluginMessage::Stderr(&out.stderr));
         }
         Ok(out.stdout)
     }
@@ -310,81 +310,81 @@ impl Prepared {
 const UNDO: Duration = Duration::from_secs(30);
 
 impl Delegate for Finder {
-    fn tell(&self, said: Said<'_>) {
+    fn tell(&self, said: PluginMessage<'_>) {
         (self.tell)(said);
     }
 
     fn needs_link(&self, kind: &PluginType) -> Result<bool, CniError> {
         Ok(match self.find(kind).map_err(|e| e.within("ipam.type"))? {
-            Found::Builtin(plugin) => plugin.about().needs_link,
-            Found::External(_) => true,
+            ResolvedPlugin::Builtin(plugin) => plugin.about().needs_link,
+            ResolvedPlugin::External(_) => true,
         })
     }
 
-    fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let path = match self.find_asked(kind, call.config)? {
-            Found::Builtin(plugin) => return plugin.add(call, x),
-            Found::External(path) => path,
+            ResolvedPlugin::Builtin(plugin) => return plugin.add(call, cx),
+            ResolvedPlugin::External(path) => path,
         };
         // Noted before it runs: an ADD that failed half-way, or was killed, still gets its DEL.
         let undo = self.prepare(&path, "DEL", call)?;
-        x.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| undo.run(Instant::now() + UNDO).map(drop));
-        let stdout = self.call_external(&path, "ADD", call, x.deadline)?;
+        cx.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| undo.run(Instant::now() + UNDO).map(drop));
+        let stdout = self.call_external(&path, "ADD", call, cx.deadline)?;
         let (result, _) = AddResult::parse(&stdout, call.config.version).map_err(|e| CniError::from(e).within(kind))?;
         Ok(result)
     }
 
-    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         match self.find_asked(kind, call.config)? {
-            Found::Builtin(plugin) => plugin.conflict(call, conflict, x),
-            Found::External(_) => Err(conflict.of_a_plugin(kind.as_str())),
+            ResolvedPlugin::Builtin(plugin) => plugin.conflict(call, conflict, cx),
+            ResolvedPlugin::External(_) => Err(conflict.of_a_plugin(kind.as_str())),
         }
     }
 
-    fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find_asked(kind, call.config)? {
-            Found::Builtin(plugin) => plugin.check(call, x),
-            Found::External(path) => self.call_external(&path, "CHECK", call, x.deadline).map(drop),
+            ResolvedPlugin::Builtin(plugin) => plugin.check(call, cx),
+            ResolvedPlugin::External(path) => self.call_external(&path, "CHECK", call, cx.deadline).map(drop),
         }
     }
 
-    fn del(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find(kind)? {
             // Its ADD was refused, and has left nothing.
             _ if self.is_no_ipam(kind, call.config) => Ok(()),
-            Found::Builtin(plugin) => plugin.del(call, x),
-            Found::External(path) => {
-                let (del, by) = (self.prepare(&path, "DEL", call)?, x.deadline);
-                x.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| del.run(by).map(drop));
+            ResolvedPlugin::Builtin(plugin) => plugin.del(call, cx),
+            ResolvedPlugin::External(path) => {
+                let (del, by) = (self.prepare(&path, "DEL", call)?, cx.deadline);
+                cx.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| del.run(by).map(drop));
                 Ok(())
             }
         }
     }
 
-    fn status(&self, kind: &PluginType, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, kind: &PluginType, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find_asked(kind, config).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })? {
-            Found::Builtin(plugin) => plugin.status(config, x),
-            Found::External(path) => self.call_external_network(&path, "STATUS", config, x.deadline),
+            ResolvedPlugin::Builtin(plugin) => plugin.status(config, cx),
+            ResolvedPlugin::External(path) => self.call_external_network(&path, "STATUS", config, cx.deadline),
         }
     }
 
-    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find(kind)? {
             _ if self.is_no_ipam(kind, config) => Ok(()),
-            Found::Builtin(plugin) => plugin.gc(config, valid, x),
-            Found::External(path) => {
-                let (gc, by) = (self.prepare_network(&path, "GC", &config.with_valid(valid))?, x.deadline);
-                x.teardown.at(Stage::Leases, format!("GC of {kind}"), move |_| gc.run(by).map(drop));
+            ResolvedPlugin::Builtin(plugin) => plugin.gc(config, valid, cx),
+            ResolvedPlugin::External(path) => {
+                let (gc, by) = (self.prepare_network(&path, "GC", &config.with_valid(valid))?, cx.deadline);
+                cx.teardown.at(Stage::Leases, format!("GC of {kind}"), move |_| gc.run(by).map(drop));
                 Ok(())
             }
         }
     }
 
-    fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+    fn restore(&self, kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         match self.find(kind)? {
             _ if self.is_no_ipam(kind, call.config) => Ok(()),
-            Found::Builtin(plugin) => plugin.restore(call, x, into),
-            Found::External(_) => Ok(()),
+            ResolvedPlugin::Builtin(plugin) => plugin.restore(call, cx, into),
+            ResolvedPlugin::External(_) => Ok(()),
         }
     }
 }
@@ -415,11 +415,11 @@ fn is_ours(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path.file_name() == ours.file_name()) || id(path).is_some_and(|file| Some(file) == id(&ours))
 }
 
-impl std::fmt::Debug for Found {
+impl std::fmt::Debug for ResolvedPlugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Found::Builtin(plugin) => write!(f, "built-in {}", plugin.about().name),
-            Found::External(path) => write!(f, "{}", path.display()),
+            ResolvedPlugin::Builtin(plugin) => write!(f, "built-in {}", plugin.about().name),
+            ResolvedPlugin::External(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -441,11 +441,11 @@ mod tests {
         let agent = runtime.clone().without_itself();
         for name in ["netloom", "netloom-cni", "multus", "linked", "same"] {
             let kind: PluginType = name.parse().unwrap();
-            assert!(matches!(runtime.find(&kind), Ok(Found::External(_))), "{name}");
+            assert!(matches!(runtime.find(&kind), Ok(ResolvedPlugin::External(_))), "{name}");
             let e = agent.find(&kind).unwrap_err();
             assert!(e.code == Code::INVALID_CONFIG && e.msg.contains("is Netloom itself"), "{name}: {e}");
         }
-        assert!(matches!(agent.find(&"theirs".parse().unwrap()), Ok(Found::External(_))));
+        assert!(matches!(agent.find(&"theirs".parse().unwrap()), Ok(ResolvedPlugin::External(_))));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -26,10 +26,10 @@ mod restore;
 mod teardown;
 
 pub use about::{About, DNS, Key, Names, ROUTE};
-pub use call::{Call, Conflict, Cx, Delegate, Foresee, Foreseen, Plugin, Said};
+pub use call::{Call, Conflict, Cx, Delegate, PlannedChange, Plugin, PluginMessage, ReviewChange};
 pub use draft::{Draft, KnownLinks};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
-pub use finder::{Builtins, Finder, Found, ITSELF, Prefer};
+pub use finder::{Builtins, Finder, ITSELF, Prefer, ResolvedPlugin};
 pub use host::{Dirs, Host};
 pub use restore::Restore;
-pub use teardown::{Doomed, Failure, Mark, Stage, Teardown};
+pub use teardown::{Failure, LinkIdentity, LinkToDelete, Stage, Teardown};

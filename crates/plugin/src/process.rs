@@ -20,7 +20,7 @@ use linux::{Netns, NetnsError};
 
 use crate::external::internal;
 use crate::finder::{Builtins, Finder, Prefer};
-use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Said, Teardown};
+use crate::{Call, Cx, Dirs, Environment, Host, Plugin, PluginMessage, Teardown};
 
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -37,12 +37,12 @@ pub fn tell_of_lock(wait: &LockWait) -> bool {
 }
 
 /// Passes on to standard error what plugins say that succeed: for [`Finder::telling`].
-pub fn tell(said: Said<'_>) {
+pub fn tell(said: PluginMessage<'_>) {
     let mut stderr = std::io::stderr().lock();
     // Who has closed it does not want to hear.
     let _ = match said {
-        Said::Stderr(bytes) => stderr.write_all(bytes),
-        Said::Warning(text) => writeln!(stderr, "warning: {text}"),
+        PluginMessage::Stderr(bytes) => stderr.write_all(bytes),
+        PluginMessage::Warning(text) => writeln!(stderr, "warning: {text}"),
     };
 }
 
@@ -148,15 +148,15 @@ fn verb(
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell).remembering();
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
     let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
-    let mut x = Cx::new(&mut host, &mut teardown, &finder, deadline);
+    let mut cx = Cx::new(&mut host, &mut teardown, &finder, deadline);
     match env.command.as_str() {
-        "STATUS" => plugin.status(&config, &mut x),
+        "STATUS" => plugin.status(&config, &mut cx),
         "GC" => {
             let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
-            let looked_up = plugin.gc(&config, &valid, &mut x);
+            let looked_up = plugin.gc(&config, &valid, &mut cx);
             finish(looked_up, &mut teardown, &mut host)
         }
-        _ => attachment(plugin, env, &config, prev.as_ref(), &mut x, stdout),
+        _ => attachment(plugin, env, &config, prev.as_ref(), &mut cx, stdout),
     }
 }
 
@@ -182,7 +182,7 @@ fn attachment(
     env: &Env,
     config: &Config,
     prev: Option<&AddResult>,
-    x: &mut Cx<'_>,
+    cx: &mut Cx<'_>,
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
     let id = env.attachment(&config.network)?;
@@ -194,13 +194,13 @@ fn attachment(
     let netns = env.open_netns(plugin.about().needs_netns())?;
     let call = Call { id: &id, netns: netns.as_ref(), config, args: &args, prev };
     match env.command.as_str() {
-        "CHECK" => plugin.check(&call, x),
+        "CHECK" => plugin.check(&call, cx),
         "DEL" => {
-            let looked_up = plugin.del(&call, x);
-            finish(looked_up, x.teardown, x.host)
+            let looked_up = plugin.del(&call, cx);
+            finish(looked_up, cx.teardown, cx.host)
         }
         _ => {
-            let added = plugin.add(&call, x).and_then(|result| {
+            let added = plugin.add(&call, cx).and_then(|result| {
                 let text = result.print(config.version)?;
                 linux::crash_point!("result-unprinted");
                 // A caller that is gone cannot keep what it does not hear of.
@@ -208,15 +208,15 @@ fn attachment(
                 linux::crash_point!("result-printed");
                 Ok(())
             });
-            added.map_err(|e| undo(x, e))
+            added.map_err(|e| undo(cx, e))
         }
     }
 }
 
 /// Rolls a failed ADD back; what could not be undone is told in the details.
-fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
+fn undo(cx: &mut Cx<'_>, e: CniError) -> CniError {
     linux::crash_point!("undo-begun");
-    match x.teardown.commit(x.host) {
+    match cx.teardown.commit(cx.host) {
         Ok(()) => e,
         Err(left) => {
             let left: Vec<String> = left.iter().map(ToString::to_string).collect();

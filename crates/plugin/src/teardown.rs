@@ -37,13 +37,13 @@ pub enum Stage {
 
 /// A link that is to go, and what makes it ours: a pod may have given it another name or address, and another link may
 /// have the name that it had.
-pub struct Doomed {
+pub struct LinkToDelete {
     /// The namespace it is in; `None` is the host's.
     pub netns: Option<Arc<Netns>>,
     /// The kind that it must have, as `ip -d link` names it: `veth`, `macvlan`.
     pub kind: &'static str,
     /// What it is known by.
-    pub mark: Mark,
+    pub mark: LinkIdentity,
     /// Whether another teardown finds it as well when it is down and off its bridge: only then can it be retired.
     pub lasting: bool,
 }
@@ -59,7 +59,7 @@ pub struct Failure {
 
 /// What a doomed link is known by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mark {
+pub enum LinkIdentity {
     /// Its name, which nobody but us changes: a link of the host.
     Name(IfName),
     /// The two ends of a veth pair, which name each other: an index is unique in its own namespace only, and the container
@@ -77,26 +77,26 @@ pub enum Mark {
     Foreign(IfName),
 }
 
-// === impl Doomed ===
+// === impl LinkToDelete ===
 
-impl Doomed {
+impl LinkToDelete {
     fn is(&self, link: &Link) -> bool {
         link.is(self.kind)
             && match &self.mark {
-                Mark::Name(name) => link.name == name.as_str(),
-                Mark::Pair { outer, inner } => link.index == *inner && link.other_end() == *outer,
-                Mark::Group(group) => link.group == *group,
-                Mark::Foreign(name) => link.name == name.as_str() && link.group == 0,
+                LinkIdentity::Name(name) => link.name == name.as_str(),
+                LinkIdentity::Pair { outer, inner } => link.index == *inner && link.other_end() == *outer,
+                LinkIdentity::Group(group) => link.group == *group,
+                LinkIdentity::Foreign(name) => link.name == name.as_str() && link.group == 0,
             }
     }
 }
 
-impl std::fmt::Display for Mark {
+impl std::fmt::Display for LinkIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Mark::Name(name) | Mark::Foreign(name) => name.fmt(f),
-            Mark::Pair { outer, .. } => write!(f, "the peer of link {outer}"),
-            Mark::Group(group) => write!(f, "the link of group {group}"),
+            LinkIdentity::Name(name) | LinkIdentity::Foreign(name) => name.fmt(f),
+            LinkIdentity::Pair { outer, .. } => write!(f, "the peer of link {outer}"),
+            LinkIdentity::Group(group) => write!(f, "the link of group {group}"),
         }
     }
 }
@@ -115,7 +115,7 @@ struct Step {
 pub struct Teardown {
     scope: usize,
     elements: Vec<(usize, SetElement)>,
-    links: Vec<(usize, Doomed)>,
+    links: Vec<(usize, LinkToDelete)>,
     steps: Vec<Step>,
 }
 
@@ -144,7 +144,7 @@ impl Teardown {
     }
 
     /// A link.
-    pub fn link(&mut self, link: Doomed) {
+    pub fn link(&mut self, link: LinkToDelete) {
         self.links.push((self.scope, link));
     }
 
@@ -175,7 +175,7 @@ impl Teardown {
         if failures.is_empty() { Ok(()) } else { Err(failures.into_iter().map(|f| f.error).collect()) }
     }
 
-    fn commit_with(&mut self, host: &mut Host, delete_links: fn(&mut Run<'_>, Vec<(usize, Doomed)>)) -> Vec<Failure> {
+    fn commit_with(&mut self, host: &mut Host, delete_links: fn(&mut Run<'_>, Vec<(usize, LinkToDelete)>)) -> Vec<Failure> {
         let Teardown { elements, links, mut steps, .. } = std::mem::take(self);
         let mut run = Run::new(host);
         linux::crash_point!("teardown-begun");
@@ -239,8 +239,8 @@ impl<'a> Run<'a> {
     }
 
     /// A veth whose inner end was not found, because the container moved it away, goes by its outer end.
-    fn outer_ends(&mut self, links: &[Doomed]) -> Result<(), CniError> {
-        let peers = links.iter().filter_map(|l| if let Mark::Pair { outer, .. } = l.mark { Some(outer) } else { None });
+    fn outer_ends(&mut self, links: &[LinkToDelete]) -> Result<(), CniError> {
+        let peers = links.iter().filter_map(|l| if let LinkIdentity::Pair { outer, .. } = l.mark { Some(outer) } else { None });
         let netlink = self.host.netlink()?;
         let mut left = Vec::new();
         for index in peers {
@@ -251,15 +251,15 @@ impl<'a> Run<'a> {
 
     /// All links of one namespace go together: a veth's removal costs the kernel an RCU grace period, and a group of
     /// them pays it once.
-    fn links(&mut self, links: Vec<(usize, Doomed)>) {
-        let mut rest: Vec<(usize, Doomed)> = links.into_iter().filter(|(scope, _)| !self.failed.contains(scope)).collect();
+    fn links(&mut self, links: Vec<(usize, LinkToDelete)>) {
+        let mut rest: Vec<(usize, LinkToDelete)> = links.into_iter().filter(|(scope, _)| !self.failed.contains(scope)).collect();
         while let Some((_, first)) = rest.first() {
             let netns = first.netns.clone();
             let id = netns_id(first);
             let (here, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, l)| netns_id(l) == id);
             rest = others;
             let scopes: Vec<usize> = here.iter().map(|(scope, _)| *scope).collect();
-            let links: Vec<Doomed> = here.into_iter().map(|(_, l)| l).collect();
+            let links: Vec<LinkToDelete> = here.into_iter().map(|(_, l)| l).collect();
             let done = match netns {
                 None => self.host.netlink().and_then(|netlink| delete(netlink, &links.iter().collect::<Vec<_>>())),
                 Some(ns) => {
@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn netns_id(l: &Doomed) -> Option<linux::NetnsId> {
+fn netns_id(l: &LinkToDelete) -> Option<linux::NetnsId> {
     l.netns.as_ref().map(|ns| ns.id())
 }
 
@@ -285,10 +285,10 @@ fn open(inside: &Inside) -> Result<Netlink, CniError> {
     Netlink::open(inside).map_err(internal)
 }
 
-fn delete(netlink: &mut Netlink, links: &[&Doomed]) -> Result<(), CniError> {
+fn delete(netlink: &mut Netlink, links: &[&LinkToDelete]) -> Result<(), CniError> {
     let mut indices = Vec::with_capacity(links.len());
     for link in netlink.links().map_err(internal)? {
-        if links.iter().any(|doomed| doomed.is(&link)) {
+        if links.iter().any(|link_to_delete| link_to_delete.is(&link)) {
             indices.push(link.index);
         }
     }

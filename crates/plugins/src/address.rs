@@ -36,14 +36,14 @@ pub(crate) enum Addresses {
 
 impl Addresses {
     /// Asks an IPAM plugin that needs no interface; makes sure that the other kind is there.
-    pub(crate) fn before_link(ipam: Option<PluginType>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Self, CniError> {
+    pub(crate) fn before_link(ipam: Option<PluginType>, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<Self, CniError> {
         Ok(match ipam {
             None => Addresses::None,
-            Some(kind) if x.delegate.needs_link(&kind)? => Addresses::Later(kind),
+            Some(kind) if cx.delegate.needs_link(&kind)? => Addresses::Later(kind),
             Some(kind) => {
-                x.probe = false;
-                let result = allocate(&kind, call, x)?;
-                if std::mem::take(&mut x.probe) { Addresses::Unasked(result, kind) } else { Addresses::Known(result) }
+                cx.probe = false;
+                let result = allocate(&kind, call, cx)?;
+                if std::mem::take(&mut cx.probe) { Addresses::Unasked(result, kind) } else { Addresses::Known(result) }
             }
         })
     }
@@ -57,19 +57,19 @@ impl Addresses {
     }
 
     /// The interface is there, and this is its wire.
-    pub(crate) fn with_link(self, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> Result<AddResult, CniError> {
+    pub(crate) fn with_link(self, call: &Call<'_>, cx: &mut Cx<'_>, wire: &Wire<'_>) -> Result<AddResult, CniError> {
         match self {
             Addresses::None => Ok(AddResult::default()),
             Addresses::Known(result) => Ok(result),
-            Addresses::Unasked(result, kind) => conflict::nobodys(result, &kind, call, x, wire),
-            Addresses::Later(kind) => allocate(&kind, call, x),
+            Addresses::Unasked(result, kind) => conflict::unowned(result, &kind, call, cx, wire),
+            Addresses::Later(kind) => allocate(&kind, call, cx),
         }
     }
 }
 
-fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-    let delegate = x.delegate;
-    let result = delegate.add(kind, call, x)?;
+fn allocate(kind: &PluginType, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    let delegate = cx.delegate;
+    let result = delegate.add(kind, call, cx)?;
     match result.ips.is_empty() {
         true => Err(none_of(kind.as_str())),
         false => Ok(result),
@@ -83,9 +83,9 @@ pub(crate) fn none_of(kind: &str) -> CniError {
 }
 
 /// Notes what the IPAM plugin of this attachment has to free.
-pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(crate) fn release(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
     match call.config.ipam() {
-        Ok(Some(kind)) => x.delegate.del(&kind, call, x),
+        Ok(Some(kind)) => cx.delegate.del(&kind, call, cx),
         // An ADD that such a configuration was refused for has left nothing.
         Ok(None) | Err(_) => Ok(()),
     }
@@ -118,13 +118,13 @@ pub(crate) fn name_resolution(config: &Config, own: Dns, result: &mut AddResult)
 }
 
 /// The IPAM plugin's part of STATUS.
-pub(crate) fn status(config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-    config.ipam()?.map_or(Ok(()), |kind| x.delegate.status(&kind, config, x))
+pub(crate) fn status(config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
+    config.ipam()?.map_or(Ok(()), |kind| cx.delegate.status(&kind, config, cx))
 }
 
 /// The IPAM plugin's part of GC.
-pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    config.ipam()?.map_or(Ok(()), |kind| x.delegate.gc(&kind, config, valid, x))
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+    config.ipam()?.map_or(Ok(()), |kind| cx.delegate.gc(&kind, config, valid, cx))
 }
 
 /// The container's interface as a result tells it. It has its MTU also where none was configured: CHECK compares it.

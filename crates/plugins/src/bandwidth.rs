@@ -16,7 +16,7 @@ mod told;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::tc::{self, Target};
 use linux::{Batch, BatchError, Errno, Link, Netlink};
-use plugin::{About, Call, Cx, Draft, Host, Key, Plugin, Said, Stage};
+use plugin::{About, Call, Cx, Draft, Host, Key, Plugin, PluginMessage, Stage};
 
 use crate::{internal, open, verify};
 use conf::Conf;
@@ -55,42 +55,42 @@ impl Plugin for Bandwidth {
         draft.chained(ABOUT.name, ALONE)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
         let mut result = call.chained(ABOUT.name, ALONE)?.clone();
         if conf.is_empty() {
             return Ok(result);
         }
-        let outer = outer(call, x)?;
-        conf.too_small(&outer.name, outer.mtu).for_each(|warning| x.delegate.tell(Said::Warning(&warning)));
-        shape::is_free(x.host.netlink()?, &outer, &conf)?;
+        let outer = outer(call, cx)?;
+        conf.too_small(&outer.name, outer.mtu).for_each(|warning| cx.delegate.tell(PluginMessage::Warning(&warning)));
+        shape::is_free(cx.host.netlink()?, &outer, &conf)?;
         let (index, root, filters) = (outer.index, conf.ingress.is_some(), conf.egress.is_some());
-        x.teardown.at(Stage::Devices, format!("remove the rate limits of {}", outer.name), move |host| {
+        cx.teardown.at(Stage::Devices, format!("remove the rate limits of {}", outer.name), move |host| {
             shape::undo(host.netlink()?, index, root, filters)
         });
         linux::crash_point!("bandwidth-planned");
         let mut batch: Batch<'_> = shape::ingress(&outer, &conf).into_iter().collect();
         if conf.egress.is_some() {
-            x.teardown.link(ifb::doomed(call.id));
-            let ifb = ifb::make(x.host.netlink()?, call.id, outer.mtu)?;
+            cx.teardown.link(ifb::link_to_delete(call.id));
+            let ifb = ifb::make(cx.host.netlink()?, call.id, outer.mtu)?;
             linux::crash_point!("bandwidth-ifb-there");
             batch.extend(shape::egress(&outer, &ifb, &conf));
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
             result.interfaces.push(Interface { name: ifb.name, mac, ..Interface::default() });
         }
-        x.host.netlink()?.send(batch).map_err(refused)?;
+        cx.host.netlink()?.send(batch).map_err(refused)?;
         linux::crash_point!("bandwidth-limited");
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
         call.chained(ABOUT.name, ALONE)?;
         if conf.is_empty() {
             return Ok(());
         }
-        let outer = outer(call, x)?;
-        let netlink = x.host.netlink()?;
+        let outer = outer(call, cx)?;
+        let netlink = cx.host.netlink()?;
         shape::ingress_unchanged(netlink, &outer, &conf)?;
         if conf.egress.is_none() {
             return Ok(());
@@ -101,22 +101,22 @@ impl Plugin for Bandwidth {
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        if let Some(ifb) = ifb::find(x.host.netlink()?, call)? {
-            x.teardown.link(ifb::doomed_by_name(&ifb)?);
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        if let Some(ifb) = ifb::find(cx.host.netlink()?, call)? {
+            cx.teardown.link(ifb::link_to_delete_by_name(&ifb)?);
         }
         let told = call.prev.into_iter().flat_map(|prev| &prev.interfaces).filter(|i| i.sandbox.is_empty());
         let (told, conf): (Vec<String>, _) = (told.map(|i| i.name.clone()).collect(), Conf::read(call.config).ok());
         if !told.is_empty() {
             // After the links: as a rule the pair has gone, and all that was on it.
-            x.teardown.at(Stage::Leases, "remove the rate limits of the host's end", move |host| release(host, &told, conf.as_ref()));
+            cx.teardown.at(Stage::Leases, "remove the rate limits of the host's end", move |host| release(host, &told, conf.as_ref()));
         }
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Conf::read(config)?;
-        let netlink = x.host.netlink()?;
+        let netlink = cx.host.netlink()?;
         verify::kernel_makes(netlink, "ifb")?;
         if !tc::has_kind(netlink, "tbf").map_err(internal)? {
             return Err(verify::without("has no queueing discipline tbf", "sch_tbf"));
@@ -127,16 +127,16 @@ impl Plugin for Bandwidth {
         Ok(())
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        for ifb in ifb::stale(x.host.netlink()?, &config.network, valid)? {
-            x.teardown.link(ifb::doomed_by_name(&ifb)?);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        for ifb in ifb::stale(cx.host.netlink()?, &config.network, valid)? {
+            cx.teardown.link(ifb::link_to_delete_by_name(&ifb)?);
         }
         Ok(())
     }
 }
 
 /// The host's end of the container's pair. The kernel says which it is: each end names the other.
-fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
+fn outer(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<Link, CniError> {
     let name = call.id.ifname.as_str();
     let inner = call.netns()?.enter(|inside| open(inside)?.link(name).map_err(internal)).map_err(internal)??;
     let none = |why: String| Err(CniError::worded(format_args!("container interface {name} has no veth peer"), why));
@@ -145,7 +145,7 @@ fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
         let kind = inner.kind.as_deref().unwrap_or("device without a kind");
         return none(format!("it is a {kind}, whose traffic cannot be limited on the host; chain bandwidth behind bridge or ptp"));
     }
-    let (index, netlink) = (inner.other_end(), x.host.netlink()?);
+    let (index, netlink) = (inner.other_end(), cx.host.netlink()?);
     let outer = netlink.link_by_index(index).map_err(internal)?;
     // An index is unique in its own namespace only: the one that is found says where its other end is.
     let container = netlink.number_of(call.netns()?).map_err(internal)?;

@@ -17,7 +17,7 @@ use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, 
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
-use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Draft, Key, PlannedChange, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -72,11 +72,11 @@ impl Plugin for Bridge {
         Conf::read(draft.config, &CniArgs::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let mut conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
-        let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
-        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
+        let addresses = Addresses::before_link(conf.ipam.clone(), call, cx)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, cx)?;
         if conf.mac_spoof_check {
             // The guard has to know it before the container can send.
             conf.mac = conf.mac.or_else(mac::random);
@@ -88,22 +88,22 @@ impl Plugin for Bridge {
         conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         // Until the container is a port, the bridge may be taken for one without any.
-        let stays = x.host.keep_idle_links();
-        let bridge = host::ensure_bridge(x.host, &conf)?;
+        let stays = cx.host.keep_idle_links();
+        let bridge = host::ensure_bridge(cx.host, &conf)?;
         linux::crash_point!("bridge-there");
-        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge)?;
+        let outer = pair::make(cx.host.netlink()?, &conf, call, &bridge)?;
         drop(stays);
-        x.teardown.link(veth::doomed(call, &outer));
+        cx.teardown.link(veth::link_to_delete(call, &outer));
         linux::crash_point!("bridge-pair-made");
         // It takes no address from router advertisements of the container (CVE-2020-10749).
-        address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
+        address::set_ipv6(cx.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
         linux::crash_point!("bridge-pair-quiet");
         if let Some(mac) = conf.mac.as_ref().filter(|_| conf.mac_spoof_check) {
-            spoof::add(call, x, &outer, mac, conf.strict_source)?;
+            spoof::add(call, cx, &outer, mac, conf.strict_source)?;
         }
 
         let wire = if conf.disable_container_interface { Wire::None } else { Wire::Port(outer.index) };
-        let mut result = addresses.with_link(call, x, &wire)?;
+        let mut result = addresses.with_link(call, cx, &wire)?;
         let mut gateway = None;
         let is_gateway = conf.is_gateway && !result.ips.is_empty();
         if is_gateway {
@@ -111,23 +111,23 @@ impl Plugin for Bridge {
         }
         address::put_gateways_on_link(&mut result);
         // Also before rules: masquerading knows a pod by its address.
-        x.foresee(Foreseen::Result(&result))?;
+        cx.review(PlannedChange::Result(&result))?;
         if is_gateway {
-            gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
-            host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
+            gateway = vlan::ensure_gateway_link(cx.host, &conf, &bridge)?;
+            host::ensure_gateway(cx.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
         if conf.strict_source {
             let guarded = conf.mac.as_ref().filter(|_| conf.mac_spoof_check);
-            strict::add(call, x, &result, guarded.map(|mac| (outer.index, mac)))?;
+            strict::add(call, cx, &result, guarded.map(|mac| (outer.index, mac)))?;
         }
         let link = netns
             .enter_with(|inside, netlink| configure(inside, netlink, (outer.other_end(), call), &conf, &mut result))
             .map_err(internal)??;
-        x.host.made_link(netns.id(), link.index);
-        let bridge = host::meet(x.host.netlink()?, bridge, gateway.as_ref(), &outer, &result)?;
+        cx.host.made_link(netns.id(), link.index);
+        let bridge = host::meet(cx.host.netlink()?, bridge, gateway.as_ref(), &outer, &result)?;
         if conf.ip_masq {
-            masquerade::add(call, x, &result)?;
+            masquerade::add(call, cx, &result)?;
         }
         result.interfaces = vec![address::of_host(&bridge), address::of_host(&outer), address::interface(&link, netns)];
         result.interfaces.extend(gateway.iter().map(address::of_host));
@@ -136,66 +136,66 @@ impl Plugin for Bridge {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
-        verify::ipam(call, x)?;
-        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
+        verify::ipam(call, cx)?;
+        let (prev, name) = (&verify::told(call, cx)?, call.id.ifname.as_str());
         let up = !conf.disable_container_interface;
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
-        check::check(call, x.host, &conf)?;
+        check::check(call, cx.host, &conf)?;
         if conf.ip_masq {
-            masquerade::check(call, x, prev)?;
+            masquerade::check(call, cx, prev)?;
         }
         if conf.mac_spoof_check {
-            spoof::check(call, x, prev)?;
+            spoof::check(call, cx, prev)?;
         }
         if conf.strict_source {
-            strict::check(call, x, prev)?;
+            strict::check(call, cx, prev)?;
         }
         Ok(())
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let outer = pair::find(x.host.netlink()?, call)?;
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let outer = pair::find(cx.host.netlink()?, call)?;
         if let Some(outer) = &outer {
-            x.teardown.link(veth::doomed(call, outer));
+            cx.teardown.link(veth::link_to_delete(call, outer));
         }
-        masquerade::del(call, x)?;
-        spoof::del(call, x, outer.map(|outer| outer.index))?;
-        strict::del(call, x)?;
-        address::release(call, x)
+        masquerade::del(call, cx)?;
+        spoof::del(call, cx, outer.map(|outer| outer.index))?;
+        strict::del(call, cx)?;
+        address::release(call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &CniArgs::default())?;
-        host::usable(x.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        host::usable(cx.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         if conf.mac_spoof_check {
-            spoof::status(x)?;
+            spoof::status(cx)?;
         }
         if conf.strict_source {
-            strict::status(x)?;
+            strict::status(cx)?;
         }
-        address::status(config, x)
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        masquerade::gc(config, valid, x)?;
-        spoof::gc(config, valid, x)?;
-        for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
-            x.teardown.link(outer);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        masquerade::gc(config, valid, cx)?;
+        spoof::gc(config, valid, cx)?;
+        for outer in veth::stale(cx.host.netlink()?, &config.network, valid)? {
+            cx.teardown.link(outer);
         }
-        address::gc(config, valid, x)
+        address::gc(config, valid, cx)
     }
 
-    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+    fn restore(&self, call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
         if conf.ip_masq {
             masquerade::restore(call, into)?;
         }
         if conf.mac_spoof_check {
-            spoof::restore(call, x, into, conf.strict_source)?;
+            spoof::restore(call, cx, into, conf.strict_source)?;
         }
-        if conf.strict_source { strict::restore(call, x, into, conf.mac_spoof_check) } else { Ok(()) }
+        if conf.strict_source { strict::restore(call, cx, into, conf.mac_spoof_check) } else { Ok(()) }
     }
 }
 

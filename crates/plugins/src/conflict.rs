@@ -45,19 +45,19 @@ const CARRIER: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What an IPAM plugin has given, or gives instead, once nobody on the wire has it.
-pub(crate) fn nobodys(
+pub(crate) fn unowned(
     mut result: AddResult,
     kind: &PluginType,
     call: &Call<'_>,
-    x: &mut Cx<'_>,
+    cx: &mut Cx<'_>,
     wire: &Wire<'_>,
 ) -> Result<AddResult, CniError> {
-    let delegate = x.delegate;
+    let delegate = cx.delegate;
     let mut met: Vec<String> = Vec::new();
     while met.len() < TRIES {
-        let Some(conflict) = ask(&result, call, x, wire)? else { return Ok(result) };
+        let Some(conflict) = ask(&result, call, cx, wire)? else { return Ok(result) };
         met.push(format!("{} ({})", conflict.address, conflict.mac));
-        result = delegate.conflict(kind, call, &conflict, x)?;
+        result = delegate.conflict(kind, call, &conflict, cx)?;
         if mac::from_ip(call.config)? {
             let msg = format!(
                 "{} is used by another machine, {}, and the hardware address is derived from it: retry the ADD",
@@ -70,25 +70,25 @@ pub(crate) fn nobodys(
     Err(CniError::new(Code::TRY_AGAIN_LATER, format!("other machines use addresses of the pool: {}; {next}", met.join(", "))))
 }
 
-fn ask(result: &AddResult, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> Result<Option<Conflict>, CniError> {
+fn ask(result: &AddResult, call: &Call<'_>, cx: &mut Cx<'_>, wire: &Wire<'_>) -> Result<Option<Conflict>, CniError> {
     linux::crash_point!("pool-unasked");
     match wire {
         Wire::None => Ok(None),
         Wire::Own => call.netns()?.enter(|inside| on_interface(inside, call, result, None)).map_err(internal)?,
         Wire::Port(port) => {
-            let port = Some((x.host.netlink()?, *port));
+            let port = Some((cx.host.netlink()?, *port));
             call.netns()?.enter(|inside| on_interface(inside, call, result, port)).map_err(internal)?
         }
         Wire::Parent(parent) if parent.is_in_container() => {
             call.netns()?.enter(|inside| on(inside, &parent.find(&mut open(inside)?)?, result)).map_err(internal)?
         }
         Wire::Parent(parent) => {
-            let link = parent.find(x.host.netlink()?)?;
+            let link = parent.find(cx.host.netlink()?)?;
             // Nobody hears it.
             if !link.flags.lower_up() {
                 return Ok(None);
             }
-            on(x.host.inside(), &link, result)
+            on(cx.host.inside(), &link, result)
         }
     }
 }

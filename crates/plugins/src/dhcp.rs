@@ -44,15 +44,15 @@ fn message(call: &Call<'_>) -> Result<wire::Call, CniError> {
 }
 
 /// The daemon of a configuration. One that keeps its files elsewhere, as a lab does, has no business with this machine's daemon.
-fn daemon(config: &Config, x: &Cx<'_>) -> Result<Daemon, CniError> {
+fn daemon(config: &Config, cx: &Cx<'_>) -> Result<Daemon, CniError> {
     let path = ::dhcp::socket(config)?;
-    Ok(Daemon::at(&x.host.dirs.configured(&path.to_string_lossy(), &path)))
+    Ok(Daemon::at(&cx.host.dirs.configured(&path.to_string_lossy(), &path)))
 }
 
 /// Notes that the lease is to be released: while the link that it came over is still there.
-fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let (daemon, id, message) = (daemon(call.config, x)?, call.id.clone(), message(call)?);
-    x.teardown.at(Stage::Devices, format!("release the DHCP lease of {id}"), move |_| daemon.del(&id, message));
+fn release(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+    let (daemon, id, message) = (daemon(call.config, cx)?, call.id.clone(), message(call)?);
+    cx.teardown.at(Stage::Devices, format!("release the DHCP lease of {id}"), move |_| daemon.del(&id, message));
     Ok(())
 }
 
@@ -66,39 +66,39 @@ impl Plugin for Dhcp {
         Wanted::read(draft.config, &cni::CniArgs::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         Wanted::read(call.config, call.args)?;
         call.netns()?;
-        let daemon = daemon(call.config, x)?;
+        let daemon = daemon(call.config, cx)?;
         let message = message(&Call { prev: None, ..*call })?;
         // Only a daemon that was reached can have a lease.
         daemon.status().map_err(|e| CniError { code: cni::Code::TRY_AGAIN_LATER, ..e })?;
-        release(call, x)?;
-        let result = daemon.add(message, x.deadline)?;
+        release(call, cx)?;
+        let result = daemon.add(message, cx.deadline)?;
         linux::crash_point!("dhcp-added");
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        daemon(call.config, x)?.check(message(call)?)
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        daemon(call.config, cx)?.check(message(call)?)
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // An ADD with such a configuration was refused, and has left nothing.
-        let _ = release(call, x);
+        let _ = release(call, cx);
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Wanted::read(config, &cni::CniArgs::default())?;
-        daemon(config, x)?.status()
+        daemon(config, cx)?.status()
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let (daemon, network, valid) = (daemon(config, x)?, config.network.clone(), valid.to_vec());
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let (daemon, network, valid) = (daemon(config, cx)?, config.network.clone(), valid.to_vec());
         let text = config.with_valid(&valid).print(None)?;
         let message = wire::Call { config: text.into_bytes(), ..wire::Call::default() };
-        x.teardown
+        cx.teardown
             .at(Stage::Devices, format!("release the unused DHCP leases of {network}"), move |_| daemon.gc(&network, &valid, message));
         Ok(())
     }

@@ -59,10 +59,10 @@ impl Plugin for Dummy {
         address::required(config, "dummy").map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, call.args)?;
-        let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;
-        let mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
+        let addresses = Addresses::before_link(Some(conf.ipam), call, cx)?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses, cx)?;
         let name = &call.id.ifname;
         let spec = LinkSpec { mac, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), Kind::Dummy) };
         let made = call.netns()?.enter(|inside| Ok::<_, CniError>(open(inside)?.send_one(link::create(&spec)))).map_err(internal)??;
@@ -71,25 +71,25 @@ impl Plugin for Dummy {
             Errno::EOPNOTSUPP => verify::lacks("dummy"),
             _ => internal(e),
         })?;
-        single::configure("dummy", conf.dns, addresses, &Wire::None, None, call, x)
+        single::configure("dummy", conf.dns, addresses, &Wire::None, None, call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Conf::read(call.config, call.args)?;
-        single::check("dummy", call, x).map(drop)
+        single::check("dummy", call, cx).map(drop)
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        single::del("dummy", call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("dummy", call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Conf::read(config, &CniArgs::default())?;
-        verify::kernel_makes(x.host.netlink()?, "dummy")?;
-        address::status(config, x)
+        verify::kernel_makes(cx.host.netlink()?, "dummy")?;
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, cx)
     }
 }

@@ -17,7 +17,7 @@ use linux::file;
 use plugin::{About, Call, Cx, Draft, Key, Plugin, Restore};
 
 use crate::verify;
-use kept::Kept;
+use kept::SavedDelegate;
 use subnet::Subnet;
 
 /// The plugin `flannel`.
@@ -62,52 +62,52 @@ impl Plugin for Flannel {
         delegated(draft.config, &Subnet::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let subnet = Subnet::read(&subnet_file(call.config, x)).map_err(|e| e.within("loadFlannelSubnetEnv failed"))?;
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let subnet = Subnet::read(&subnet_file(call.config, cx)).map_err(|e| e.within("loadFlannelSubnetEnv failed"))?;
         let (kind, config) = delegated(call.config, &subnet)?;
-        let kept = Kept::for_new(&data_dir(call.config, x), call.id)?;
+        let kept = SavedDelegate::for_new(&data_dir(call.config, cx), call.id)?;
         let (undone, before) = (kept.clone(), kept.text());
         // An attachment that is there already keeps what its DEL needs, when this ADD is refused.
-        x.teardown.at(plugin::Stage::Files, format!("restore {}", kept.path().display()), move |_| undone.put_back(before.as_deref()));
+        cx.teardown.at(plugin::Stage::Files, format!("restore {}", kept.path().display()), move |_| undone.put_back(before.as_deref()));
         kept.write(call.id, &config)?;
         linux::crash_point!("flannel-kept");
-        let delegate = x.delegate;
-        let result = delegate.add(&kind, &Call { config: &config, ..*call }, x).map_err(|e| e.within("failed to delegate add"))?;
+        let delegate = cx.delegate;
+        let result = delegate.add(&kind, &Call { config: &config, ..*call }, cx).map_err(|e| e.within("failed to delegate add"))?;
         linux::crash_point!("flannel-delegated");
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let name = call.id.ifname.as_str();
-        let dir = data_dir(call.config, x);
-        let Some((kept, config)) = Kept::find(&dir, call.id).and_then(|kept| Some((kept.clone(), kept.read()?))) else {
+        let dir = data_dir(call.config, cx);
+        let Some((kept, config)) = SavedDelegate::find(&dir, call.id).and_then(|kept| Some((kept.clone(), kept.read()?))) else {
             return Err(verify::changed(name, format!("the delegated configuration is not in {} any more", dir.display())));
         };
         // Where flanneld has another subnet by now, the other nodes do not find this container.
-        if let (Ok(subnet), Some(prev)) = (Subnet::read(&subnet_file(call.config, x)), call.prev)
+        if let (Ok(subnet), Some(prev)) = (Subnet::read(&subnet_file(call.config, cx)), call.prev)
             && let Some(stray) = prev.ips.iter().find(|ip| !subnet.has(ip.address.addr()))
         {
             let msg = format!("flanneld has moved this node to {}, which does not contain {}", subnet.words(), stray.address);
             return Err(verify::changed(name, msg));
         }
         let kind = kind_of(&config).map_err(|e| e.within(kept.path().display()))?;
-        let delegate = x.delegate;
-        delegate.check(&kind, &Call { config: &config, ..*call }, x)
+        let delegate = cx.delegate;
+        delegate.check(&kind, &Call { config: &config, ..*call }, cx)
     }
 
     /// With the configuration that ADD has delegated. Where it is not kept, as after a power cut, with the one that
     /// would be delegated now; where flanneld is silent as well, with that one less the addresses.
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let kept = Kept::find(&data_dir(call.config, x), call.id);
-        let delegate = x.delegate;
-        match kept.as_ref().and_then(Kept::read) {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let kept = SavedDelegate::find(&data_dir(call.config, cx), call.id);
+        let delegate = cx.delegate;
+        match kept.as_ref().and_then(SavedDelegate::read) {
             Some(config) => {
                 if let Ok(kind) = kind_of(&config) {
-                    delegate.del(&kind, &Call { config: &config, ..*call }, x)?;
+                    delegate.del(&kind, &Call { config: &config, ..*call }, cx)?;
                 }
             }
             None => {
-                let subnet = Subnet::read(&subnet_file(call.config, x));
+                let subnet = Subnet::read(&subnet_file(call.config, cx));
                 let is_silent = subnet.is_err();
                 // An ADD that could not be delegated has kept nothing, and left nothing: nor has one to a plugin that is not there.
                 if let Ok((kind, config)) = delegated(call.config, &subnet.unwrap_or_default())
@@ -115,77 +115,77 @@ impl Plugin for Flannel {
                     // The reference's host-local fails without a range, and a DEL that fails holds up the container's end.
                     && !(is_silent && executable)
                 {
-                    delegate.del(&kind, &Call { config: &config, ..*call }, x)?;
+                    delegate.del(&kind, &Call { config: &config, ..*call }, cx)?;
                 }
             }
         }
         if let Some(kept) = kept {
-            x.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
+            cx.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
         }
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
-        let subnet = Subnet::read(&subnet_file(config, x)).map_err(unavailable)?;
+        let subnet = Subnet::read(&subnet_file(config, cx)).map_err(unavailable)?;
         let (kind, delegated) = delegated(config, &subnet)?;
-        let dir = data_dir(config, x);
+        let dir = data_dir(config, cx);
         match file::can_make_files(&dir) {
             // ADD makes it.
             Ok(()) | Err(linux::Errno::ENOENT) => {}
             Err(e) => return Err(CniError::new(Code::NOT_AVAILABLE, format!("dataDir: no file can be made in {}: {e}", dir.display()))),
         }
-        let delegate = x.delegate;
-        delegate.status(&kind, &delegated, x)
+        let delegate = cx.delegate;
+        delegate.status(&kind, &delegated, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let stale = Kept::stale(&data_dir(config, x), &config.network, valid)?;
-        let now = Subnet::read(&subnet_file(config, x)).and_then(|subnet| delegated(config, &subnet)).ok().map(|(_, config)| config);
-        let delegate = x.delegate;
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let stale = SavedDelegate::stale(&data_dir(config, cx), &config.network, valid)?;
+        let now = Subnet::read(&subnet_file(config, cx)).and_then(|subnet| delegated(config, &subnet)).ok().map(|(_, config)| config);
+        let delegate = cx.delegate;
         // What is delegated now, and what was: it may have been another plugin, or had its addresses elsewhere. One that
         // cannot be asked holds up no other; what was kept for it stays.
         let mut asked: Vec<(Config, bool)> = Vec::new();
         let mut errors = Vec::new();
-        let mut ask = |config: Config, x: &mut Cx<'_>| {
+        let mut ask = |config: Config, cx: &mut Cx<'_>| {
             if let Some((_, done)) = asked.iter().find(|(other, _)| other.raw() == config.raw()) {
                 return *done;
             }
-            let collected = kind_of(&config).map_or(Ok(()), |kind| delegate.gc(&kind, &config, valid, x));
+            let collected = kind_of(&config).map_or(Ok(()), |kind| delegate.gc(&kind, &config, valid, cx));
             let done = collected.map_err(|e| errors.push(e)).is_ok();
             asked.push((config, done));
             done
         };
         if let Some(config) = now {
-            ask(config, x);
+            ask(config, cx);
         }
         for kept in stale {
-            if kept.read().is_none_or(|config| ask(config, x)) {
-                x.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
+            if kept.read().is_none_or(|config| ask(config, cx)) {
+                cx.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
             }
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
-    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
-        let kept = Kept::find(&data_dir(call.config, x), call.id);
-        let Some(config) = kept.as_ref().and_then(Kept::read) else { return Ok(()) };
-        let (kind, delegate) = (kind_of(&config)?, x.delegate);
-        delegate.restore(&kind, &Call { config: &config, ..*call }, x, into)
+    fn restore(&self, call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let kept = SavedDelegate::find(&data_dir(call.config, cx), call.id);
+        let Some(config) = kept.as_ref().and_then(SavedDelegate::read) else { return Ok(()) };
+        let (kind, delegate) = (kind_of(&config)?, cx.delegate);
+        delegate.restore(&kind, &Call { config: &config, ..*call }, cx, into)
     }
 }
 
-fn subnet_file(config: &Config, x: &Cx<'_>) -> PathBuf {
-    named(config, "subnetFile", SUBNET_FILE, x)
+fn subnet_file(config: &Config, cx: &Cx<'_>) -> PathBuf {
+    named(config, "subnetFile", SUBNET_FILE, cx)
 }
 
-fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
-    named(config, "dataDir", DATA_DIR, x)
+fn data_dir(config: &Config, cx: &Cx<'_>) -> PathBuf {
+    named(config, "dataDir", DATA_DIR, cx)
 }
 
-fn named(config: &Config, key: &str, default: &str, x: &Cx<'_>) -> PathBuf {
+fn named(config: &Config, key: &str, default: &str, cx: &Cx<'_>) -> PathBuf {
     let named = config.raw().str(key).filter(|s| !s.is_empty()).unwrap_or(default);
-    x.host.dirs.configured(named, named.as_ref())
+    cx.host.dirs.configured(named, named.as_ref())
 }
 
 /// The plugin that a delegate's configuration is for.

@@ -14,7 +14,7 @@ pub(crate) use loan::fuzz;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Draft, Foreseen, Host, Key, Plugin};
+use plugin::{About, Call, Cx, Draft, Host, Key, PlannedChange, Plugin};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -59,20 +59,20 @@ impl Plugin for HostDevice {
         if comes_later { Ok(()) } else { Conf::read(draft.config).map(drop) }
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
         let ipam = call.config.ipam()?;
         let netns = call.netns()?;
-        let device = conf.device()?.map(|device| find(&device, x.host)).transpose()?;
+        let device = conf.device()?.map(|device| find(&device, cx.host)).transpose()?;
         device.iter().try_for_each(conf::may_be_lent)?;
-        let addresses = Addresses::before_link(ipam, call, x)?;
+        let addresses = Addresses::before_link(ipam, call, cx)?;
         linux::crash_point!("device-addresses-known");
         if let Some(device) = &device {
-            x.foresee(Foreseen::Moved(device))?;
-            lend::lend(call, x, device)?;
+            cx.review(PlannedChange::Moved(device))?;
+            lend::lend(call, cx, device)?;
         }
         let wire = if device.is_some() { Wire::Own } else { Wire::None };
-        let mut result = addresses.with_link(call, x, &wire)?;
+        let mut result = addresses.with_link(call, cx, &wire)?;
         let name = call.id.ifname.as_str();
         let interface = match device {
             Some(_) => {
@@ -88,9 +88,9 @@ impl Plugin for HostDevice {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        verify::ipam(call, x)?;
-        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        verify::ipam(call, cx)?;
+        let (prev, name) = (&verify::told(call, cx)?, call.id.ifname.as_str());
         let (_, told) = verify::interface(prev, name)?;
         if told.mac.is_empty() {
             // A program drives the device: there is nothing that the kernel could tell.
@@ -108,23 +108,23 @@ impl Plugin for HostDevice {
             .map_err(internal)?
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        lend::collect(call, x);
-        address::release(call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        lend::collect(call, cx);
+        address::release(call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         if Conf::names_one(config)? {
             let conf = Conf::read(config)?;
-            let there = present(&conf, x.host).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+            let there = present(&conf, cx.host).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
             there.iter().try_for_each(conf::may_be_lent)?;
         }
-        address::status(config, x)
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        lend::collect_stale(config, valid, x)?;
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        lend::collect_stale(config, valid, cx)?;
+        address::gc(config, valid, cx)
     }
 }
 

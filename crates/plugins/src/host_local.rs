@@ -95,8 +95,8 @@ impl Keys {
         self.ipam.ranges.is_empty() && self.ipam.subnet.is_empty() && self.runtime_config.ip_ranges.is_empty()
     }
 
-    fn store(&self, network: &cni::NetworkName, x: &Cx<'_>) -> Store {
-        store(&self.ipam.data_dir, network, x)
+    fn store(&self, network: &cni::NetworkName, cx: &Cx<'_>) -> Store {
+        store(&self.ipam.data_dir, network, cx)
     }
 
     fn dns(&self) -> Result<Dns, CniError> {
@@ -137,19 +137,19 @@ impl Plugin for HostLocal {
         if come_later { Ok(()) } else { Conf::of(keys, draft.config, &CniArgs::default()).map(drop) }
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { keys, sets, requested, routes } = Conf::of(call.config.read()?, call.config, call.args)?;
         let dns = keys.dns()?;
-        let store = keys.store(&call.config.network, x).lock_by(x.deadline);
+        let store = keys.store(&call.config.network, cx).lock_by(cx.deadline);
         let got = store.allocate(&owner(call.id), &sets, &requested)?;
-        free_later(store, call.id, x);
+        free_later(store, call.id, cx);
         let ips = got.into_iter().map(|a| IpConfig { interface: None, address: a.address, gateway: a.gateway }).collect();
         Ok(AddResult { ips, routes, dns, ..AddResult::default() })
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = call.config.read()?;
-        let store = keys.store(&call.config.network, x);
+        let store = keys.store(&call.config.network, cx);
         let held = store.held(&owner(call.id))?;
         if held.is_empty() {
             let msg = format!(
@@ -170,15 +170,15 @@ impl Plugin for HostLocal {
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // Ranges that ADD refused are no reason for DEL to fail: nothing else of the configuration is read.
         let dir = call.config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
-        let store = store(dir, &call.config.network, x).lock_by(x.deadline);
-        free_later(store, call.id, x);
+        let store = store(dir, &call.config.network, cx).lock_by(cx.deadline);
+        free_later(store, call.id, cx);
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
         address::told(config)?;
@@ -186,20 +186,20 @@ impl Plugin for HostLocal {
         if !keys.has_no_ranges() {
             keys.sets().map_err(unavailable)?;
         }
-        keys.store(&config.network, x).is_usable().map_err(|e| unavailable(e.into()))
+        keys.store(&config.network, cx).is_usable().map_err(|e| unavailable(e.into()))
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        let store = keys.store(&config.network, x).lock_by(x.deadline);
+        let store = keys.store(&config.network, cx).lock_by(cx.deadline);
         let valid: Vec<Owner> = valid.iter().map(owner).collect();
-        x.teardown.at(Stage::Leases, format!("free addresses of {}", config.network), move |_| Ok(store.gc(&valid).map(drop)?));
+        cx.teardown.at(Stage::Leases, format!("free addresses of {}", config.network), move |_| Ok(store.gc(&valid).map(drop)?));
         Ok(())
     }
 }
 
-fn store(data_dir: &str, network: &cni::NetworkName, x: &Cx<'_>) -> Store {
-    let dir = x.host.dirs.configured(data_dir, &x.host.dirs.addresses);
+fn store(data_dir: &str, network: &cni::NetworkName, cx: &Cx<'_>) -> Store {
+    let dir = cx.host.dirs.configured(data_dir, &cx.host.dirs.addresses);
     Store::open(&dir, network)
 }
 
@@ -207,7 +207,7 @@ fn owner(id: &AttachmentId) -> Owner {
     Owner { id: id.container.clone(), ifname: id.ifname.clone() }
 }
 
-fn free_later(store: Store, id: &AttachmentId, x: &mut Cx<'_>) {
+fn free_later(store: Store, id: &AttachmentId, cx: &mut Cx<'_>) {
     let owner = owner(id);
-    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| Ok(store.release(&owner).map(drop)?));
+    cx.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| Ok(store.release(&owner).map(drop)?));
 }

@@ -72,46 +72,46 @@ impl Plugin for Ipvlan {
         Conf::read(draft.config)?.parent.validate(draft.links)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { mut parent, mode, dns } = Conf::read(call.config)?;
         if let (true, Some(prev)) = (parent.master.is_empty(), call.prev) {
             parent.master = only_interface(prev)?;
         }
         let addresses = match (call.config.ipam()?, call.prev) {
             (None, Some(prev)) if !prev.ips.is_empty() => Addresses::Known(AddResult { interfaces: Vec::new(), ..prev.clone() }),
-            _ => Addresses::before_link(Some(address::required(call.config, "ipvlan")?), call, x)?,
+            _ => Addresses::before_link(Some(address::required(call.config, "ipvlan")?), call, cx)?,
         };
-        let index = parent.carry(call, x, None, |parent| Ok(Kind::Ipvlan { parent: parent.index, mode }))?;
-        single::configure("ipvlan", dns, addresses, &Wire::Parent(&parent), index, call, x)
+        let index = parent.carry(call, cx, None, |parent| Ok(Kind::Ipvlan { parent: parent.index, mode }))?;
+        single::configure("ipvlan", dns, addresses, &Wire::Parent(&parent), index, call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        let link = single::check("ipvlan", call, x)?;
+        let link = single::check("ipvlan", call, cx)?;
         if link.ipvlan != Some(conf.mode) {
             let mode = link.ipvlan.map(|m| m.to_string()).unwrap_or_default();
             return Err(verify::changed(&link.name, format!("its mode is {mode}, not {}", conf.mode)));
         }
         // Without a name it may have been another plugin's interface, which nobody knows any more.
-        if conf.parent.master.is_empty() { Ok(()) } else { conf.parent.check(call, x, &link) }
+        if conf.parent.master.is_empty() { Ok(()) } else { conf.parent.check(call, cx, &link) }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        single::del("ipvlan", call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("ipvlan", call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config)?;
         match conf.parent.master.is_empty() && config.ipam()?.is_none() {
             // Only in a chain, behind a plugin that makes the parent.
-            true => verify::kernel_makes(x.host.netlink()?, "ipvlan"),
-            false => conf.parent.status("ipvlan", x),
+            true => verify::kernel_makes(cx.host.netlink()?, "ipvlan"),
+            false => conf.parent.status("ipvlan", cx),
         }?;
-        address::status(config, x)
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, cx)
     }
 }
 

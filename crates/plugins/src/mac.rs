@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::{CniArgs, CniError, Code, Config, Mac};
-use plugin::{Cx, Foreseen, Key};
+use plugin::{Cx, Key, PlannedChange};
 use serde::Deserialize;
 
 use crate::address::Addresses;
@@ -84,12 +84,12 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
 /// The hardware address that a link is made with: the one that was asked for; or, with `macFromIP`, `0a:58` and the four
 /// bytes of its first IPv4 address, as kubenet and OVN-Kubernetes make it: the neighbours' entries stay true when the
 /// address goes to another container. Nobody has seen that one in the configuration.
-pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses, x: &mut Cx<'_>) -> Result<Option<Mac>, CniError> {
+pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses, cx: &mut Cx<'_>) -> Result<Option<Mac>, CniError> {
     if asked.is_some() {
         return Ok(asked);
     }
     let made = made_of(config, addresses)?;
-    made.iter().try_for_each(|mac| x.foresee(Foreseen::Mac(mac)))?;
+    made.iter().try_for_each(|mac| cx.review(PlannedChange::Mac(mac)))?;
     Ok(made)
 }
 

@@ -85,19 +85,19 @@ impl Plugin for Macvlan {
         Conf::read(draft.config, &CniArgs::default())?.parent.validate(draft.links)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { parent, macvlan, mac, dns } = Conf::read(call.config, call.args)?;
-        let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
-        let mac = mac::of_new_link(call.config, mac, &addresses, x)?;
-        let index = parent.carry(call, x, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
-        single::configure("macvlan", dns, addresses, &Wire::Own, index, call, x)
+        let addresses = Addresses::before_link(call.config.ipam()?, call, cx)?;
+        let mac = mac::of_new_link(call.config, mac, &addresses, cx)?;
+        let index = parent.carry(call, cx, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
+        single::configure("macvlan", dns, addresses, &Wire::Own, index, call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
-        let link = single::check("macvlan", call, x)?;
+        let link = single::check("macvlan", call, cx)?;
         match link.macvlan.map(|m| m.mode) {
-            Some(mode) if mode == conf.macvlan.mode => conf.parent.check(call, x, &link),
+            Some(mode) if mode == conf.macvlan.mode => conf.parent.check(call, cx, &link),
             mode => {
                 let mode = mode.map(|m| m.to_string()).unwrap_or_default();
                 Err(verify::changed(&link.name, format!("its mode is {mode}, not {}", conf.macvlan.mode)))
@@ -105,16 +105,16 @@ impl Plugin for Macvlan {
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        single::del("macvlan", call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("macvlan", call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        Conf::read(config, &CniArgs::default())?.parent.status("macvlan", x)?;
-        address::status(config, x)
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        Conf::read(config, &CniArgs::default())?.parent.status("macvlan", cx)?;
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, cx)
     }
 }

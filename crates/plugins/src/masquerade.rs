@@ -10,19 +10,19 @@ use plugin::{Call, Cx, Restore};
 use crate::internal;
 
 /// The elements of the result's addresses are added; they are in the teardown before.
-pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult) -> Result<(), CniError> {
+pub(crate) fn add(call: &Call<'_>, cx: &mut Cx<'_>, result: &AddResult) -> Result<(), CniError> {
     let elements = rules::masquerade(call.id, &nets(result));
     linux::crash_point!("unmasqueraded");
-    x.teardown.elements(elements.clone());
-    rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
+    cx.teardown.elements(elements.clone());
+    rules::install_and_add(cx.host.nft()?, &elements).map_err(internal)?;
     linux::crash_point!("masqueraded");
     Ok(())
 }
 
 /// CHECK: every element is there.
-pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+pub(crate) fn check(call: &Call<'_>, cx: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
     let elements = rules::masquerade(call.id, &nets(prev));
-    rules::check(x.host.nft()?, &elements).map_err(internal)
+    rules::check(cx.host.nft()?, &elements).map_err(internal)
 }
 
 /// What ADD has added, to be put back.
@@ -33,13 +33,13 @@ pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniErro
 
 /// DEL. Whatever `ipMasq` says now: what counts is what ADD did. The result of an ADD with it says which elements there are.
 /// Where they are not, another implementation may have made the attachment.
-pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(crate) fn del(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let said = call.config.raw().get("ipMasq").and_then(json::Value::as_bool);
     // Without nftables nothing was made; who asks for it nevertheless is told what is missing.
-    if said != Some(true) && !x.host.has_nft()? {
+    if said != Some(true) && !cx.host.has_nft()? {
         return Ok(());
     }
-    let nft = x.host.nft()?;
+    let nft = cx.host.nft()?;
     let told = match call.prev.filter(|_| said == Some(true)) {
         Some(prev) => rules::masquerade(call.id, &nets(prev)),
         None => rules::owned_by(nft, &rules::MASQUERADE, call.id).map_err(internal)?,
@@ -47,19 +47,19 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     let there = nft.find(&told).map_err(internal)?;
     let ours = |(told, there): (&SetElement, &Option<Element>)| there.as_ref().is_some_and(|e| e.comment == told.element.comment);
     if told.is_empty() || !told.iter().zip(&there).all(ours) {
-        foreign::remove(call.id, said == Some(true), x)?;
+        foreign::remove(call.id, said == Some(true), cx)?;
     }
-    x.teardown.elements(told);
+    cx.teardown.elements(told);
     Ok(())
 }
 
 /// GC: the elements of a network's attachments that are not valid.
-pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    if !x.host.has_nft()? {
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+    if !cx.host.has_nft()? {
         return Ok(());
     }
-    let gone = rules::stale(x.host.nft()?, &rules::MASQUERADE, &config.network, valid).map_err(internal)?;
-    x.teardown.elements(gone);
+    let gone = rules::stale(cx.host.nft()?, &rules::MASQUERADE, &config.network, valid).map_err(internal)?;
+    cx.teardown.elements(gone);
     Ok(())
 }
 

@@ -58,30 +58,30 @@ impl Plugin for Ovs {
         Conf::read(draft.config, &CniArgs::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
-        let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
+        let addresses = Addresses::before_link(conf.ipam.clone(), call, cx)?;
         // It is told to the switch, so it is chosen here where nobody else does.
-        let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, x)?.or_else(mac::random);
-        let mut switch = port::connect(&conf, x.deadline)?;
+        let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, cx)?.or_else(mac::random);
+        let mut switch = port::connect(&conf, cx.deadline)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         let name = veth::outer_name(call.id)?;
         // Who is attached already keeps the port: the pair is refused.
-        if x.host.netlink()?.link(name.as_str()).map_err(internal)?.is_none() {
+        if cx.host.netlink()?.link(name.as_str()).map_err(internal)?.is_none() {
             port::make_way(&mut switch, &name)?;
         }
         linux::crash_point!("ovs-way-made");
-        let mtu = port::mtu(x.host.netlink()?, &conf)?;
+        let mtu = port::mtu(cx.host.netlink()?, &conf)?;
         let pair = Pair { mtu, mac: mac.clone(), ..Pair::default() };
-        let outer = veth::make(x.host.netlink()?, call, &pair)?;
-        x.teardown.link(veth::doomed(call, &outer));
+        let outer = veth::make(cx.host.netlink()?, call, &pair)?;
+        cx.teardown.link(veth::link_to_delete(call, &outer));
         linux::crash_point!("ovs-pair-made");
-        quiet(x, &outer)?;
+        quiet(cx, &outer)?;
         linux::crash_point!("ovs-pair-quiet");
-        port::note_removal(&conf.socket, vec![outer.name.clone()], true, x);
+        port::note_removal(&conf.socket, vec![outer.name.clone()], true, cx);
         port::add(&mut switch, &conf, &bridge, call, &outer, mac.as_ref())?;
-        let mut result = addresses.with_link(call, x, &Wire::Port(outer.index))?;
+        let mut result = addresses.with_link(call, cx, &Wire::Port(outer.index))?;
         let link = netns.enter(|inside| configure(inside, call, bridge.is_userspace, &mut result)).map_err(internal)??;
         result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
@@ -89,12 +89,12 @@ impl Plugin for Ovs {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        check::check(call, x, &Conf::read(call.config, call.args)?)
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        check::check(call, cx, &Conf::read(call.config, call.args)?)
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let outer = veth::find(x.host.netlink()?, call)?;
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let outer = veth::find(cx.host.netlink()?, call)?;
         // An ADD that was refused has left nothing: its DEL needs no switch to be sure of that.
         let was_made = outer.is_some() || call.prev.is_some();
         let mut names = vec![veth::outer_name(call.id)?.as_str().to_owned()];
@@ -103,39 +103,39 @@ impl Plugin for Ovs {
         names.extend(told.map(|interface| interface.name.clone()));
         names.sort();
         names.dedup();
-        port::note_removal(&Conf::socket(call.config), names, was_made, x);
+        port::note_removal(&Conf::socket(call.config), names, was_made, cx);
         if let Some(outer) = outer {
-            x.teardown.link(veth::doomed(call, &outer));
+            cx.teardown.link(veth::link_to_delete(call, &outer));
         }
-        address::release(call, x)
+        address::release(call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &CniArgs::default())?;
         port::status(&conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
-        address::status(config, x)
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let socket = Conf::socket(config);
-        let names = port::stale(&socket, config, valid, x.deadline)?;
+        let names = port::stale(&socket, config, valid, cx.deadline)?;
         if !names.is_empty() {
-            port::note_removal(&socket, names, true, x);
+            port::note_removal(&socket, names, true, cx);
         }
-        for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
-            x.teardown.link(outer);
+        for outer in veth::stale(cx.host.netlink()?, &config.network, valid)? {
+            cx.teardown.link(outer);
         }
-        address::gc(config, valid, x)
+        address::gc(config, valid, cx)
     }
 }
 
 /// The host itself takes no part in what the container sends. With a userspace datapath it sees all of it, as ovs-vswitchd only reads
 /// along: it would answer for its own addresses, and forward, past the switch and its VLANs. On a link without an address, reverse path
 /// filtering of either kind drops every packet and every ARP request (net/ipv4/fib_frontend.c, `last_resort`); IPv6 is off.
-fn quiet(x: &mut Cx<'_>, outer: &Link) -> Result<(), CniError> {
-    address::set_ipv6(x.host.inside(), outer, Ipv6Conf::DisableIpv6, 1)?;
+fn quiet(cx: &mut Cx<'_>, outer: &Link) -> Result<(), CniError> {
+    address::set_ipv6(cx.host.inside(), outer, Ipv6Conf::DisableIpv6, 1)?;
     let set = link::set(outer.index, &Change { ipv4_conf: vec![(Ipv4Conf::RpFilter, 1)], ..Change::default() });
-    x.host.netlink()?.send_one(set.called(format!("keep the host's own IP off {}", outer.name))).map(drop).map_err(internal)
+    cx.host.netlink()?.send_one(set.called(format!("keep the host's own IP off {}", outer.name))).map(drop).map_err(internal)
 }
 
 /// The container's end, from inside.

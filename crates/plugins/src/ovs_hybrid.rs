@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IfName, NetworkName, Version};
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf, Kind, Peer};
 use linux::{Link, LinkSpec, offload};
-use plugin::{About, Call, Cx, Doomed, Draft, Key, Mark, Plugin};
+use plugin::{About, Call, Cx, Draft, Key, LinkIdentity, LinkToDelete, Plugin};
 
 use crate::address::{self, Addresses};
 use crate::conflict::Wire;
@@ -88,37 +88,37 @@ impl Plugin for OvsHybrid {
         read(draft.config, &CniArgs::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let (mut conf, names) = read(call.config, call.args)?;
         let netns = call.netns()?;
-        let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
-        let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, x)?.or_else(mac::random);
-        let mut switch = port::connect(&conf, x.deadline)?;
+        let addresses = Addresses::before_link(conf.ipam.clone(), call, cx)?;
+        let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, cx)?.or_else(mac::random);
+        let mut switch = port::connect(&conf, cx.deadline)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         // Who is attached already keeps the port: its links are in the way.
-        if x.host.netlink()?.link(names.qvo.as_str()).map_err(internal)?.is_none() {
+        if cx.host.netlink()?.link(names.qvo.as_str()).map_err(internal)?.is_none() {
             port::make_way(&mut switch, &names.qvo)?;
         }
         linux::crash_point!("hybrid-way-made");
-        conf.mtu = port::mtu(x.host.netlink()?, &conf)?;
-        doomed(call.id).for_each(|link| x.teardown.link(link));
+        conf.mtu = port::mtu(cx.host.netlink()?, &conf)?;
+        link_to_delete(call.id).for_each(|link| cx.teardown.link(link));
         let mac_of_network = Some(identity::hybrid_mac(&call.id.network)?);
         let qbr = LinkSpec { mac: mac_of_network, ..spec(call, &names.qbr, &conf, None, bridge_kind()) };
-        let qbr = make(x, call, &qbr)?;
+        let qbr = make(cx, call, &qbr)?;
         linux::crash_point!("hybrid-bridge-made");
         let other_end = Peer { mtu: conf.mtu, ..Peer::new(names.qvb.clone()) };
-        let qvo = make(x, call, &spec(call, &names.qvo, &conf, None, Kind::Veth(other_end)))?;
-        let qvb = found(x, &names.qvb)?;
+        let qvo = make(cx, call, &spec(call, &names.qvo, &conf, None, Kind::Veth(other_end)))?;
+        let qvb = found(cx, &names.qvb)?;
         let inner = Peer { mac: mac.clone(), mtu: conf.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
-        let tap = make(x, call, &spec(call, &names.tap, &conf, Some(qbr.index), Kind::Veth(inner)))?;
+        let tap = make(cx, call, &spec(call, &names.tap, &conf, Some(qbr.index), Kind::Veth(inner)))?;
         linux::crash_point!("hybrid-pairs-made");
         for link in [&qbr, &qvb, &qvo, &tap] {
-            up_and_quiet(x, link, (link.index == qvb.index).then_some(qbr.index))?;
+            up_and_quiet(cx, link, (link.index == qvb.index).then_some(qbr.index))?;
         }
         linux::crash_point!("hybrid-links-up");
-        port::note_removal_of(Some(call.id), &conf.socket, vec![qvo.name.clone()], true, x);
+        port::note_removal_of(Some(call.id), &conf.socket, vec![qvo.name.clone()], true, cx);
         port::add(&mut switch, &conf, &bridge, call, &qvo, mac.as_ref())?;
-        let mut result = addresses.with_link(call, x, &Wire::Port(tap.index))?;
+        let mut result = addresses.with_link(call, cx, &Wire::Port(tap.index))?;
         let link = netns.enter(|inside| ovs::configure(inside, call, bridge.is_userspace, &mut result)).map_err(internal)??;
         result.interfaces = vec![address::of_host(&tap), address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
@@ -126,11 +126,11 @@ impl Plugin for OvsHybrid {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let (conf, names) = read(call.config, call.args)?;
-        verify::ipam(call, x)?;
-        let (prev, name) = (&verify::told(call, x)?, &call.id.ifname);
-        let mut switch = port::connect(&conf, x.deadline)?;
+        verify::ipam(call, cx)?;
+        let (prev, name) = (&verify::told(call, cx)?, &call.id.ifname);
+        let mut switch = port::connect(&conf, cx.deadline)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         let checked = |inside: &linux::Inside| {
             verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;
@@ -141,7 +141,7 @@ impl Plugin for OvsHybrid {
         };
         call.netns()?.enter(checked).map_err(internal)??;
         let mut up = |wanted: &IfName, is_own: &dyn Fn(&Link) -> bool| {
-            let link = x.host.netlink()?.link(wanted.as_str()).map_err(internal)?.filter(is_own);
+            let link = cx.host.netlink()?.link(wanted.as_str()).map_err(internal)?.filter(is_own);
             let link = link.ok_or_else(|| verify::changed(wanted.as_str(), "it is gone from the host"))?;
             if link.flags.up() { Ok::<_, CniError>(link) } else { Err(verify::changed(wanted.as_str(), "it is down")) }
         };
@@ -157,39 +157,39 @@ impl Plugin for OvsHybrid {
         ovs::check_port(&mut switch, &conf, &qvo.name)
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // An ADD that such a configuration was refused for has left nothing.
         if let Ok((conf, names)) = read(call.config, &CniArgs::default()) {
-            let was_made = call.prev.is_some() || found(x, &names.qvo).is_ok_and(|link| link.group == identity::group(call.id));
-            port::note_removal_of(Some(call.id), &conf.socket, vec![names.qvo.to_string()], was_made, x);
+            let was_made = call.prev.is_some() || found(cx, &names.qvo).is_ok_and(|link| link.group == identity::group(call.id));
+            port::note_removal_of(Some(call.id), &conf.socket, vec![names.qvo.to_string()], was_made, cx);
         }
-        doomed(call.id).for_each(|link| x.teardown.link(link));
-        address::release(call, x)
+        link_to_delete(call.id).for_each(|link| cx.teardown.link(link));
+        address::release(call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let (conf, _) = read(config, &CniArgs::default())?;
         port::status(&conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
-        verify::kernel_makes(x.host.netlink()?, "bridge")?;
-        address::status(config, x)
+        verify::kernel_makes(cx.host.netlink()?, "bridge")?;
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let socket = Conf::socket(config);
-        let names = port::stale(&socket, config, valid, x.deadline)?;
+        let names = port::stale(&socket, config, valid, cx.deadline)?;
         for short in names.iter().filter_map(|name| name.strip_prefix("qvo")) {
             for (kind, prefix) in [("bridge", "qbr"), ("veth", "qvo"), ("veth", "tap")] {
                 let name = IfName::parse(&format!("{prefix}{short}")).map_err(internal)?;
-                x.teardown.link(Doomed { netns: None, kind, mark: Mark::Name(name), lasting: true });
+                cx.teardown.link(LinkToDelete { netns: None, kind, mark: LinkIdentity::Name(name), lasting: true });
             }
         }
         if !names.is_empty() {
-            port::note_removal(&socket, names, true, x);
+            port::note_removal(&socket, names, true, cx);
         }
-        for group in stale(x, &config.network, valid)? {
-            doomed_of(group).for_each(|link| x.teardown.link(link));
+        for group in stale(cx, &config.network, valid)? {
+            doomed_of(group).for_each(|link| cx.teardown.link(link));
         }
-        address::gc(config, valid, x)
+        address::gc(config, valid, cx)
     }
 }
 
@@ -199,49 +199,49 @@ fn bridge_kind() -> Kind<'static> {
 }
 
 /// The links of an attachment on the host: the bridge last, by which GC finds the others.
-fn doomed(id: &AttachmentId) -> impl Iterator<Item = Doomed> {
+fn link_to_delete(id: &AttachmentId) -> impl Iterator<Item = LinkToDelete> {
     doomed_of(identity::group(id))
 }
 
-fn doomed_of(group: u32) -> impl Iterator<Item = Doomed> {
-    let mark = Mark::Group(group);
-    ["veth", "bridge"].into_iter().map(move |kind| Doomed { netns: None, kind, mark: mark.clone(), lasting: true })
+fn doomed_of(group: u32) -> impl Iterator<Item = LinkToDelete> {
+    let mark = LinkIdentity::Group(group);
+    ["veth", "bridge"].into_iter().map(move |kind| LinkToDelete { netns: None, kind, mark: mark.clone(), lasting: true })
 }
 
 fn spec<'fd>(call: &Call<'_>, name: &IfName, conf: &Conf, master: Option<u32>, kind: Kind<'fd>) -> LinkSpec<'fd> {
     LinkSpec { mtu: conf.mtu, master, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), kind) }
 }
 
-fn make(x: &mut Cx<'_>, call: &Call<'_>, spec: &LinkSpec<'_>) -> Result<Link, CniError> {
+fn make(cx: &mut Cx<'_>, call: &Call<'_>, spec: &LinkSpec<'_>) -> Result<Link, CniError> {
     let name = &spec.name;
-    x.host.netlink()?.send_one(link::create(spec)).map_err(|e| match e.errno() {
+    cx.host.netlink()?.send_one(link::create(spec)).map_err(|e| match e.errno() {
         linux::Errno::EEXIST => {
             let next = "DEL the attachment that has it, or choose another interface name";
             internal(format!("{e}: {name} or the container's {} exists already: {next}", call.id.ifname))
         }
         _ => internal(e),
     })?;
-    found(x, name)
+    found(cx, name)
 }
 
 /// Groups of attachments of a network whose Linux bridge is there, and that nobody names any more: also where their port is gone, or was never
 /// made.
-fn stale(x: &mut Cx<'_>, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<u32>, CniError> {
+fn stale(cx: &mut Cx<'_>, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<u32>, CniError> {
     let (keep, mac): (HashSet<u32>, _) = (valid.iter().map(identity::group).collect(), identity::hybrid_mac(network)?);
     let is_of = |link: &Link| link.is("bridge") && link.name.starts_with("qbr") && link.mac.as_ref() == Some(&mac);
-    let links = x.host.netlink()?.links().map_err(internal)?;
+    let links = cx.host.netlink()?.links().map_err(internal)?;
     Ok(links.iter().filter(|link| is_of(link) && link.group != 0 && !keep.contains(&link.group)).map(|link| link.group).collect())
 }
 
-fn found(x: &mut Cx<'_>, name: &IfName) -> Result<Link, CniError> {
-    let link = x.host.netlink()?.link(name.as_str()).map_err(internal)?;
+fn found(cx: &mut Cx<'_>, name: &IfName) -> Result<Link, CniError> {
+    let link = cx.host.netlink()?.link(name.as_str()).map_err(internal)?;
     link.ok_or_else(|| internal(format!("{name} disappeared while it was made")))
 }
 
 /// The host itself takes no part in what passes these links ([`ovs::quiet`]), and they come up.
-fn up_and_quiet(x: &mut Cx<'_>, link: &Link, master: Option<u32>) -> Result<(), CniError> {
-    address::set_ipv6(x.host.inside(), link, Ipv6Conf::DisableIpv6, 1)?;
+fn up_and_quiet(cx: &mut Cx<'_>, link: &Link, master: Option<u32>) -> Result<(), CniError> {
+    address::set_ipv6(cx.host.inside(), link, Ipv6Conf::DisableIpv6, 1)?;
     let change = Change { up: Some(true), master, ipv4_conf: vec![(Ipv4Conf::RpFilter, 1)], ..Change::default() };
     let set = link::set(link.index, &change);
-    x.host.netlink()?.send_one(set.called(format!("bring {} up", link.name))).map(drop).map_err(internal)
+    cx.host.netlink()?.send_one(set.called(format!("bring {} up", link.name))).map(drop).map_err(internal)
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use cni::{CniError, Code, Config, IfName, Mac, NameError};
 use linux::link::{self, Kind, MacvlanMode};
 use linux::{BatchError, Errno, Family, Inside, Link, LinkSpec, Netlink, Netns};
-use plugin::{Call, Cx, Foreseen, KnownLinks};
+use plugin::{Call, Cx, KnownLinks, PlannedChange};
 use serde::Deserialize;
 
 use crate::open;
@@ -43,12 +43,12 @@ impl Parent {
     pub(crate) fn carry(
         &self,
         call: &Call<'_>,
-        x: &mut Cx<'_>,
+        cx: &mut Cx<'_>,
         mac: Option<Mac>,
         kind: impl FnOnce(&Link) -> Result<Kind<'static>, CniError> + Send,
     ) -> Result<Option<u32>, CniError> {
         let netns = call.netns()?;
-        let index = x.host.next_index(netns.id());
+        let index = cx.host.next_index(netns.id());
         let make = |netlink: &mut Netlink, parent: Link, kind: Kind<'static>, into: Option<&Netns>| {
             let name = kind.name();
             let mut spec = LinkSpec {
@@ -79,12 +79,12 @@ impl Parent {
             netns.enter(make_inside).map_err(internal)??
         } else {
             // Until its link stands there, the parent may be taken for a link that nobody uses.
-            let stays = x.host.keep_idle_links();
-            let parent = self.find(x.host.netlink()?)?;
+            let stays = cx.host.keep_idle_links();
+            let parent = self.find(cx.host.netlink()?)?;
             linux::crash_point!("parent-found");
             let kind = kind(&parent)?;
-            self.foresee(&parent, &kind, x)?;
-            let made = make(x.host.netlink()?, parent, kind, Some(netns))?;
+            self.review(&parent, &kind, cx)?;
+            let made = make(cx.host.netlink()?, parent, kind, Some(netns))?;
             drop(stays);
             made
         };
@@ -93,11 +93,11 @@ impl Parent {
 
     /// A name may have come to another link since it was looked at: this link is the one that is used, by its index. On that of the default
     /// route everybody's interfaces may stand.
-    fn foresee(&self, parent: &Link, kind: &Kind<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn review(&self, parent: &Link, kind: &Kind<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         match kind {
-            Kind::Macvlan { macvlan, .. } if macvlan.mode == MacvlanMode::Passthru => x.foresee(Foreseen::Moved(parent)),
+            Kind::Macvlan { macvlan, .. } if macvlan.mode == MacvlanMode::Passthru => cx.review(PlannedChange::Moved(parent)),
             _ if self.master.is_empty() => Ok(()),
-            _ => x.foresee(Foreseen::Parent(parent)),
+            _ => cx.review(PlannedChange::Parent(parent)),
         }
     }
 
@@ -156,7 +156,7 @@ impl Parent {
     }
 
     /// CHECK: the link stands on it, and has the MTU that is configured, if the result does not say which.
-    pub(crate) fn check(&self, call: &Call<'_>, x: &mut Cx<'_>, link: &Link) -> Result<(), CniError> {
+    pub(crate) fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>, link: &Link) -> Result<(), CniError> {
         let name = call.id.ifname.as_str();
         let told = verify::interface(call.prev()?, name)?.1.mtu;
         if told == 0 && self.mtu != 0 && self.mtu != i64::from(link.mtu) {
@@ -172,7 +172,7 @@ impl Parent {
         }
         let master = match self.in_container {
             true => call.netns()?.enter(|inside| self.find(&mut open(inside)?)).map_err(internal)??,
-            false => self.find(x.host.netlink()?)?,
+            false => self.find(cx.host.netlink()?)?,
         };
         match link.parent == Some(master.index) && in_place {
             true => Ok(()),
@@ -181,8 +181,8 @@ impl Parent {
     }
 
     /// STATUS: the kernel has such links, and the parent is there and up.
-    pub(crate) fn status(&self, kind: &str, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let netlink = x.host.netlink()?;
+    pub(crate) fn status(&self, kind: &str, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let netlink = cx.host.netlink()?;
         verify::kernel_makes(netlink, kind)?;
         if self.in_container {
             return Ok(());

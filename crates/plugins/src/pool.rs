@@ -13,7 +13,7 @@ use plugin::{About, Call, Conflict, Cx, Draft, Key, Plugin, ROUTE};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, KNOWN_ARGS, claim, give_back, give_back_others, granted, key, met, not_here, pod};
+use crate::pool_store::{ADD_WAIT, KNOWN_ARGS, StoreHandle, claim, give_back, give_back_others, granted, key, met, not_here, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -102,13 +102,13 @@ impl Keys {
         }
     }
 
-    fn dir(&self, x: &Cx<'_>) -> PathBuf {
-        x.host.dirs.configured(&self.ipam.pools, &x.host.dirs.pools)
+    fn dir(&self, cx: &Cx<'_>) -> PathBuf {
+        cx.host.dirs.configured(&self.ipam.pools, &cx.host.dirs.pools)
     }
 
     /// The pool in its file; without one it may be a cluster's, and why it is not here is told.
-    fn file(&self, x: &Cx<'_>) -> Result<Result<Grant, PoolError>, CniError> {
-        match ipam::read_pool(&self.dir(x), self.name()) {
+    fn file(&self, cx: &Cx<'_>) -> Result<Result<Grant, PoolError>, CniError> {
+        match ipam::read_pool(&self.dir(cx), self.name()) {
             Err(e) if !e.is_missing() => Err(e.into()),
             read => Ok(read),
         }
@@ -196,15 +196,15 @@ impl Plugin for Pool {
         Ok(())
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
         call.args.only(KNOWN_ARGS)?;
         keys.has_place()?;
-        let file = ipam::pool_path(&keys.dir(x), keys.name());
+        let file = ipam::pool_path(&keys.dir(cx), keys.name());
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
-        let at = At::of(&keys.ipam.data_dir, x);
+        let at = StoreHandle::of(&keys.ipam.data_dir, cx);
         // A pool that is none is refused before anything is made.
-        let first = at.expect(keys.file(x)?)?;
+        let first = at.expect(keys.file(cx)?)?;
         let wants = |spec: &Spec| -> Result<Vec<Want>, CniError> {
             let wants = keys.wants(spec, call.args)?;
             ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
@@ -214,7 +214,7 @@ impl Plugin for Pool {
         let first = Cell::new(Some(first));
         let ask = |store: &PoolStore| {
             // It may have changed while it was waited for.
-            let read = first.take().map_or_else(|| keys.file(x), Ok)?;
+            let read = first.take().map_or_else(|| keys.file(cx), Ok)?;
             let spec = terms(keys.name(), &read, store)?;
             let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
             // Another pod of the claim may answer for it: the ledger says that it is the claim's.
@@ -223,20 +223,20 @@ impl Plugin for Pool {
         };
         let (new, (spec, probe)) = at.reserve(call.id, keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
-        let lease = granted(new, at, call.id, x);
-        x.probe = probe;
+        let lease = granted(new, at, call.id, cx);
+        cx.probe = probe;
         Ok(AddResult { ips: ips(&spec, &lease, keys.ipam.host_prefix)?, routes, ..AddResult::default() })
     }
 
-    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
-        met(&At::of(&keys.ipam.data_dir, x), call.id, conflict)?;
-        self.add(call, x)
+        met(&StoreHandle::of(&keys.ipam.data_dir, cx), call.id, conflict)?;
+        self.add(call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = call.config.read()?;
-        At::of(&keys.ipam.data_dir, x).look(call.id, |store| {
+        StoreHandle::of(&keys.ipam.data_dir, cx).look(call.id, |store| {
             let held = store.lease(&key(call.id));
             let held = held
                 .ok_or_else(|| internal(format!("pool: {} has no address: there is none for it in {}", call.id, store.dir().display())))?;
@@ -250,19 +250,19 @@ impl Plugin for Pool {
         })
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // A pool that is gone, or was never there, is no reason for DEL to fail: nothing else of the configuration is read.
         let dir = call.config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
-        give_back(At::of(dir, x), call.id, None, x);
+        give_back(StoreHandle::of(dir, cx), call.id, None, cx);
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
         keys.has_place()?;
-        let at = At::of(&keys.ipam.data_dir, x);
-        let read = keys.file(x).and_then(|read| at.expect(read)).map_err(unavailable)?;
+        let at = StoreHandle::of(&keys.ipam.data_dir, cx);
+        let read = keys.file(cx).and_then(|read| at.expect(read)).map_err(unavailable)?;
         // What the runtime will ask for is not known here.
         let keys = Keys { args: ArgsKeys::default(), runtime_config: IpsKeys::default(), ..keys };
         let store = at.open().map_err(unavailable)?;
@@ -276,9 +276,9 @@ impl Plugin for Pool {
         store.would_grant(read.ok().as_ref(), &ask).map_err(|e| unavailable(e.into()))
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        give_back_others(At::of(&keys.ipam.data_dir, x), config, valid, x);
+        give_back_others(StoreHandle::of(&keys.ipam.data_dir, cx), config, valid, cx);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use linux::local;
 use plugin::{About, Call, Conflict, Cx, Draft, Host, Plugin, Stage};
 use wire::{Answer, ToAgent, ToShim};
 
-use crate::pool_store::{At, held, is_held, release, release_others};
+use crate::pool_store::{StoreHandle, held, is_held, release, release_others};
 use crate::{pool, whereabouts};
 
 /// How long an agent may leave a connection lying there.
@@ -36,7 +36,7 @@ pub(crate) struct ForAgent {
     program: &'static str,
     by: Instant,
     /// The store, if there is no agent after all.
-    at: At,
+    at: StoreHandle,
 }
 
 impl<P: Plugin> Plugin for Shared<P> {
@@ -48,52 +48,52 @@ impl<P: Plugin> Plugin for Shared<P> {
         self.0.validate(draft)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let Some((agent, stream)) = self.agent(call.config, x).and_then(|agent| Some((agent.connect()?, agent))).map(|(s, a)| (a, s))
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Some((agent, stream)) = self.agent(call.config, cx).and_then(|agent| Some((agent.connect()?, agent))).map(|(s, a)| (a, s))
         else {
-            return self.0.add(call, x);
+            return self.0.add(call, cx);
         };
         let config = call.config.print(call.prev)?;
         // Where no answer comes nobody knows whether the attachment had its addresses before: then they are DEL's, or GC's.
         let Answer { stdout: printed, again, probe, .. } = agent.ask(stream, "ADD", Some(call), None, config)?;
-        x.probe = probe;
+        cx.probe = probe;
         if !again {
-            self.note_del(call, x)?;
+            self.note_del(call, cx)?;
         }
         Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
     }
 
-    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let Some((agent, stream)) = self.agent(call.config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) else {
-            return self.0.conflict(call, conflict, x);
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Some((agent, stream)) = self.agent(call.config, cx).and_then(|agent| agent.connect().map(|stream| (agent, stream))) else {
+            return self.0.conflict(call, conflict, cx);
         };
         let printed = agent.ask(stream, "CONFLICT", Some(call), Some(conflict), call.config.print(call.prev)?)?.stdout;
-        self.note_del(call, x)?;
+        self.note_del(call, cx)?;
         Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        match self.agent(call.config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.agent(call.config, cx).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
             Some((agent, stream)) => agent.ask(stream, "CHECK", Some(call), None, call.config.print(call.prev)?).map(drop),
-            None => self.0.check(call, x),
+            None => self.0.check(call, cx),
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        if self.agent(call.config, x).is_some() { self.note_del(call, x) } else { self.0.del(call, x) }
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        if self.agent(call.config, cx).is_some() { self.note_del(call, cx) } else { self.0.del(call, cx) }
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        match self.agent(config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.agent(config, cx).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
             Some((agent, stream)) => agent.ask(stream, "STATUS", None, None, config.print(None)?).map(drop),
-            None => self.0.status(config, x),
+            None => self.0.status(config, cx),
         }
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let Some(agent) = self.agent(config, x) else { return self.0.gc(config, valid, x) };
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let Some(agent) = self.agent(config, cx) else { return self.0.gc(config, valid, cx) };
         let (printed, network, valid) = (config.with_valid(valid).print(None)?, config.network.clone(), valid.to_vec());
-        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match agent.connect() {
+        cx.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match agent.connect() {
             Some(stream) => agent.ask(stream, "GC", None, None, printed).map(drop),
             None => release_others(&agent.at, &network, &valid),
         });
@@ -103,8 +103,8 @@ impl<P: Plugin> Plugin for Shared<P> {
 
 impl<P: Plugin> Shared<P> {
     /// The agent that may hold the store of a call.
-    fn agent(&self, config: &Config, x: &Cx<'_>) -> Option<ForAgent> {
-        let at = At::of(data_dir(self.about().name, config), x);
+    fn agent(&self, config: &Config, cx: &Cx<'_>) -> Option<ForAgent> {
+        let at = StoreHandle::of(data_dir(self.about().name, config), cx);
         if is_held(at.dir()) {
             return None;
         }
@@ -113,13 +113,13 @@ impl<P: Plugin> Shared<P> {
         if held().iter().any(|dir| self::socket(dir).as_ref() == Some(&socket)) {
             return None;
         }
-        Some(ForAgent { socket, program: self.about().name, by: x.deadline, at })
+        Some(ForAgent { socket, program: self.about().name, by: cx.deadline, at })
     }
 
-    fn note_del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let Some(agent) = self.agent(call.config, x) else { return self.0.del(call, x) };
+    fn note_del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        let Some(agent) = self.agent(call.config, cx) else { return self.0.del(call, cx) };
         let (config, id, args) = (call.config.clone(), call.id.clone(), call.args.clone());
-        x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match agent.connect() {
+        cx.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match agent.connect() {
             Some(stream) => {
                 let call = Call { id: &id, netns: None, config: &config, args: &args, prev: None };
                 agent.ask(stream, "DEL", Some(&call), None, config.print(None)?).map(drop)

@@ -32,12 +32,12 @@ const SLICE: Duration = Duration::from_secs(1);
 const BLIND: Duration = Duration::from_millis(500);
 
 /// The stores that are open in this process, by their directories as [`real`] has them.
-static OPEN: Mutex<Option<HashMap<PathBuf, Known>>> = Mutex::new(None);
+static OPEN: Mutex<Option<HashMap<PathBuf, OpenStores>>> = Mutex::new(None);
 /// Told when one of them has been opened, or could not be.
 static OPENED: Condvar = Condvar::new();
 
 #[derive(Default)]
-struct Known {
+struct OpenStores {
     store: Weak<PoolStore>,
     /// Open as long as the process lives: nobody else waits for it.
     lasting: bool,
@@ -55,14 +55,14 @@ struct Whole {
 struct Opening<'d>(&'d Path);
 
 /// Where a store is, and until when it is waited for.
-pub(crate) struct At {
+pub(crate) struct StoreHandle {
     dir: PathBuf,
     deadline: Instant,
 }
 
 /// Every plugin of this process that has its addresses in this store's directory uses this store from now on, while it lives.
 pub fn hold(store: &Arc<PoolStore>) {
-    let known = Known { store: Arc::downgrade(store), lasting: true, opening: false };
+    let known = OpenStores { store: Arc::downgrade(store), lasting: true, opening: false };
     open_stores().get_or_insert_default().insert(real(store.dir()), known);
 }
 
@@ -73,12 +73,12 @@ pub(crate) fn is_held(dir: &Path) -> bool {
         return false;
     }
     let dir = real(dir);
-    open_stores().as_ref().and_then(|open| open.get(&dir)).is_some_and(Known::is_held)
+    open_stores().as_ref().and_then(|open| open.get(&dir)).is_some_and(OpenStores::is_held)
 }
 
 /// The directories of all stores that this process holds for its life.
 pub(crate) fn held() -> Vec<PathBuf> {
-    let held = |(dir, known): (&PathBuf, &Known)| known.is_held().then(|| dir.clone());
+    let held = |(dir, known): (&PathBuf, &OpenStores)| known.is_held().then(|| dir.clone());
     open_stores().as_ref().map(|open| open.iter().filter_map(held).collect()).unwrap_or_default()
 }
 
@@ -97,13 +97,13 @@ fn real(dir: &Path) -> PathBuf {
     path
 }
 
-fn open_stores() -> MutexGuard<'static, Option<HashMap<PathBuf, Known>>> {
+fn open_stores() -> MutexGuard<'static, Option<HashMap<PathBuf, OpenStores>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Known ===
+// === impl OpenStores ===
 
-impl Known {
+impl OpenStores {
     fn is_held(&self) -> bool {
         self.lasting && self.store.strong_count() > 0
     }
@@ -120,11 +120,11 @@ impl Drop for Opening<'_> {
     }
 }
 
-// === impl At ===
+// === impl StoreHandle ===
 
-impl At {
-    pub(crate) fn of(data_dir: &str, x: &Cx<'_>) -> Self {
-        At { dir: real(&x.host.dirs.configured(data_dir, &x.host.dirs.journal)), deadline: x.deadline }
+impl StoreHandle {
+    pub(crate) fn of(data_dir: &str, cx: &Cx<'_>) -> Self {
+        StoreHandle { dir: real(&cx.host.dirs.configured(data_dir, &cx.host.dirs.journal)), deadline: cx.deadline }
     }
 
     /// A pool that has no file may be one that the store has of a cluster, if there is a store.
@@ -177,7 +177,7 @@ impl At {
     /// What a call about one attachment gets of what there is of that in the store: it costs the same whatever else is in use.
     fn in_part<T>(&self, id: &AttachmentId, call: impl FnOnce(&PoolStore) -> Result<T, CniError>) -> Result<Result<T, Whole>, CniError> {
         // Who has all of it does not read it again.
-        let is_open = |known: &Known| known.opening || known.store.strong_count() > 0;
+        let is_open = |known: &OpenStores| known.opening || known.store.strong_count() > 0;
         if open_stores().as_ref().and_then(|open| open.get(&self.dir)).is_some_and(is_open) {
             return Ok(Err(Whole { anew: false }));
         }
@@ -203,7 +203,7 @@ impl At {
         if !asked.wants.iter().any(granted) {
             return Ok(());
         }
-        match ipam::Place::of(&self.dir).and_then(|here| here.is_another(&self.dir)) {
+        match ipam::StoreLocation::of(&self.dir).and_then(|here| here.is_another(&self.dir)) {
             Ok(false) => Ok(()),
             Ok(true) => {
                 let msg = "the journal of the cluster's pools was copied from another place, which may be in use: start this node's agent";
@@ -237,7 +237,7 @@ impl At {
         drop(open);
         let opening = Opening(&self.dir);
         let store = Arc::new(self.patiently(|until| PoolStore::open_for_call(&self.dir, until, anew))?);
-        let known = Known { store: Arc::downgrade(&store), lasting: false, opening: false };
+        let known = OpenStores { store: Arc::downgrade(&store), lasting: false, opening: false };
         open_stores().get_or_insert_default().insert(self.dir.clone(), known);
         drop(opening);
         Ok((store, false))
@@ -320,27 +320,27 @@ pub(crate) fn not_here(store: &PoolStore, pool: &str, why: impl Display) -> CniE
 }
 
 /// What an ADD was granted, which gives it back if it fails: not what the attachment had before, which may be alive.
-pub(crate) fn granted(granted: Granted, at: At, id: &AttachmentId, x: &mut Cx<'_>) -> Lease {
+pub(crate) fn granted(granted: Granted, at: StoreHandle, id: &AttachmentId, cx: &mut Cx<'_>) -> Lease {
     if let Granted::New(lease) = &granted {
-        give_back(at, id, Some(lease.generation), x);
+        give_back(at, id, Some(lease.generation), cx);
     }
     granted.lease()
 }
 
 /// Another machine has an address that an attachment was granted: it has none of its addresses any more, and nobody gets that one.
-pub(crate) fn met(at: &At, id: &AttachmentId, conflict: &Conflict) -> Result<(), CniError> {
+pub(crate) fn met(at: &StoreHandle, id: &AttachmentId, conflict: &Conflict) -> Result<(), CniError> {
     let store = at.open()?;
     Ok(store.conflict(&key(id), conflict.address, &conflict.mac.to_string())?)
 }
 
 /// What is opened then is not kept from others until then.
-pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
+pub(crate) fn give_back(at: StoreHandle, id: &AttachmentId, generation: Option<u64>, cx: &mut Cx<'_>) {
     let id = id.clone();
-    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| release(&at, &id, generation));
+    cx.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| release(&at, &id, generation));
 }
 
 /// Gives back what an attachment holds.
-pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
+pub(crate) fn release(at: &StoreHandle, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
     // Where nobody was ever given anything, nothing is made.
     if at.is_nowhere() {
         return Ok(());
@@ -368,13 +368,13 @@ pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Re
 }
 
 /// The same for all attachments of a network but these.
-pub(crate) fn give_back_others(at: At, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) {
+pub(crate) fn give_back_others(at: StoreHandle, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) {
     let (network, valid) = (config.network.clone(), valid.to_vec());
-    x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| release_others(&at, &network, &valid));
+    cx.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| release_others(&at, &network, &valid));
 }
 
 /// Gives back what all attachments of a network hold but these.
-pub(crate) fn release_others(at: &At, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
+pub(crate) fn release_others(at: &StoreHandle, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
     if at.is_nowhere() {
         return Ok(());
     }

@@ -18,13 +18,13 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::nft::SetElement;
 use plugin::{About, Call, Cx, Draft, Key, Plugin, Restore, Stage};
-use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Part};
+use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Subject};
 
 use crate::internal;
 use conf::{Backend, Conf};
 
 /// Where its elements are.
-const PARTS: [&Part; 2] = [&HOST_PORTS, &CONDITIONS];
+const PARTS: [&Subject; 2] = [&HOST_PORTS, &CONDITIONS];
 
 /// The plugin `portmap`.
 pub(crate) struct PortMap;
@@ -65,77 +65,77 @@ impl Plugin for PortMap {
         draft.chained(ABOUT.name, ALONE)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
         let prev = call.chained(ABOUT.name, ALONE)?;
         if conf.mappings.is_empty() {
             return Ok(prev.clone());
         }
         match &conf.backend {
-            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), call.id, x)?,
+            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), call.id, cx)?,
             Backend::Iptables(words) => {
-                words::add(&conf, words, call, prev, x)?;
+                words::add(&conf, words, call, prev, cx)?;
                 if conf.rewrite.is_some() {
-                    localnet::guard(x.host)?;
+                    localnet::guard(cx.host)?;
                 }
             }
         }
         if conf.rewrite.is_some() {
-            localnet::answer_loopback(prev, call.id.ifname.as_str(), x)?;
+            localnet::answer_loopback(prev, call.id.ifname.as_str(), cx)?;
             linux::crash_point!("portmap-loopback");
         }
         Ok(prev.clone())
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
         let prev = call.prev()?;
         if conf.mappings.is_empty() {
             return Ok(());
         }
         match &conf.backend {
-            Backend::Nftables(_) => rules::check(x.host.nft()?, &elements(&conf, call.id, prev)).map_err(internal)?,
-            Backend::Iptables(words) => words::check(&conf, words, call, prev, x.deadline)?,
+            Backend::Nftables(_) => rules::check(cx.host.nft()?, &elements(&conf, call.id, prev)).map_err(internal)?,
+            Backend::Iptables(words) => words::check(&conf, words, call, prev, cx.deadline)?,
         }
-        if conf.rewrite.is_some() { localnet::check(prev, call.id.ifname.as_str(), x.host) } else { Ok(()) }
+        if conf.rewrite.is_some() { localnet::check(prev, call.id.ifname.as_str(), cx.host) } else { Ok(()) }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config).ok();
         if let Some(Conf { backend: Backend::Iptables(_), .. }) = conf {
-            words::remove(call.id, x);
+            words::remove(call.id, cx);
             return Ok(());
         }
-        let gone = published(conf.as_ref(), call, x)?;
+        let gone = published(conf.as_ref(), call, cx)?;
         if !gone.is_empty() {
-            unpublish(gone, x);
+            unpublish(gone, cx);
             return Ok(());
         }
-        foreign::remove(call.id, x)?;
+        foreign::remove(call.id, cx)?;
         // The reference plugin takes iptables where nothing else is said.
-        words::remove_foreign(call.id, conf.is_none_or(|conf| !conf.mappings.is_empty()), x)
+        words::remove_foreign(call.id, conf.is_none_or(|conf| !conf.mappings.is_empty()), cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         if let Backend::Iptables(_) = Conf::read(config)?.backend {
-            return words::status(x.deadline);
+            return words::status(cx.deadline);
         }
         let missing = |e: String| {
             let needed = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT, CONFIG_NFT_FIB_INET";
             let msg = format!("portmap needs nftables ({needed}) in this kernel: {e}");
             CniError::new(Code::NOT_AVAILABLE, msg)
         };
-        let nft = x.host.nft().map_err(|e| missing(e.to_string()))?;
+        let nft = cx.host.nft().map_err(|e| missing(e.to_string()))?;
         let lacks = rules::lacks_host_ports(nft).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..internal(e) })?;
         lacks.map_or(Ok(()), |lacks| Err(missing(lacks)))
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         for part in PARTS {
-            let gone = rules::stale(x.host.nft()?, part, &config.network, valid).map_err(internal)?;
-            unpublish(gone, x);
+            let gone = rules::stale(cx.host.nft()?, part, &config.network, valid).map_err(internal)?;
+            unpublish(gone, cx);
         }
-        words::gc(&config.network, valid, x)
+        words::gc(&config.network, valid, cx)
     }
 
     /// What came for a port while it led nowhere is tracked as the host's own, and would stay so.
@@ -153,16 +153,16 @@ impl Plugin for PortMap {
 }
 
 /// Adds the elements, with what undoes it. Ports of another container stay its own.
-fn publish(elements: &[SetElement], id: &AttachmentId, x: &mut Cx<'_>) -> Result<(), CniError> {
+fn publish(elements: &[SetElement], id: &AttachmentId, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let ports = ports(elements);
-    rules::are_free(x.host.nft()?, id, &ports).map_err(refused)?;
+    rules::are_free(cx.host.nft()?, id, &ports).map_err(refused)?;
     linux::crash_point!("portmap-unpublished");
-    unpublish(elements.to_vec(), x);
-    rules::install_and_add(x.host.nft()?, elements).map_err(refused)?;
+    unpublish(elements.to_vec(), cx);
+    rules::install_and_add(cx.host.nft()?, elements).map_err(refused)?;
     linux::crash_point!("portmap-published");
-    rules::are_free(x.host.nft()?, id, &ports).map_err(refused)?;
-    words::are_free(id, &ports, x)?;
-    tracked::forget_before_us(&ports, x.host)?;
+    rules::are_free(cx.host.nft()?, id, &ports).map_err(refused)?;
+    words::are_free(id, &ports, cx)?;
+    tracked::forget_before_us(&ports, cx.host)?;
     linux::crash_point!("portmap-forgotten");
     Ok(())
 }
@@ -172,11 +172,11 @@ fn ports(elements: &[SetElement]) -> Vec<HostPort> {
 }
 
 /// Elements go first, then what is known of connections through them: the next packet of each is the first of a new one.
-fn unpublish(elements: Vec<SetElement>, x: &mut Cx<'_>) {
+fn unpublish(elements: Vec<SetElement>, cx: &mut Cx<'_>) {
     let to_us = tracked::to_us(&ports(&elements));
-    x.teardown.elements(elements);
+    cx.teardown.elements(elements);
     if !to_us.is_empty() {
-        x.teardown.at(Stage::Devices, "forget connections to host ports", move |host| tracked::forget(&to_us, host));
+        cx.teardown.at(Stage::Devices, "forget connections to host ports", move |host| tracked::forget(&to_us, host));
     }
 }
 
@@ -213,9 +213,9 @@ fn elements(conf: &Conf, id: &AttachmentId, prev: &AddResult) -> Vec<SetElement>
 
 /// What the attachment has. Those that call DEL with all that ADD had, which the note tells, are spared a look at every port of this
 /// host; for others, and where something of it is missing, the comments tell.
-fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
+fn published(conf: Option<&Conf>, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
     let told = conf.zip(call.prev).map(|(conf, prev)| elements(conf, call.id, prev)).unwrap_or_default();
-    let nft = x.host.nft()?;
+    let nft = cx.host.nft()?;
     let found = nft.find(&told).map_err(internal)?;
     let is_there = |(told, found): (&SetElement, &Option<_>)| found.as_ref() == Some(&told.element);
     let noted = conf.is_some_and(|conf| conf.rewrite.is_some());

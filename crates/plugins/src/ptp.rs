@@ -14,7 +14,7 @@ use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginT
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Family, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
-use plugin::{About, Call, Cx, Draft, Foreseen, Key, Plugin, Restore};
+use plugin::{About, Call, Cx, Draft, Key, PlannedChange, Plugin, Restore};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -83,25 +83,25 @@ impl Plugin for Ptp {
         Conf::read(draft.config, &cni::CniArgs::default()).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
-        let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;
+        let addresses = Addresses::before_link(Some(conf.ipam), call, cx)?;
         addresses.known().map_or(Ok(()), |result| ways(result).map(drop))?;
         linux::crash_point!("ptp-addresses-known");
-        let mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
-        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
-        x.teardown.link(veth::doomed(call, &outer));
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses, cx)?;
+        let outer = veth::make(cx.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
+        cx.teardown.link(veth::link_to_delete(call, &outer));
         linux::crash_point!("ptp-pair-made");
         // The pair is a wire of its own.
-        let mut result = addresses.with_link(call, x, &Wire::None)?;
+        let mut result = addresses.with_link(call, cx, &Wire::None)?;
         let ways = ways(&result)?;
-        x.foresee(Foreseen::Result(&result))?;
-        host_side(x, &outer, &ways)?;
+        cx.review(PlannedChange::Result(&result))?;
+        host_side(cx, &outer, &ways)?;
         let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
-        notice_carrier(x.host.netlink()?, &outer, &ways)?;
+        notice_carrier(cx.host.netlink()?, &outer, &ways)?;
         if conf.ip_masq {
-            masquerade::add(call, x, &result)?;
+            masquerade::add(call, cx, &result)?;
         }
         result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
@@ -109,10 +109,10 @@ impl Plugin for Ptp {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
-        verify::ipam(call, x)?;
-        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
+        verify::ipam(call, cx)?;
+        let (prev, name) = (&verify::told(call, cx)?, call.id.ifname.as_str());
         let ways = ways(prev)?;
         // A result that tells no MTU: what `tuning` has set later is told there.
         let of_old = verify::interface(call.prev()?, name)?.1.mtu == 0;
@@ -128,10 +128,10 @@ impl Plugin for Ptp {
             .map_err(internal)??;
         for v4 in [true, false] {
             if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
-                veth::forwards(x.host.inside(), v4)?;
+                veth::forwards(cx.host.inside(), v4)?;
             }
         }
-        let netlink = x.host.netlink()?;
+        let netlink = cx.host.netlink()?;
         let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end on the host is gone"))?;
         for told in prev.interfaces.iter().filter(|i| i.name == outer.name && i.sandbox.is_empty()) {
             verify::same_mac(&outer.name, &told.mac, outer.mac.as_ref())?;
@@ -141,28 +141,28 @@ impl Plugin for Ptp {
             return Err(verify::changed(&outer.name, "it is down"));
         }
         check_host(netlink, &outer, &ways)?;
-        if conf.ip_masq { masquerade::check(call, x, prev) } else { Ok(()) }
+        if conf.ip_masq { masquerade::check(call, cx, prev) } else { Ok(()) }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        if let Some(outer) = find(x.host.netlink()?, call)? {
-            x.teardown.link(veth::doomed(call, &outer));
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        if let Some(outer) = find(cx.host.netlink()?, call)? {
+            cx.teardown.link(veth::link_to_delete(call, &outer));
         }
-        masquerade::del(call, x)?;
-        address::release(call, x)
+        masquerade::del(call, cx)?;
+        address::release(call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &cni::CniArgs::default())?;
-        x.delegate.status(&conf.ipam, config, x)
+        cx.delegate.status(&conf.ipam, config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        masquerade::gc(config, valid, x)?;
-        for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
-            x.teardown.link(outer);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        masquerade::gc(config, valid, cx)?;
+        for outer in veth::stale(cx.host.netlink()?, &config.network, valid)? {
+            cx.teardown.link(outer);
         }
-        address::gc(config, valid, x)
+        address::gc(config, valid, cx)
     }
 
     fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
@@ -172,14 +172,14 @@ impl Plugin for Ptp {
 }
 
 /// How one address of the container is reached, and what it reaches.
-struct Way {
+struct PodRoutes {
     address: IpNet,
     gateway: IpAddr,
 }
 
-// === impl Way ===
+// === impl PodRoutes ===
 
-impl Way {
+impl PodRoutes {
     /// What the container gets instead of the route to its network: the gateway on the link, the network behind it.
     fn of_container(&self, index: u32) -> Vec<linux::Route> {
         let src = Some(self.address.addr());
@@ -217,9 +217,9 @@ impl Way {
 }
 
 /// The ways of every address of a result.
-fn ways(result: &AddResult) -> Result<Vec<Way>, CniError> {
+fn ways(result: &AddResult) -> Result<Vec<PodRoutes>, CniError> {
     let way = |ip: &IpConfig| match ip.gateway {
-        Some(gateway) if gateway.is_ipv4() == ip.address.addr().is_ipv4() => Ok(Way { address: ip.address, gateway }),
+        Some(gateway) if gateway.is_ipv4() == ip.address.addr().is_ipv4() => Ok(PodRoutes { address: ip.address, gateway }),
         Some(gateway) => Err(CniError::invalid("ipam", format!("gateway {gateway} of address {} is of the other family", ip.address))),
         None => Err(CniError::invalid("ipam", format!("address {} has no gateway, which ptp needs: give it one in \"ipam\"", ip.address))),
     };
@@ -228,23 +228,23 @@ fn ways(result: &AddResult) -> Result<Vec<Way>, CniError> {
 
 /// The host's end: it takes nothing from the container's router advertisements (CVE-2020-10749), has the gateways'
 /// addresses, and the ways to the container.
-fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError> {
-    address::set_ipv6(x.host.inside(), outer, Ipv6Conf::AcceptRa, 0)?;
+fn host_side(cx: &mut Cx<'_>, outer: &Link, ways: &[PodRoutes]) -> Result<(), CniError> {
+    address::set_ipv6(cx.host.inside(), outer, Ipv6Conf::AcceptRa, 0)?;
     if ways.iter().any(|w| w.gateway.is_ipv6()) {
         // The host may have IPv6 off for new interfaces.
-        address::set_ipv6(x.host.inside(), outer, Ipv6Conf::DisableIpv6, 0)?;
+        address::set_ipv6(cx.host.inside(), outer, Ipv6Conf::DisableIpv6, 0)?;
         // The link-local address is what the host asks for the container with, when it forwards: it must not wait.
-        address::set_ipv6(x.host.inside(), outer, Ipv6Conf::AcceptDad, 0)?;
+        address::set_ipv6(cx.host.inside(), outer, Ipv6Conf::AcceptDad, 0)?;
     }
     linux::crash_point!("ptp-pair-quiet");
     for v4 in [true, false] {
         if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
-            veth::forward(x.host, v4)?;
+            veth::forward(cx.host, v4)?;
         }
     }
     linux::crash_point!("ptp-host-forwards");
-    let netlink = x.host.netlink()?;
-    let gateway = |w: &Way| {
+    let netlink = cx.host.netlink()?;
+    let gateway = |w: &PodRoutes| {
         let flags = if w.gateway.is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
         // Several addresses may have one gateway.
         let add = addr::add(outer.index, w.gateway(), flags).tolerate(Errno::EEXIST);
@@ -268,7 +268,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 }
 
 /// The container's end, from inside.
-fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
+fn container_side(inside: &Inside, call: &Call<'_>, ways: &[PodRoutes], result: &mut AddResult) -> Result<Link, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
@@ -295,7 +295,7 @@ fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut A
 
 /// Where both ends have the same index, the kernel takes up to a second to notice that there is a carrier, and IPv6 hears no
 /// neighbour solicitation before that. Who asks for the link makes it look (Linux 6.8).
-fn notice_carrier(netlink: &mut Netlink, link: &Link, ways: &[Way]) -> Result<(), CniError> {
+fn notice_carrier(netlink: &mut Netlink, link: &Link, ways: &[PodRoutes]) -> Result<(), CniError> {
     match ways.iter().any(|w| w.gateway.is_ipv6()) {
         true => netlink.link_by_index(link.index).map(drop).map_err(internal),
         false => Ok(()),
@@ -313,7 +313,7 @@ fn find(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link>, CniError
     }
 }
 
-fn check_host(netlink: &mut Netlink, outer: &Link, ways: &[Way]) -> Result<(), CniError> {
+fn check_host(netlink: &mut Netlink, outer: &Link, ways: &[PodRoutes]) -> Result<(), CniError> {
     let there = netlink.addresses(Some(outer.index)).map_err(internal)?;
     for way in ways {
         if !there.iter().any(|a| a.net == way.gateway()) {

@@ -19,7 +19,7 @@ use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::{internal, open, verify};
-use plan::{Found, Plan, Source, Wanted};
+use plan::{ParsedPlan, Plan, Source, Wanted};
 
 /// The plugin `sbr`.
 pub(crate) struct Sbr;
@@ -91,7 +91,7 @@ impl Plugin for Sbr {
         draft.chained(ABOUT.name, ALONE)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let wanted = Wanted::read(call.config)?;
         let prev = call.chained(ABOUT.name, ALONE)?;
         let name = call.id.ifname.as_str();
@@ -100,10 +100,10 @@ impl Plugin for Sbr {
             return Err(CniError::new(Code::INVALID_CONFIG, format!("No IP addresses supplied on interface: {name}: prevResult has none")));
         }
         let netns = call.netns()?;
-        let lock = netns.lock(x.deadline).map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?;
+        let lock = netns.lock(cx.deadline).map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?;
         let plan = netns.enter(|inside| plan::make(&find(&mut open(inside)?, name)?, &sources, &wanted)).map_err(internal)??;
         let (of_undo, undone) = (netns.clone(), plan.clone());
-        x.teardown.at(Stage::Devices, format!("undo the source routing of {name}"), move |_| {
+        cx.teardown.at(Stage::Devices, format!("undo the source routing of {name}"), move |_| {
             of_undo.enter(|inside| undo(&mut open(inside)?, &undone)).map_err(internal)?
         });
         netns.enter(|inside| apply(&mut open(inside)?, &plan)).map_err(internal)??;
@@ -118,20 +118,20 @@ impl Plugin for Sbr {
         plan::unchanged(&found, &sources(prev, name), &wanted).map_err(|what| verify::changed(name, what))
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // A configuration that ADD refused has made nothing.
         let (Ok(wanted), Some(netns)) = (Wanted::read(call.config), call.netns.cloned()) else { return Ok(()) };
         let name = call.id.ifname.clone();
         let told = call.prev.map(|prev| sources(prev, name.as_str())).unwrap_or_default();
         let told: Vec<IpAddr> = told.iter().map(|source| source.address.addr()).collect();
-        x.teardown
+        cx.teardown
             .at(Stage::Devices, format!("remove the source routing of {name}"), move |_| remove(&netns, name.as_str(), told, &wanted));
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Wanted::read(config)?;
-        match x.host.netlink()?.rules(None) {
+        match cx.host.netlink()?.rules(None) {
             Err(e) if matches!(e.errno(), Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP) => {
                 let msg = "this kernel has no policy routing: sbr needs CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES";
                 Err(CniError::new(Code::NOT_AVAILABLE, msg))
@@ -149,7 +149,7 @@ fn sources(prev: &AddResult, name: &str) -> Vec<Source> {
     ours.map(|ip| Source { address: ip.address, gateway: ip.gateway }).collect()
 }
 
-fn find(netlink: &mut Netlink, name: &str) -> Result<Found, CniError> {
+fn find(netlink: &mut Netlink, name: &str) -> Result<ParsedPlan, CniError> {
     let links = netlink.links().map_err(internal)?;
     let gone = || internal(format!("sbr: there is no interface {name} in the container: check whether it was renamed or deleted"));
     let index = links.iter().find(|l| l.name == name).map(|l| l.index).ok_or_else(gone)?;
@@ -158,7 +158,7 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Found, CniError> {
     let routes = netlink.routes(linux::RouteFilter::default()).map_err(internal)?;
     let addresses = netlink.addresses(Some(index)).map_err(internal)?;
     let networks = addresses.iter().filter(|a| !a.flags.contains(AddrFlags::NOPREFIXROUTE)).map(|a| a.net).collect();
-    Ok(Found { index, networks, vrfs, rules, routes })
+    Ok(ParsedPlan { index, networks, vrfs, rules, routes })
 }
 
 /// Tables first, then what leads there, then the main table: at no moment has a packet no way.

@@ -7,7 +7,7 @@
 use cni::{AddResult, CniError, Dns, IfName};
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
-use plugin::{Call, Cx, Doomed, Mark};
+use plugin::{Call, Cx, LinkIdentity, LinkToDelete};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
@@ -21,14 +21,14 @@ pub(crate) fn configure(
     wire: &Wire<'_>,
     index: Option<u32>,
     call: &Call<'_>,
-    x: &mut Cx<'_>,
+    cx: &mut Cx<'_>,
 ) -> Result<AddResult, CniError> {
     linux::crash_point!("single-made");
-    x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
-    let mut result = addresses.with_link(call, x, wire)?;
+    cx.teardown.link(link_to_delete(kind, call, LinkIdentity::Group(identity::group(call.id))));
+    let mut result = addresses.with_link(call, cx, wire)?;
     let netns = call.netns()?;
     let link = netns.enter_with(|inside, netlink| bring_up(inside, netlink, index, call, &mut result)).map_err(internal)??;
-    x.host.made_link(netns.id(), link.index);
+    cx.host.made_link(netns.id(), link.index);
     linux::crash_point!("single-configured");
     result.interfaces = vec![address::interface(&link, netns)];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
@@ -48,27 +48,27 @@ fn bring_up(inside: &Inside, netlink: &mut Netlink, index: Option<u32>, call: &C
 }
 
 /// CHECK of what all kinds have in common; returns the link.
-pub(crate) fn check(kind: &str, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
-    verify::ipam(call, x)?;
-    let (prev, name) = (verify::told(call, x)?, call.id.ifname.as_str());
+pub(crate) fn check(kind: &str, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<Link, CniError> {
+    verify::ipam(call, cx)?;
+    let (prev, name) = (verify::told(call, cx)?, call.id.ifname.as_str());
     call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, &prev, name, kind, true)).map_err(internal)?
 }
 
 /// DEL: the link, and what the IPAM plugin has to free.
-pub(crate) fn del(kind: &'static str, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(crate) fn del(kind: &'static str, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
     if call.netns.is_some() {
-        x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
+        cx.teardown.link(link_to_delete(kind, call, LinkIdentity::Group(identity::group(call.id))));
         // Another implementation made it, if that is what the result of its ADD says.
         if call.prev.is_some_and(|prev| verify::interface(prev, call.id.ifname.as_str()).is_ok()) {
             let name: IfName = call.id.ifname.clone();
-            x.teardown.link(doomed(kind, call, Mark::Foreign(name)));
+            cx.teardown.link(link_to_delete(kind, call, LinkIdentity::Foreign(name)));
         }
     }
-    address::release(call, x)
+    address::release(call, cx)
 }
 
 /// The link of this attachment, known by the group that it was born with: name and hardware address are the
 /// container's to change.
-fn doomed(kind: &'static str, call: &Call<'_>, mark: Mark) -> Doomed {
-    Doomed { netns: call.netns.cloned(), kind, mark, lasting: true }
+fn link_to_delete(kind: &'static str, call: &Call<'_>, mark: LinkIdentity) -> LinkToDelete {
+    LinkToDelete { netns: call.netns.cloned(), kind, mark, lasting: true }
 }

@@ -21,25 +21,25 @@ use crate::{internal, verify, veth};
 
 /// The elements are added, in the teardown before, and the host's end is set up. `is_strict`: what it may send at once is for `strict` to
 /// say, which knows its IP addresses.
-pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, outer: &Link, mac: &Mac, is_strict: bool) -> Result<(), CniError> {
+pub(crate) fn add(call: &Call<'_>, cx: &mut Cx<'_>, outer: &Link, mac: &Mac, is_strict: bool) -> Result<(), CniError> {
     let mut elements = rules::spoof_guard(call.id, &veth::outer_name(call.id)?, mac);
     if !is_strict {
         elements.extend(rules::ordinary(call.id, outer.index, mac, None));
     }
     linux::crash_point!("unguarded");
-    remove(x, elements.clone());
-    rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
+    remove(cx, elements.clone());
+    rules::install_and_add(cx.host.nft()?, &elements).map_err(|e| status(cx).err().unwrap_or_else(|| internal(e)))?;
     linux::crash_point!("guarded");
-    let netlink: &mut Netlink = x.host.netlink()?;
+    let netlink: &mut Netlink = cx.host.netlink()?;
     let up = link::set(outer.index, &Change { up: Some(true), ..Change::default() });
     netlink.send_one(up.called(format!("bring {} up on the host", outer.name))).map(drop).map_err(internal)
 }
 
 /// A hardware address that a later plugin of the chain gives the container instead, which the guard has to know. Where
 /// there is none nothing happens.
-pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), CniError> {
+pub(crate) fn change(call: &Call<'_>, cx: &mut Cx<'_>, mac: &Mac) -> Result<(), CniError> {
     let port = veth::outer_name(call.id)?;
-    let nft = x.host.nft()?;
+    let nft = cx.host.nft()?;
     if !own(call.id, nft.find(&[rules::guarded(call.id, &port)]).map_err(internal)?.into_iter().flatten()) {
         return Ok(());
     }
@@ -50,8 +50,8 @@ pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), C
     wanted.extend(old.iter().filter_map(|e| rules::ordinary_with(e, mac)));
     let new: Vec<SetElement> = wanted.iter().filter(|w| !old.contains(w)).cloned().collect();
     old.retain(|e| !wanted.contains(e));
-    x.teardown.elements(new.clone());
-    let nft = x.host.nft()?;
+    cx.teardown.elements(new.clone());
+    let nft = cx.host.nft()?;
     rules::install_and_add(nft, &new).map_err(internal)?;
     linux::crash_point!("guard-knows-both");
     nft.delete_missing_ok(&old).map_err(internal)?;
@@ -60,16 +60,16 @@ pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), C
 }
 
 /// CHECK: the elements are there, for the hardware address that the result of the chain tells.
-pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+pub(crate) fn check(call: &Call<'_>, cx: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
     let elements = told(call, prev)?;
-    rules::check(x.host.nft()?, &elements).map_err(internal)
+    rules::check(cx.host.nft()?, &elements).map_err(internal)
 }
 
 /// What ADD has added, to be put back. `is_strict`: as [`add`] has it.
-pub(crate) fn restore(call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore, is_strict: bool) -> Result<(), CniError> {
+pub(crate) fn restore(call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore, is_strict: bool) -> Result<(), CniError> {
     into.elements(told(call, call.prev()?)?);
     if !is_strict {
-        into.elements(ordinary(call, x, call.prev()?, None)?);
+        into.elements(ordinary(call, cx, call.prev()?, None)?);
     }
     Ok(())
 }
@@ -83,12 +83,12 @@ fn told(call: &Call<'_>, prev: &AddResult) -> Result<Vec<SetElement>, CniError> 
 /// because they decide about nothing but time, and containers of a release of before have none until they are put back.
 pub(crate) fn ordinary(
     call: &Call<'_>,
-    x: &mut Cx<'_>,
+    cx: &mut Cx<'_>,
     prev: &AddResult,
     addresses: Option<&[IpAddr]>,
 ) -> Result<Vec<SetElement>, CniError> {
     let mac = own_mac(call, prev)?;
-    let outer = x.host.netlink()?.link(veth::outer_name(call.id)?.as_str()).map_err(internal)?;
+    let outer = cx.host.netlink()?.link(veth::outer_name(call.id)?.as_str()).map_err(internal)?;
     Ok(outer.map(|outer| rules::ordinary(call.id, outer.index, &mac, addresses)).unwrap_or_default())
 }
 
@@ -100,8 +100,8 @@ fn own_mac(call: &Call<'_>, prev: &AddResult) -> Result<Mac, CniError> {
 
 /// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Three keys are looked up; only where the pair is gone, or the result
 /// does not tell the hardware address that the guard has, all elements are read. `outer`: the index of the pair's end on the host.
-pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>, outer: Option<u32>) -> Result<(), CniError> {
-    if !x.host.has_nft()? {
+pub(crate) fn del(call: &Call<'_>, cx: &mut Cx<'_>, outer: Option<u32>) -> Result<(), CniError> {
+    if !cx.host.has_nft()? {
         return Ok(());
     }
     let port = veth::outer_name(call.id)?;
@@ -111,20 +111,20 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>, outer: Option<u32>) -> Result
     let ordinary = mac.zip(outer).map(|(mac, outer)| rules::ordinary(call.id, outer, &mac, None));
     let length = guard.len();
     let known = [guard, ordinary.clone().unwrap_or_default()].concat();
-    let nft = x.host.nft()?;
+    let nft = cx.host.nft()?;
     let found = nft.find(&known).map_err(internal)?;
     let elements = match found.iter().take(length).flatten().count() {
         0 => return Ok(()),
         n if n == length && ordinary.is_some() => known.into_iter().zip(found).filter_map(|(e, found)| found.map(|_| e)).collect(),
         _ => rules::owned_by(nft, &GUARDS, call.id).map_err(internal)?,
     };
-    remove(x, elements);
+    remove(cx, elements);
     Ok(())
 }
 
 /// STATUS: whether the kernel has rules for frames.
-pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
+pub(crate) fn status(cx: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(said) = rules::lacks_bridge_family(cx.host.nft()?).map_err(internal)? else { return Ok(()) };
     let msg = format!(
         "macspoofchk: the kernel does not support nftables rules for bridges: {said}; remove the key, or use a kernel with \
             CONFIG_NF_TABLES_BRIDGE"
@@ -133,12 +133,12 @@ pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
 }
 
 /// GC: the elements of both guards, of a network's attachments that are not valid.
-pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    if !x.host.has_nft()? {
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+    if !cx.host.has_nft()? {
         return Ok(());
     }
-    let gone = rules::stale(x.host.nft()?, &GUARDS, &config.network, valid).map_err(internal)?;
-    remove(x, gone);
+    let gone = rules::stale(cx.host.nft()?, &GUARDS, &config.network, valid).map_err(internal)?;
+    remove(cx, gone);
     Ok(())
 }
 
@@ -149,9 +149,9 @@ fn own(id: &AttachmentId, mut found: impl Iterator<Item = linux::nft::Element>) 
 }
 
 /// The ports are set down first, as they are to go.
-fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
+fn remove(cx: &mut Cx<'_>, elements: Vec<SetElement>) {
     if !elements.is_empty() {
-        x.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
+        cx.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
             set_down(host, elements.iter().filter_map(|e| rules::guarded_port(e).or_else(|| rules::strict_port(e))).collect())?;
             linux::crash_point!("guarded-port-down");
             host.nft()?.delete_missing_ok(&elements).map_err(internal)

@@ -15,52 +15,52 @@ use crate::{internal, spoof, veth};
 
 /// The elements are added; they are in the teardown before. `guarded`: the index of the pair's end on the host and the container's hardware
 /// address, where that is guarded as well.
-pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult, guarded: Option<(u32, &Mac)>) -> Result<(), CniError> {
+pub(crate) fn add(call: &Call<'_>, cx: &mut Cx<'_>, result: &AddResult, guarded: Option<(u32, &Mac)>) -> Result<(), CniError> {
     let mut elements = told(call, result)?;
     if let Some((outer, mac)) = guarded {
         elements.extend(rules::ordinary(call.id, outer, mac, Some(&addresses(result))));
     }
     linux::crash_point!("sources-free");
-    remove(x, elements.clone());
-    rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
+    remove(cx, elements.clone());
+    rules::install_and_add(cx.host.nft()?, &elements).map_err(|e| status(cx).err().unwrap_or_else(|| internal(e)))?;
     linux::crash_point!("sources-strict");
     Ok(())
 }
 
 /// CHECK: every element is there.
-pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+pub(crate) fn check(call: &Call<'_>, cx: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
     let elements = told(call, prev)?;
-    rules::check(x.host.nft()?, &elements).map_err(internal)
+    rules::check(cx.host.nft()?, &elements).map_err(internal)
 }
 
 /// What ADD has added, to be put back. `is_guarded`: its hardware address is guarded as well.
-pub(crate) fn restore(call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore, is_guarded: bool) -> Result<(), CniError> {
+pub(crate) fn restore(call: &Call<'_>, cx: &mut Cx<'_>, into: &mut Restore, is_guarded: bool) -> Result<(), CniError> {
     let prev = call.prev()?;
     into.elements(told(call, prev)?);
     if is_guarded {
-        into.elements(spoof::ordinary(call, x, prev, Some(&addresses(prev)))?);
+        into.elements(spoof::ordinary(call, cx, prev, Some(&addresses(prev)))?);
     }
     Ok(())
 }
 
 /// DEL, whatever `strictSource` says now: what counts is what ADD did. One key is looked up; only where it is there all are read.
-pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-    if !x.host.has_nft()? {
+pub(crate) fn del(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+    if !cx.host.has_nft()? {
         return Ok(());
     }
     let key = rules::strict(call.id, &veth::outer_name(call.id)?);
-    let nft = x.host.nft()?;
+    let nft = cx.host.nft()?;
     if nft.find(&[key]).map_err(internal)?.iter().flatten().next().is_none() {
         return Ok(());
     }
     let elements = rules::owned_by(nft, &GUARDS, call.id).map_err(internal)?;
-    remove(x, elements);
+    remove(cx, elements);
     Ok(())
 }
 
 /// STATUS: whether the kernel has rules for frames.
-pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
+pub(crate) fn status(cx: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(said) = rules::lacks_bridge_family(cx.host.nft()?).map_err(internal)? else { return Ok(()) };
     let msg = format!(
         "strictSource: the kernel does not support nftables rules for bridges: {said}; set it to false, or use a kernel with \
             CONFIG_NF_TABLES_BRIDGE"
@@ -77,9 +77,9 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.addr()).collect()
 }
 
-fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
+fn remove(cx: &mut Cx<'_>, elements: Vec<SetElement>) {
     if !elements.is_empty() {
-        x.teardown.at(Stage::Devices, "remove the guard against forged IP addresses", move |host| {
+        cx.teardown.at(Stage::Devices, "remove the guard against forged IP addresses", move |host| {
             let ports: BTreeSet<String> = elements.iter().filter_map(rules::strict_port).collect();
             spoof::set_down(host, ports)?;
             linux::crash_point!("strict-port-down");

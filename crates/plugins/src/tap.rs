@@ -84,20 +84,20 @@ impl Plugin for Tap {
         Conf::read(draft.config, &CniArgs::default(), draft.ifname).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let mut conf = Conf::read(call.config, call.args, &call.id.ifname)?;
         let netns = call.netns()?;
-        let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
-        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, x)?;
+        let addresses = Addresses::before_link(call.config.ipam()?, call, cx)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses, cx)?;
         linux::crash_point!("tap-addresses-known");
         netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
         linux::crash_point!("tap-made");
-        single::configure("tun", conf.dns, addresses, &Wire::None, None, call, x)
+        single::configure("tun", conf.dns, addresses, &Wire::None, None, call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args, &call.id.ifname)?;
-        let link = single::check("tun", call, x)?;
+        let link = single::check("tun", call, cx)?;
         if let Some(found) = link.tun {
             same_users(&conf.spec, &found).map_err(|what| verify::changed(&link.name, what))?;
         }
@@ -110,22 +110,22 @@ impl Plugin for Tap {
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        single::del("tun", call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("tun", call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &CniArgs::default(), &IfName::parse("tap0").map_err(internal)?)?;
         tuntap::usable().map_err(|e| CniError::new(Code::NOT_AVAILABLE, e.to_string()))?;
         if !conf.context.is_empty() {
             let usable = tuntap::context_usable(&conf.context);
             usable.map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..CniError::invalid("selinuxContext", e) })?;
         }
-        address::status(config, x)
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, cx)
     }
 }
 

@@ -135,16 +135,16 @@ impl Plugin for Tuning {
         draft.prev()
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call)?;
         let mut result = call.prev()?.clone();
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
         sysctls::allowed(&conf.settings)?;
-        let backup = kept(call, x);
-        undo(call, x, backup.clone());
+        let backup = kept(call, cx);
+        undo(call, cx, backup.clone());
         if let Some(mac) = &conf.mac {
-            spoof::change(call, x, mac)?;
+            spoof::change(call, cx, mac)?;
         }
         netns.enter(|inside| apply(inside, name, &conf, &backup)).map_err(internal)??;
         if let Some(mac) = &conf.mac {
@@ -165,16 +165,16 @@ impl Plugin for Tuning {
         call.netns()?.enter(|inside| unchanged(inside, name, &conf)).map_err(internal)?
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // A configuration that ADD refused is no reason for DEL to fail: nothing else of it is read.
-        let mut backup = kept(call, x);
+        let mut backup = kept(call, cx);
         if let (Some(other), Some(netns)) = (backup.of_other(), call.netns) {
             let id = AttachmentId { network: other.clone(), ..call.id.clone() };
             if !netns.enter(|inside| is_of(inside, &id)).map_err(internal)?? {
-                backup = Backup::of(&data_dir(call.config, x), &id);
+                backup = Backup::of(&data_dir(call.config, cx), &id);
             }
         }
-        undo(call, x, backup);
+        undo(call, cx, backup);
         Ok(())
     }
 
@@ -187,24 +187,24 @@ impl Plugin for Tuning {
     }
 
     /// Nothing is restored: nobody says where the container is, if there still is one.
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        for backup in Backup::stale(&data_dir(config, x), &config.network, valid)? {
-            forget(backup, x);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        for backup in Backup::stale(&data_dir(config, cx), &config.network, valid)? {
+            forget(backup, cx);
         }
         Ok(())
     }
 }
 
-fn undo(call: &Call<'_>, x: &mut Cx<'_>, backup: Backup) {
+fn undo(call: &Call<'_>, cx: &mut Cx<'_>, backup: Backup) {
     if let Some(netns) = call.netns.cloned() {
         let (name, backup) = (call.id.ifname.clone(), backup.clone());
         // Sysctls are the namespace's: they go with it.
-        x.teardown.at(Stage::Devices, format!("restore {name}"), move |_| {
+        cx.teardown.at(Stage::Devices, format!("restore {name}"), move |_| {
             let Some(before) = backup.read() else { return Ok(()) };
             netns.enter(|inside| restore(inside, name.as_str(), &before)).map_err(internal)?
         });
     }
-    forget(backup, x);
+    forget(backup, cx);
 }
 
 /// Whether the interface of that name was made for an attachment: what `tuning` changed for it is that attachment's DEL's to
@@ -214,18 +214,18 @@ fn is_of(inside: &Inside, id: &AttachmentId) -> Result<bool, CniError> {
     Ok(link.is_some_and(|link| link.group == identity::group(id)))
 }
 
-fn forget(backup: Backup, x: &mut Cx<'_>) {
-    x.teardown.at(Stage::Files, format!("remove {}", backup.path().display()), move |_| backup.remove());
+fn forget(backup: Backup, cx: &mut Cx<'_>) {
+    cx.teardown.at(Stage::Files, format!("remove {}", backup.path().display()), move |_| backup.remove());
 }
 
 /// Where the attachment's properties are kept.
-fn kept(call: &Call<'_>, x: &Cx<'_>) -> Backup {
-    Backup::of(&data_dir(call.config, x), call.id)
+fn kept(call: &Call<'_>, cx: &Cx<'_>) -> Backup {
+    Backup::of(&data_dir(call.config, cx), call.id)
 }
 
-fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
+fn data_dir(config: &Config, cx: &Cx<'_>) -> PathBuf {
     let named = config.raw().str("dataDir").unwrap_or_default();
-    x.host.dirs.configured(named, &x.host.dirs.tuning)
+    cx.host.dirs.configured(named, &cx.host.dirs.tuning)
 }
 
 fn apply(inside: &Inside, name: &str, conf: &Conf, backup: &Backup) -> Result<(), CniError> {

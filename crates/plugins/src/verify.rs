@@ -7,18 +7,18 @@ use plugin::{Call, Cx};
 use crate::{address, internal};
 
 /// The IPAM plugin's part of CHECK.
-pub(crate) fn ipam(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(crate) fn ipam(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
     match call.config.ipam()? {
-        Some(kind) => x.delegate.check(&kind, call, x),
+        Some(kind) => cx.delegate.check(&kind, call, cx),
         None => Ok(()),
     }
 }
 
 /// What CHECK compares with: the result of the chain. The reference's `tuning` does not tell there which MTU it has set, so
 /// where a chain of this caller may have it, no MTU is told.
-pub(crate) fn told(call: &Call<'_>, x: &Cx<'_>) -> Result<AddResult, CniError> {
+pub(crate) fn told(call: &Call<'_>, cx: &Cx<'_>) -> Result<AddResult, CniError> {
     let mut prev = call.prev()?.clone();
-    let foreign = "tuning".parse().is_ok_and(|tuning| x.delegate.needs_link(&tuning) == Ok(true));
+    let foreign = "tuning".parse().is_ok_and(|tuning| cx.delegate.needs_link(&tuning) == Ok(true));
     if foreign {
         prev.interfaces.iter_mut().for_each(|i| i.mtu = 0);
     }

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use cni::{AttachmentId, CniError, IfName, Mac, NetworkName};
 use linux::link::{self, Kind, Peer};
 use linux::{Errno, Family, Inside, Link, LinkSpec, Netlink, Reply, Sysctl};
-use plugin::{Call, Doomed, Host, Mark};
+use plugin::{Call, Host, LinkIdentity, LinkToDelete};
 
 use crate::{identity, internal, mac, open};
 
@@ -64,13 +64,13 @@ pub(crate) fn make(netlink: &mut Netlink, call: &Call<'_>, pair: &Pair) -> Resul
 
 /// The pair goes by its end in the container, where all links of a pod go at once; by the outer end where the
 /// container's namespace is not told, which may live on under a path that nobody knows.
-pub(crate) fn doomed(call: &Call<'_>, outer: &Link) -> Doomed {
+pub(crate) fn link_to_delete(call: &Call<'_>, outer: &Link) -> LinkToDelete {
     // One that another implementation made, without a result that names it, is not found again once it is off its bridge.
     let lasting = call.prev.is_some() || is_own_name(&outer.name);
-    let doomed = |netns, mark| Doomed { netns, kind: "veth", mark, lasting };
+    let link_to_delete = |netns, mark| LinkToDelete { netns, kind: "veth", mark, lasting };
     match (call.netns, IfName::parse(&outer.name)) {
-        (None, Ok(name)) => doomed(None, Mark::Name(name)),
-        (netns, _) => doomed(netns.cloned(), Mark::Pair { outer: outer.index, inner: outer.other_end() }),
+        (None, Ok(name)) => link_to_delete(None, LinkIdentity::Name(name)),
+        (netns, _) => link_to_delete(netns.cloned(), LinkIdentity::Pair { outer: outer.index, inner: outer.other_end() }),
     }
 }
 
@@ -106,13 +106,13 @@ pub(crate) fn made_elsewhere(netlink: &mut Netlink, call: &Call<'_>, theirs: imp
 }
 
 /// The outer ends of a network's pairs, but for those of valid attachments: their containers may have gone without a DEL.
-pub(crate) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<Doomed>, CniError> {
+pub(crate) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<LinkToDelete>, CniError> {
     let keep = valid.iter().map(outer_name).collect::<Result<HashSet<IfName>, CniError>>()?;
     let group = identity::network_group(network);
     let ours = |l: &Link| l.is("veth") && l.group == group && is_own_name(&l.name);
     let names = netlink.links().map_err(internal)?.into_iter().filter(ours).filter_map(|l| IfName::parse(&l.name).ok());
-    let doomed = |name| Doomed { netns: None, kind: "veth", mark: Mark::Name(name), lasting: true };
-    Ok(names.filter(|name| !keep.contains(name)).map(doomed).collect())
+    let link_to_delete = |name| LinkToDelete { netns: None, kind: "veth", mark: LinkIdentity::Name(name), lasting: true };
+    Ok(names.filter(|name| !keep.contains(name)).map(link_to_delete).collect())
 }
 
 /// Lets the host forward packets of a family.

@@ -68,36 +68,36 @@ impl Plugin for Vlan {
         Conf::read(draft.config)?.parent.validate(draft.links)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let Conf { parent, id, ipam, dns } = Conf::read(call.config)?;
-        let addresses = Addresses::before_link(Some(ipam), call, x)?;
-        let index = parent.carry(call, x, None, |parent| match parent.flags.up() {
+        let addresses = Addresses::before_link(Some(ipam), call, cx)?;
+        let index = parent.carry(call, cx, None, |parent| match parent.flags.up() {
             true => Ok(Kind::Vlan { parent: parent.index, id }),
             // It would not come up (ENETDOWN).
             false => Err(parent::down(parent, "vlan")),
         })?;
-        single::configure("vlan", dns, addresses, &Wire::Own, index, call, x)
+        single::configure("vlan", dns, addresses, &Wire::Own, index, call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        let link = single::check("vlan", call, x)?;
+        let link = single::check("vlan", call, cx)?;
         match link.vlan {
-            Some(id) if id == conf.id => conf.parent.check(call, x, &link),
+            Some(id) if id == conf.id => conf.parent.check(call, cx, &link),
             id => Err(verify::changed(&link.name, format!("its VLAN is {}, not {}", id.unwrap_or_default(), conf.id))),
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        single::del("vlan", call, x)
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("vlan", call, cx)
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        Conf::read(config)?.parent.status("vlan", x)?;
-        address::status(config, x)
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
+        Conf::read(config)?.parent.status("vlan", cx)?;
+        address::status(config, cx)
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        address::gc(config, valid, x)
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, cx)
     }
 }

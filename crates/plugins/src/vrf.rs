@@ -92,15 +92,15 @@ impl Plugin for Vrf {
         draft.chained(ABOUT.name, ALONE)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
         let prev = call.chained(ABOUT.name, ALONE)?;
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
-        let lock = netns.lock(x.deadline).map_err(locked)?;
+        let lock = netns.lock(cx.deadline).map_err(locked)?;
         let join = netns.enter(|inside| plan(&mut open(inside)?, &conf, name)).map_err(internal)??;
         let (of_undo, undone, vrf) = (netns.clone(), join.clone(), conf.name.clone());
-        x.teardown.at(Stage::Devices, format!("remove {name} from VRF {vrf}"), move |_| {
+        cx.teardown.at(Stage::Devices, format!("remove {name} from VRF {vrf}"), move |_| {
             // It is called where ADD has failed, and so was its lock given back.
             let _lock = of_undo.lock(Instant::now() + PATIENCE).map_err(locked)?;
             of_undo.enter(|inside| undo(&mut open(inside)?, &vrf, &undone)).map_err(internal)?
@@ -118,21 +118,21 @@ impl Plugin for Vrf {
     }
 
     /// The interface goes by itself, with the plugin that made it; it is taken out of the VRF where it stays.
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // A configuration that ADD refused has made nothing.
         let (Ok(conf), Some(netns)) = (Conf::read(call.config), call.netns.cloned()) else { return Ok(()) };
-        let (name, by, done) = (call.id.ifname.clone(), x.deadline, call.prev.is_some());
+        let (name, by, done) = (call.id.ifname.clone(), cx.deadline, call.prev.is_some());
         // After the links: only then it shows whether this one was the last.
-        x.teardown.at(Stage::Leases, format!("remove {name} from VRF {}", conf.name), move |_| {
+        cx.teardown.at(Stage::Leases, format!("remove {name} from VRF {}", conf.name), move |_| {
             let _lock = netns.lock(by).map_err(locked)?;
             netns.enter(|inside| leave(&mut open(inside)?, &conf.name, name.as_str(), done)).map_err(internal)?
         });
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         Conf::read(config)?;
-        match link::probe(x.host.netlink()?, "vrf").map_err(internal)? {
+        match link::probe(cx.host.netlink()?, "vrf").map_err(internal)? {
             true => Ok(()),
             false => Err(no_vrf()),
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::internal;
 use crate::pool_agent::agent_was_there;
-use crate::pool_store::{ADD_WAIT, At, KNOWN_ARGS, claim, give_back, give_back_others, granted, is_held, key, met, not_here, pod};
+use crate::pool_store::{ADD_WAIT, KNOWN_ARGS, StoreHandle, claim, give_back, give_back_others, granted, is_held, key, met, not_here, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -78,7 +78,7 @@ struct Conf {
 }
 
 /// What an attachment is to get.
-struct Asked {
+struct RequestedAddresses {
     /// Of ranges.
     wants: Vec<Want>,
     /// That the configuration itself names.
@@ -120,7 +120,7 @@ impl Conf {
     }
 
     /// What an attachment gets, or would get; `all`: there are no files whose keys could be added.
-    fn told(&self, config: &Config, args: &cni::CniArgs, all: bool) -> Result<Asked, CniError> {
+    fn told(&self, config: &Config, args: &cni::CniArgs, all: bool) -> Result<RequestedAddresses, CniError> {
         let (wants, extras) = (self.wants()?, self.keys.extras(args)?);
         if all && wants.is_empty() && extras.is_empty() {
             return Err(CniError::invalid("ipam.range", "missing: set the network to take addresses from"));
@@ -128,7 +128,7 @@ impl Conf {
         let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
         ipam::one_per_family(config.version, families)?;
         let routes = ipam::check_routes("ipam.routes", &self.keys.routes)?;
-        Ok(Asked { wants, extras, routes })
+        Ok(RequestedAddresses { wants, extras, routes })
     }
 
     /// A host that has the ranges for itself: they are its pools. Those of a cluster come from the cluster.
@@ -195,15 +195,15 @@ impl Plugin for Whereabouts {
         Conf::checked(keys)?.told(draft.config, &cni::CniArgs::default(), false).map(drop)
     }
 
-    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::of(call.config)?;
         call.args.only(KNOWN_ARGS)?;
-        let Asked { wants, extras, routes } = conf.told(call.config, call.args, true)?;
+        let RequestedAddresses { wants, extras, routes } = conf.told(call.config, call.args, true)?;
         let mut ips = Vec::new();
         if !wants.is_empty() {
-            let at = At::of("", x);
+            let at = StoreHandle::of("", cx);
             let ask = |claim| Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants.clone() };
-            let (new, probe) = at.reserve(call.id, conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+            let (new, probe) = at.reserve(call.id, conf.wait, &cx.host.dirs.journal.join(ipam::FREED), |store| {
                 conf.follow(store)?;
                 let probe = wants.iter().any(|want| store.look(|all| all.spec(&want.pool).is_some_and(|spec| spec.probe)));
                 let claim = claim(call).filter(|_| conf.of_cluster(store));
@@ -212,20 +212,20 @@ impl Plugin for Whereabouts {
                 Ok((ask(claim), probe))
             })?;
             linux::crash_point!("whereabouts-reserved");
-            let lease = granted(new, at, call.id, x);
-            x.probe = probe;
+            let lease = granted(new, at, call.id, cx);
+            cx.probe = probe;
             ips = conf.ips(lease.addresses.iter().map(|leased| leased.address))?;
         }
         ips.extend(extras);
         Ok(AddResult { ips, routes, dns: conf.keys.dns, ..AddResult::default() })
     }
 
-    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        met(&At::of("", x), call.id, conflict)?;
-        self.add(call, x)
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, cx: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        met(&StoreHandle::of("", cx), call.id, conflict)?;
+        self.add(call, cx)
     }
 
-    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::of(call.config)?;
         let (prev, extras) = (call.prev()?, conf.keys.extras(call.args)?);
         if let Some(lost) = extras.iter().find(|extra| !prev.ips.iter().any(|ip| ip.address == extra.address)) {
@@ -234,7 +234,7 @@ impl Plugin for Whereabouts {
         if conf.ranges.is_empty() {
             return Ok(());
         }
-        let held = At::of("", x).look(call.id, |store| {
+        let held = StoreHandle::of("", cx).look(call.id, |store| {
             let nothing =
                 || internal(format!("whereabouts: {} has no address: there is none for it in {}", call.id, store.dir().display()));
             store.lease(&key(call.id)).ok_or_else(nothing)
@@ -254,19 +254,19 @@ impl Plugin for Whereabouts {
         }
     }
 
-    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // No key is needed for it: a configuration that means nothing any more is no reason for DEL to fail.
-        give_back(At::of("", x), call.id, None, x);
+        give_back(StoreHandle::of("", cx), call.id, None, cx);
         Ok(())
     }
 
-    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         // What the runtime will ask for is not known here.
         let conf = Conf { requested: Vec::new(), ..Conf::of(config)? };
         ipam::check_routes("ipam.routes", &conf.keys.routes)?;
         let (pools, wants) = (conf.pools()?, conf.wants()?);
-        let store = At::of("", x).open().map_err(unavailable)?;
+        let store = StoreHandle::of("", cx).open().map_err(unavailable)?;
         let own_ranges = !conf.of_cluster(&store);
         for (pool, want) in pools.iter().zip(wants) {
             let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
@@ -277,8 +277,8 @@ impl Plugin for Whereabouts {
         Ok(())
     }
 
-    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        give_back_others(At::of("", x), config, valid, x);
+    fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+        give_back_others(StoreHandle::of("", cx), config, valid, cx);
         Ok(())
     }
 }

@@ -11,23 +11,23 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use self::waits::Waits;
-use crate::half::{Area, Half, State};
-use crate::space::Space;
-use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Origin, Pod, Refused, Run, Spec, Taken, number};
+use self::waits::WaitList;
+use crate::address_table::AddressTable;
+use crate::family_pool::{Area, FamilyPool, State};
+use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Origin, Pod, Refused, Run, Spec, Unavailable, number};
 
 /// All pools of a node, and who holds what of them.
 #[derive(Debug, Clone, Default)]
 pub struct Allocator {
     pools: BTreeMap<String, Pool>,
-    spaces: BTreeMap<String, Space>,
+    spaces: BTreeMap<String, AddressTable>,
     leases: HashMap<Key, Lease>,
     /// What rested when it was granted to whoever follows the pod that had had it, until that is given back.
-    rested: HashMap<Key, Vec<(Leased, Taken)>>,
+    rested: HashMap<Key, Vec<(Leased, Unavailable)>>,
     /// The epoch of each block that was given back.
     returned: BTreeMap<(String, Run), u64>,
     /// Attachments that wait, and others of pods that are being attached, with what they will ask for.
-    waits: Waits,
+    waits: WaitList,
     next_generation: u64,
     chance: u64,
 }
@@ -35,8 +35,8 @@ pub struct Allocator {
 #[derive(Debug, Clone)]
 struct Pool {
     spec: Spec,
-    v4: Half,
-    v6: Half,
+    v4: FamilyPool,
+    v6: FamilyPool,
     /// Deleted: nothing is handed out, what is held stays.
     gone: bool,
     /// Not all of it is known ([`Event::Only`]).
@@ -69,7 +69,7 @@ pub struct Want {
 
 /// What an address that is looked for has to do with others.
 #[derive(Clone, Copy)]
-struct Beside<'a> {
+struct SearchLimits<'a> {
     /// It is none of these, which are for other wants of the same ask.
     found: &'a [Leased],
     /// So many that are free stay for others, who came before.
@@ -122,7 +122,7 @@ impl Granted {
 // === impl Pool ===
 
 impl Pool {
-    fn half(&self, family: Family) -> &Half {
+    fn half(&self, family: Family) -> &FamilyPool {
         match family {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
@@ -134,7 +134,7 @@ impl Pool {
         [&self.v4, &self.v6].iter().all(|half| half.held == 0 && half.blocks.is_empty())
     }
 
-    fn half_mut(&mut self, family: Family) -> (&mut Half, &Spec) {
+    fn half_mut(&mut self, family: Family) -> (&mut FamilyPool, &Spec) {
         match family {
             Family::V4 => (&mut self.v4, &self.spec),
             Family::V6 => (&mut self.v6, &self.spec),
@@ -209,7 +209,7 @@ impl Allocator {
         let (mut chance, mut behind) = (self.chance, Vec::new());
         for want in &ask.wants {
             let kept = before(&want.pool, want.family);
-            let mut find = |all: &mut Self, behind| all.find(ask, want, Beside { found: &addresses, kept, behind }, now, &mut chance);
+            let mut find = |all: &mut Self, behind| all.find(ask, want, SearchLimits { found: &addresses, kept, behind }, now, &mut chance);
             let found = match find(self, false) {
                 Err(refused) if self.look_beside(&refused, want, now) => {
                     behind.push(want);
@@ -222,7 +222,7 @@ impl Allocator {
         self.chance = chance;
         behind.into_iter().for_each(|want| self.rewind(want));
         let taken = |leased: &Leased| Some((leased.clone(), self.taken(self.network(&leased.pool)?, leased.address)?.clone()));
-        let rested: Vec<(Leased, Taken)> = addresses.iter().filter_map(taken).collect();
+        let rested: Vec<(Leased, Unavailable)> = addresses.iter().filter_map(taken).collect();
         if !rested.is_empty() {
             self.rested.insert(ask.key.clone(), rested);
         }
@@ -234,8 +234,8 @@ impl Allocator {
     }
 
     /// An address for this want. Nothing becomes of it yet.
-    fn find(&mut self, ask: &Ask, want: &Want, beside: Beside<'_>, now: &Moment, chance: &mut u64) -> Result<Leased, Refused> {
-        let Beside { found, kept, behind } = beside;
+    fn find(&mut self, ask: &Ask, want: &Want, beside: SearchLimits<'_>, now: &Moment, chance: &mut u64) -> Result<Leased, Refused> {
+        let SearchLimits { found, kept, behind } = beside;
         let same = |leased: &&Leased| Family::of(leased.address) == want.family && self.network(&leased.pool) == self.network(&want.pool);
         let mut chosen: Vec<u128> = found.iter().filter(same).map(|leased| number(leased.address)).collect();
         let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
@@ -325,9 +325,9 @@ impl Allocator {
 
     /// An attachment will ask for these, when others of its pod have got theirs: they count as needed until it has them, or
     /// [`Allocator::unforesee`].
-    pub fn foresee(&mut self, key: Key, wants: Vec<(String, Family)>) {
+    pub fn reserve_hint(&mut self, key: Key, wants: Vec<(String, Family)>) {
         let holds = self.leases.contains_key(&key);
-        self.waits.foresee(&key, wants, holds);
+        self.waits.reserve_hint(&key, wants, holds);
     }
 
     /// It has asked, or never will. Whether it was foreseen.
@@ -444,16 +444,23 @@ impl Ask {
     }
 
     /// Who follows a pod need not wait for what it had itself.
-    fn had(&self, taken: &Taken) -> bool {
-        let Taken::Cooling { pod: Some(had), .. } = taken else { return false };
+    fn had(&self, taken: &Unavailable) -> bool {
+        let Unavailable::Cooling { pod: Some(had), .. } = taken else { return false };
         self.pod.as_ref().is_some_and(|pod| pod.is_named_as(had))
     }
 }
 
 /// An address of a block that is only who asks's, and that nobody has; `None` where there is no such block.
-fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], now: &Moment) -> Result<Option<u128>, Refused> {
+fn own_address(
+    half: &FamilyPool,
+    space: &AddressTable,
+    spec: &Spec,
+    ask: &Ask,
+    chosen: &[u128],
+    now: &Moment,
+) -> Result<Option<u128>, Refused> {
     let owned = |area: &&Area| area.state == State::Active && area.block.claim.as_deref().is_some_and(|claim| ask.owns(claim));
-    let mine = Taken::Held(ask.key.clone());
+    let mine = Unavailable::Held(ask.key.clone());
     let mut busy = None;
     for area in half.blocks.values().filter(owned) {
         for number in for_its_owner(&area.block, spec).into_iter().flat_map(|run| run.numbers().0..=run.numbers().1) {
@@ -478,7 +485,15 @@ fn for_its_owner(block: &Block, spec: &Spec) -> Vec<Run> {
 }
 
 /// Whether a requested address can be had.
-fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], address: IpAddr, now: &Moment) -> Result<(), Refused> {
+fn requested(
+    half: &FamilyPool,
+    space: &AddressTable,
+    spec: &Spec,
+    ask: &Ask,
+    chosen: &[u128],
+    address: IpAddr,
+    now: &Moment,
+) -> Result<(), Refused> {
     let number = number(address);
     let area = half.area(number).filter(|_| half.family() == Family::of(address));
     let area = area.filter(|area| area.state == State::Active);

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::half::State;
-use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Order, Origin, Pod, Reuse, Run, Scaling, Spec, Taken, Terms};
+use crate::family_pool::State;
+use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Order, Origin, Pod, Reuse, Run, Scaling, Spec, Terms, Unavailable};
 
 /// Bytes that are no event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,11 +207,11 @@ impl Writer {
         })
     }
 
-    fn taken(&mut self, taken: &Taken) -> &mut Self {
+    fn taken(&mut self, taken: &Unavailable) -> &mut Self {
         match taken {
-            Taken::Held(key) => self.byte(0).key(key),
-            Taken::Cooling { since, generation, pod } => self.byte(1).moment(since).number(*generation).pod(pod.as_ref()),
-            Taken::Quarantined { since, millis, by } => self.byte(2).moment(since).number(*millis).text(by),
+            Unavailable::Held(key) => self.byte(0).key(key),
+            Unavailable::Cooling { since, generation, pod } => self.byte(1).moment(since).number(*generation).pod(pod.as_ref()),
+            Unavailable::Quarantined { since, millis, by } => self.byte(2).moment(since).number(*millis).text(by),
         }
     }
 
@@ -331,11 +331,11 @@ impl Reader<'_> {
         Ok(Lease { key, generation, pod, claim, since, addresses })
     }
 
-    fn taken(&mut self) -> Result<Taken, DecodeError> {
+    fn taken(&mut self) -> Result<Unavailable, DecodeError> {
         match self.byte()? {
-            0 => Ok(Taken::Held(self.key()?)),
-            1 => Ok(Taken::Cooling { since: self.moment()?, generation: self.number()?, pod: self.pod()? }),
-            2 => Ok(Taken::Quarantined { since: self.moment()?, millis: self.number()?, by: self.text()? }),
+            0 => Ok(Unavailable::Held(self.key()?)),
+            1 => Ok(Unavailable::Cooling { since: self.moment()?, generation: self.number()?, pod: self.pod()? }),
+            2 => Ok(Unavailable::Quarantined { since: self.moment()?, millis: self.number()?, by: self.text()? }),
             found => Err(DecodeError::Unknown { what: "state of an address", found }),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::half::State;
-use crate::{Block, Key, Lease, Moment, Run, Spec, Taken};
+use crate::family_pool::State;
+use crate::{Block, Key, Lease, Moment, Run, Spec, Unavailable};
 
 /// A change that has been decided. Bytes: [`Event::encode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub enum Event {
         pool: String,
         /// The address.
         address: IpAddr,
-        /// [`Taken::Cooling`]
-        taken: Taken,
+        /// [`Unavailable::Cooling`]
+        taken: Unavailable,
     },
     /// Another machine answers for an address.
     Quarantined {
@@ -70,8 +70,8 @@ pub enum Event {
         pool: String,
         /// The address.
         address: IpAddr,
-        /// [`Taken::Quarantined`]
-        taken: Taken,
+        /// [`Unavailable::Quarantined`]
+        taken: Unavailable,
     },
     /// Leases to come have this generation or a later one.
     Generation(u64),

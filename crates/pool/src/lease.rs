@@ -66,7 +66,7 @@ pub struct Leased {
 
 /// Why nobody gets an address now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum Unavailable {
     /// An attachment has it.
     Held(Key),
     /// An attachment had it a moment ago.
@@ -159,16 +159,16 @@ impl Moment {
     }
 }
 
-// === impl Taken ===
+// === impl Unavailable ===
 
-impl Taken {
+impl Unavailable {
     /// Milliseconds until it is free again, given the pool's cooldown; `None`: nobody knows, an attachment has it.
     #[must_use]
     pub fn frees_in(&self, cooldown: u64, now: &Moment) -> Option<u64> {
         match self {
-            Taken::Held(_) => None,
-            Taken::Cooling { since, .. } => Some(cooldown.saturating_sub(since.elapsed(now))),
-            Taken::Quarantined { since, millis, .. } => Some(millis.saturating_sub(since.elapsed(now))),
+            Unavailable::Held(_) => None,
+            Unavailable::Cooling { since, .. } => Some(cooldown.saturating_sub(since.elapsed(now))),
+            Unavailable::Quarantined { since, millis, .. } => Some(millis.saturating_sub(since.elapsed(now))),
         }
     }
 }

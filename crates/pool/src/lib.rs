@@ -12,23 +12,23 @@
 //! are granted together or not at all.
 
 mod address;
+mod address_table;
 mod allocator;
 mod bytes;
 mod event;
-mod half;
+mod family_pool;
 mod lease;
 mod migrating;
 mod queue;
 mod refused;
-mod space;
 mod spec;
 
 pub use address::{Family, ParseRunError, Run, number};
 pub use allocator::{Allocator, Ask, Granted, Usage, Want};
 pub use bytes::DecodeError;
 pub use event::Event;
-pub use half::State;
-pub use lease::{Key, Lease, Leased, Moment, Pod, Taken};
+pub use family_pool::State;
+pub use lease::{Key, Lease, Leased, Moment, Pod, Unavailable};
 pub use migrating::{migrating, migrating_of};
 pub use refused::Refused;
 pub use spec::{Block, Order, Origin, Reuse, Scaling, Spec, Terms, edges};

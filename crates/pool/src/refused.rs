@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::lease::PIN;
-use crate::{Family, Lease, Origin, Run, Taken, migrating_of};
+use crate::{Family, Lease, Origin, Run, Unavailable, migrating_of};
 
 /// Why nothing was granted, or no block stopped or taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub enum Refused {
         /// The address.
         address: IpAddr,
         /// Why.
-        taken: Box<Taken>,
+        taken: Box<Unavailable>,
         /// Milliseconds until it is free, where that is known.
         frees_in: Option<u64>,
     },
@@ -126,7 +126,7 @@ pub enum Refused {
         /// The address.
         address: IpAddr,
         /// Who.
-        taken: Box<Taken>,
+        taken: Box<Unavailable>,
     },
     /// There is no such block.
     NoBlock {
@@ -230,13 +230,13 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-impl fmt::Display for Taken {
+impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Taken::Held(key) => write!(f, "attachment {key} has it"),
-            Taken::Cooling { pod: Some(pod), .. } => write!(f, "pod {pod} has just released it"),
-            Taken::Cooling { pod: None, .. } => f.write_str("it has just been released"),
-            Taken::Quarantined { by, .. } => write!(f, "another machine uses it, {by}"),
+            Unavailable::Held(key) => write!(f, "attachment {key} has it"),
+            Unavailable::Cooling { pod: Some(pod), .. } => write!(f, "pod {pod} has just released it"),
+            Unavailable::Cooling { pod: None, .. } => f.write_str("it has just been released"),
+            Unavailable::Quarantined { by, .. } => write!(f, "another machine uses it, {by}"),
         }
     }
 }

@@ -167,7 +167,7 @@ fn what_is_foreseen_is_needed_once_and_until_it_is_there() {
     let mut all = with(|spec| spec.scaling.pre_allocate = 0, &["10.0.0.0/31"]);
     let want = |all: &Allocator| (all.usage("a", Family::V4).waiting, all.usage("a", Family::V4).is_short(), all.want("a", Family::V4, 2));
     let coming = || vec![("a".to_owned(), Family::V4)];
-    (0..3).for_each(|n| all.foresee(key(n), coming()));
+    (0..3).for_each(|n| all.reserve_hint(key(n), coming()));
     assert_eq!(want(&all), (3, true, 4));
     // Who has come and waits counts once, who has got it as any that holds one.
     all.wait(&any4(2));
@@ -178,7 +178,7 @@ fn what_is_foreseen_is_needed_once_and_until_it_is_there() {
     all.stop_waiting(&key(2));
     assert!((0..3).all(|n| all.unforesee(&key(n))) && !all.unforesee(&key(0)));
     assert_eq!(want(&all), (0, false, 2));
-    all.foresee(key(1), coming());
+    all.reserve_hint(key(1), coming());
     assert_eq!(want(&all), (1, false, 2), "there is one for it");
 }
 
@@ -416,7 +416,7 @@ fn pools_of_one_network_never_hand_out_the_same() {
 #[test]
 fn a_quarantined_address_is_left_alone_for_a_while() {
     let mut all = with(|_| (), &["10.0.0.0/31"]);
-    let taken = Taken::Quarantined { since: at(0), millis: 100, by: "02:00:00:00:00:01".to_owned() };
+    let taken = Unavailable::Quarantined { since: at(0), millis: 100, by: "02:00:00:00:00:01".to_owned() };
     let event = Event::Quarantined { pool: "a".to_owned(), address: ip("10.0.0.0"), taken };
     all.apply(&event);
     assert_eq!(one(&mut all, 0, 0), "10.0.0.1");
@@ -483,7 +483,7 @@ fn of_two_who_were_granted_the_same_the_later_one_has_it() {
     [lease(0, 1), lease(1, 2)].iter().for_each(|event| all.apply(event));
     assert_eq!((all.lease(&key(0)), all.usage("a", Family::V4).held), (None, 1));
     assert_eq!(all.release(&key(0), None, &at(1)), None);
-    assert_eq!(all.taken("lab", ip("10.0.0.0")), Some(&Taken::Held(key(1))));
+    assert_eq!(all.taken("lab", ip("10.0.0.0")), Some(&Unavailable::Held(key(1))));
 }
 
 /// Two pools over the same addresses: none is given twice, and what one gives back the other one finds.
@@ -568,7 +568,7 @@ fn what_rests_behind_one_that_rests_elsewhere() {
         assert_eq!(one(&mut all, 1, 0), "10.0.0.1");
         (0..2).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
         if taken == "in quarantine" {
-            let taken = Taken::Quarantined { since: at(1), millis: 3_600_000, by: "x".to_owned() };
+            let taken = Unavailable::Quarantined { since: at(1), millis: 3_600_000, by: "x".to_owned() };
             all.apply(&Event::Quarantined { pool: "b".to_owned(), address: ip("10.0.0.0"), taken });
         } else {
             let again = Want { pool: "b".to_owned(), ..want(Family::V4, Some("10.0.0.0")) };

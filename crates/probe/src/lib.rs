@@ -30,4 +30,4 @@ pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
 pub use watch::{Change, MOST_WATCHED, Now, watch, watched};
-pub use work::{Asking, Here, HereLink, Order, Outcome, Reply, Wish, work};
+pub use work::{Asking, Here, HereLink, Order, Outcome, ProbeTask, Reply, work};

@@ -12,7 +12,7 @@ pub struct Recorded(pub Snapshot);
 
 impl Runner for Recorded {
     fn ask(&self, check: &Check, _: Duration) -> Observation {
-        verify::foresee(&self.0, check)
+        verify::predict(&self.0, check)
     }
 
     fn observe(&self) -> Snapshot {

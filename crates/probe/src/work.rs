@@ -31,13 +31,13 @@ pub struct Order {
     pub id: u64,
     /// What is wanted.
     #[serde(flatten)]
-    pub wish: Wish,
+    pub wish: ProbeTask,
 }
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wish {
+pub enum ProbeTask {
     /// The answer to a question.
     Ask(Asking),
     /// The links and addresses here, and through which of them each of these addresses is reached.
@@ -166,11 +166,11 @@ pub fn work(mut orders: impl BufRead, replies: impl Write + Send) -> std::io::Re
     })
 }
 
-fn done(inside: &Inside, wish: &Wish) -> Outcome {
+fn done(inside: &Inside, wish: &ProbeTask) -> Outcome {
     match wish {
-        Wish::Ask(asking) => asked(inside, asking),
-        Wish::Look(addresses) => here(inside, addresses).map_or_else(Outcome::Failed, Outcome::Here),
-        Wish::Get { to, path, patience } => match client::get(*to, path, Duration::from_millis(*patience)) {
+        ProbeTask::Ask(asking) => asked(inside, asking),
+        ProbeTask::Look(addresses) => here(inside, addresses).map_or_else(Outcome::Failed, Outcome::Here),
+        ProbeTask::Get { to, path, patience } => match client::get(*to, path, Duration::from_millis(*patience)) {
             Ok(body) => Outcome::Body(body),
             Err(e) => e.into(),
         },

@@ -28,7 +28,7 @@ use linux::nft::{Cmp, Data, Expr, Family, Field, Hook, Reg, SetElement};
 
 use crate::hostports::{PRIORITY, V4, V6, element, from_here, from_outside, nat, port_into};
 use crate::ingress::came_by;
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{destination, is_ipv4, is_ipv6, octets, source, within};
 use crate::{HostPort, host_ports};
 
@@ -44,7 +44,7 @@ const IFNAME: usize = 16;
 const KEY: &[Field] = &[Field::InetProto, Field::InetService];
 
 /// What host ports with conditions need of the table, besides what host ports need.
-pub static CONDITIONS: Part = Part {
+pub static CONDITIONS: Subject = Subject {
     family: Family::Inet,
     maps: &[
         // Who has the port is said by the other map: both change together.
@@ -60,7 +60,7 @@ pub static CONDITIONS: Part = Part {
     ],
     former: &[],
     target: |chain| Conditions::named(chain).map(|conditions| conditions.rules()),
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// What a connection must match to be led to a container; all of it.

@@ -29,9 +29,9 @@ use linux::nft::{Base, Cmp, Expr, Family, Field, Hook, ReadError, Reg, Socket};
 
 use crate::hostports::{LOCAL, nat};
 use crate::install::AddError;
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{is_ipv4, is_ipv6, within};
-use crate::ranges::{self, Kept, Wanted};
+use crate::ranges::{self, RangeChanges, Wanted};
 
 const OWN4: &str = "own4";
 const OWN6: &str = "own6";
@@ -39,7 +39,7 @@ const INSIDE4: &str = "inside4";
 const INSIDE6: &str = "inside6";
 
 /// What masquerade at the cluster's edge needs of the table.
-pub static EGRESS: Part = Part {
+pub static EGRESS: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: OWN4, key: &[Field::Ipv4Addr], to: To::Ranges, held: false },
@@ -50,7 +50,7 @@ pub static EGRESS: Part = Part {
     chains: &[Fixed { name: "egress", base: Some(nat(Hook::Postrouting, Base::SRCNAT)), rules: masqueraded }],
     former: &[],
     target: |_| None,
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// Whose packets leave the cluster with the node's address. Ranges may overlap and come in any order.
@@ -69,7 +69,7 @@ pub struct Egress {
 ///
 /// # Errors
 /// [`AddError`]; nothing has changed then.
-pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<Kept, AddError> {
+pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<RangeChanges, AddError> {
     ranges::keep(socket, &EGRESS, &egress.sets())
 }
 
@@ -79,7 +79,7 @@ pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<Kept, AddError> {
 ///
 /// # Errors
 /// As [`keep`].
-pub fn change(socket: &mut Socket, before: &Egress, now: &Egress) -> Result<Kept, AddError> {
+pub fn change(socket: &mut Socket, before: &Egress, now: &Egress) -> Result<RangeChanges, AddError> {
     ranges::change(socket, &EGRESS, &before.sets(), &now.sets())
 }
 

@@ -33,7 +33,7 @@ use cni::AttachmentId;
 use linux::nft::{Base, Cmp, Ct, Data, Element, Expr, Family, Field, Meta, Reg, SetElement};
 
 use crate::ingress::POLICED;
-use crate::part::{Fixed, Map, Part, Rules, To, filter};
+use crate::part::{Fixed, Map, Rules, Subject, To, filter};
 use crate::phrase::{address, connection, is_ipv4, is_ipv6, octets};
 use crate::{OwnerKey, TABLE};
 
@@ -54,7 +54,7 @@ const TOLD_IPTABLES: &str = "told-iptables";
 const TOLD_ZONE: &str = "told-firewalld-";
 
 /// What forwarding needs of the table.
-pub static FORWARDED: Part = Part {
+pub static FORWARDED: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: FORWARDED4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
@@ -67,11 +67,11 @@ pub static FORWARDED: Part = Part {
     ],
     former: &[],
     target: |_| None,
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// Notes of what other firewalls were told.
-pub static TOLD: Part = Part {
+pub static DELEGATED: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: TOLD4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
@@ -80,7 +80,7 @@ pub static TOLD: Part = Part {
     chains: &[Fixed { name: "told", base: None, rules: || sources(TOLD4, TOLD6) }],
     former: &[],
     target: |chain| Firewall::of_chain(chain).map(|_| Vec::new()),
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// Another program's firewall that an address was told to.
@@ -103,7 +103,7 @@ pub fn forwarded(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> 
 
 /// The elements that note to which firewall these addresses are told. Pure, as above.
 #[must_use]
-pub fn told(owner: &AttachmentId, addresses: &[IpAddr], firewall: &Firewall) -> Vec<SetElement> {
+pub fn delegated(owner: &AttachmentId, addresses: &[IpAddr], firewall: &Firewall) -> Vec<SetElement> {
     addresses.iter().map(|a| jump(owner, [TOLD4, TOLD6], *a, firewall.chain())).collect()
 }
 
@@ -117,7 +117,7 @@ pub fn places(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> {
 
 /// The address that an element of [`told`] notes, and who was told; `None` for any other element.
 #[must_use]
-pub fn told_of(element: &SetElement) -> Option<(IpAddr, Firewall)> {
+pub fn delegated_of(element: &SetElement) -> Option<(IpAddr, Firewall)> {
     let Some(Data::Jump(chain)) = &element.element.data else { return None };
     Some((address(&element.element.key)?, Firewall::of_chain(chain)?))
 }

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 use cni::{AttachmentId, Mac};
 use linux::nft::{Base, ChainType, Cmp, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
 
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::octets;
 use crate::source::{self, IPV4, IPV6, SOURCES4, SOURCES6, STRICT};
 use crate::spoof::{self, GUARDED, MACS, element};
@@ -48,7 +48,7 @@ pub(crate) const ICMPV6: u8 = 58;
 pub(crate) const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
 
 /// What guards of ports need of the table.
-pub static GUARDS: Part = Part {
+pub static GUARDS: Subject = Subject {
     family: Family::Bridge,
     maps: &[
         Map { name: ORDINARY4, key: &[Field::IfIndex, Field::EtherAddr, Field::Ipv4Addr], to: To::Nothing, held: false },
@@ -64,7 +64,7 @@ pub static GUARDS: Part = Part {
     // A release of before had the rules of `source.rs` there.
     former: &["strict-source"],
     target: |_| None,
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// The elements by which what a port sends with its own addresses passes without any other look. `port`: its index. `addresses`: those of

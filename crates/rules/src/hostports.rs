@@ -50,7 +50,7 @@ use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, H
 
 use crate::conditions::conditional;
 use crate::install::{AddError, holder_of, lacks};
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
 
@@ -69,7 +69,7 @@ pub(crate) const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
 pub(crate) const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
 
 /// What host ports need of the table.
-pub static HOST_PORTS: Part = Part {
+pub static HOST_PORTS: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: To::Fields(V4), held: true },
@@ -95,7 +95,7 @@ pub static HOST_PORTS: Part = Part {
         EVERYTHING => Some(vec![vec![Expr::Masquerade]]),
         _ => network_of(HAIRPIN, chain).map(|net| hairpin(&net)),
     },
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// A transport protocol that has ports.

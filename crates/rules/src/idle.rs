@@ -12,7 +12,7 @@ use linux::nft::{Socket, Step, TransactionError};
 use crate::TABLE;
 use crate::install::AddError;
 use crate::look::elements_of;
-use crate::part::{PARTS, Part, targets};
+use crate::part::{PARTS, Subject, targets};
 
 /// How many chains go in one transaction.
 const TOGETHER: usize = 256;
@@ -43,8 +43,8 @@ pub fn forget_idle_chains(socket: &mut Socket, few: usize) -> Result<usize, AddE
     Ok(gone)
 }
 
-fn idle(socket: &mut Socket, part: &Part) -> Result<Vec<String>, AddError> {
-    let is_own = |name: &String| (part.target)(name).is_some() && (part.beside)(name).is_none();
+fn idle(socket: &mut Socket, part: &Subject) -> Result<Vec<String>, AddError> {
+    let is_own = |name: &String| (part.target)(name).is_some() && (part.companion)(name).is_none();
     let mut chains: Vec<String> = socket.plain_chains(part.family, TABLE)?.into_iter().filter(is_own).collect();
     if !chains.is_empty() {
         let elements = elements_of(socket, part)?;
@@ -54,7 +54,7 @@ fn idle(socket: &mut Socket, part: &Part) -> Result<Vec<String>, AddError> {
     Ok(chains)
 }
 
-fn one_by_one(socket: &mut Socket, part: &Part, chains: &[String]) -> Result<usize, AddError> {
+fn one_by_one(socket: &mut Socket, part: &Subject, chains: &[String]) -> Result<usize, AddError> {
     let mut gone = 0;
     for name in chains {
         match socket.commit(&[delete(part, name)].into_iter().collect()) {
@@ -67,7 +67,7 @@ fn one_by_one(socket: &mut Socket, part: &Part, chains: &[String]) -> Result<usi
 }
 
 /// Its rules go with it.
-fn delete(part: &Part, name: &str) -> Step {
+fn delete(part: &Subject, name: &str) -> Step {
     Step::DeleteChain { family: part.family, table: TABLE.to_owned(), name: name.to_owned() }
 }
 

@@ -31,7 +31,7 @@ use linux::nft::{Base, Chain, Cmp, Data, Element, Expr, Family, Field, Meta, Mod
 
 use crate::firewall::{destinations, jump};
 use crate::look::elements_of;
-use crate::part::{Beside, Fixed, Map, Part, Rules, To, filter, targets};
+use crate::part::{CompanionChain, Fixed, Map, Rules, Subject, To, filter, targets};
 use crate::phrase::address;
 use crate::spoof::port_of;
 use crate::{AddError, TABLE};
@@ -47,12 +47,12 @@ const SAME_BRIDGE: &str = "same-bridge-";
 const ISOLATED: &str = "isolated-";
 
 /// What policies need of the table.
-pub static INGRESS: Part = Part {
+pub static INGRESS: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: POLICED4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
         Map { name: POLICED6, key: &[Field::Ipv6Addr], to: To::Chain, held: false },
-        Map { name: BRIDGES, key: &[Field::IfName], to: To::Beside, held: false },
+        Map { name: BRIDGES, key: &[Field::IfName], to: To::Companion, held: false },
     ],
     chains: &[
         Fixed { name: LOOK_UP, base: None, rules: || destinations(POLICED4, POLICED6) },
@@ -60,7 +60,7 @@ pub static INGRESS: Part = Part {
     ],
     former: &[],
     target: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.rules(bridge)),
-    beside: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.other().beside(bridge)),
+    companion: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.other().companion(bridge)),
 };
 
 /// Whose packets a container gets of those that come from bridges with a policy.
@@ -162,8 +162,8 @@ impl Policy {
         format!("{}{bridge}", self.prefix())
     }
 
-    fn beside(self, bridge: &str) -> Beside {
-        Beside { name: self.chain(bridge), rules: self.rules(bridge), element: element(bridge) }
+    fn companion(self, bridge: &str) -> CompanionChain {
+        CompanionChain { name: self.chain(bridge), rules: self.rules(bridge), element: element(bridge) }
     }
 
     fn of_chain(chain: &str) -> Option<(Self, &str)> {

@@ -19,7 +19,7 @@ use linux::nft::{Element, Family, Mode, ReadError, SetElement, Socket, Step, Tab
 
 use crate::hostports::leads_to;
 use crate::look::{elements_of, what};
-use crate::part::{Part, parts, targets};
+use crate::part::{Subject, parts, targets};
 use crate::{EGRESS, OwnerKey, TABLE, TUNNELLED, VXLAN};
 
 /// The table's comment. The number is that of the layout: it changes when a set or a rule
@@ -146,7 +146,7 @@ pub fn guard_loopback(socket: &mut Socket) -> Result<bool, AddError> {
 ///
 /// # Errors
 /// [`AddError`], if it could not be asked, or an ADD would fail for another reason.
-pub(crate) fn lacks(socket: &mut Socket, part: &Part, target: &str) -> Result<Option<String>, AddError> {
+pub(crate) fn lacks(socket: &mut Socket, part: &Subject, target: &str) -> Result<Option<String>, AddError> {
     if is_ours(socket, part.family)? && wrong_fixed(socket, part)?.is_none() {
         return Ok(None);
     }
@@ -165,7 +165,7 @@ pub(crate) fn tried(socket: &mut Socket, family: Family, mut steps: Vec<Step>) -
 }
 
 /// What is not as it was installed.
-pub(crate) enum Wrong {
+pub(crate) enum Drift {
     /// A chain that has not the number of rules it should have.
     Chain {
         family: Family,
@@ -179,7 +179,7 @@ pub(crate) enum Wrong {
 }
 
 /// What is so on the way of these elements.
-pub(crate) fn wrong(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<Wrong>, ReadError> {
+pub(crate) fn wrong(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<Drift>, ReadError> {
     let targets = targets(elements);
     for part in parts(elements) {
         if let Some(wrong) = wrong_fixed(socket, part)? {
@@ -190,17 +190,18 @@ pub(crate) fn wrong(socket: &mut Socket, elements: &[SetElement]) -> Result<Opti
                 return Ok(Some(wrong));
             }
         }
-        let beside: Vec<SetElement> = targets.iter().filter_map(|chain| (part.beside)(chain)).map(|beside| beside.element).collect();
-        let found = socket.find(&beside)?;
-        if let Some((missing, _)) = beside.into_iter().zip(found).find(|(_, found)| found.is_none()) {
-            return Ok(Some(Wrong::Missing(missing)));
+        let companion: Vec<SetElement> =
+            targets.iter().filter_map(|chain| (part.companion)(chain)).map(|companion| companion.element).collect();
+        let found = socket.find(&companion)?;
+        if let Some((missing, _)) = companion.into_iter().zip(found).find(|(_, found)| found.is_none()) {
+            return Ok(Some(Drift::Missing(missing)));
         }
     }
     Ok(None)
 }
 
 /// Whether any chain of a subject is there, with rules or without.
-fn has_fixed(socket: &mut Socket, part: &Part) -> Result<bool, ReadError> {
+fn has_fixed(socket: &mut Socket, part: &Subject) -> Result<bool, ReadError> {
     for chain in part.chains {
         if socket.has_chain(part.family, TABLE, chain.name)? {
             return Ok(true);
@@ -210,7 +211,7 @@ fn has_fixed(socket: &mut Socket, part: &Part) -> Result<bool, ReadError> {
 }
 
 /// Such a chain among those that are there whatever elements there are.
-pub(crate) fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wrong>, ReadError> {
+pub(crate) fn wrong_fixed(socket: &mut Socket, part: &Subject) -> Result<Option<Drift>, ReadError> {
     for chain in part.chains {
         if let Some(wrong) = wrong_length(socket, part.family, chain.name, (chain.rules)().len())? {
             return Ok(Some(wrong));
@@ -219,9 +220,9 @@ pub(crate) fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wro
     Ok(None)
 }
 
-fn wrong_length(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Result<Option<Wrong>, ReadError> {
+fn wrong_length(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Result<Option<Drift>, ReadError> {
     let found = socket.count_rules(family, TABLE, chain)?;
-    Ok((found != rules).then(|| Wrong::Chain { family, chain: chain.to_owned(), found }))
+    Ok((found != rules).then(|| Drift::Chain { family, chain: chain.to_owned(), found }))
 }
 
 /// What is missing, as one of the refused elements' table, map or chain is not there.
@@ -261,7 +262,7 @@ pub(crate) fn is_ours(socket: &mut Socket, family: Family) -> Result<bool, AddEr
 /// The tables with all that these subjects and the chains that elements lead to need: from
 /// nothing, so that it fails where another process is first; or over what is there, so that
 /// in the end there is one of each.
-pub(crate) fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Vec<Step> {
+pub(crate) fn whole(mode: Mode, parts: &[&Subject], targets: &BTreeSet<&str>) -> Vec<Step> {
     let families: BTreeSet<Family> = parts.iter().map(|part| part.family).collect();
     let table = |family| Table { family, name: TABLE.to_owned(), comment: Some(MARK.to_owned()) };
     let mut steps: Vec<Step> = families.into_iter().map(|family| Step::Table(mode, table(family))).collect();
@@ -273,7 +274,7 @@ pub(crate) fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Ve
 }
 
 /// What takes away the chains that a release of before had for these subjects, to be done together with writing the rules that replace them.
-fn without_former(socket: &mut Socket, parts: &[&Part]) -> Result<Vec<Step>, ReadError> {
+fn without_former(socket: &mut Socket, parts: &[&Subject]) -> Result<Vec<Step>, ReadError> {
     let mut steps = Vec::new();
     for part in parts {
         let family = part.family;

@@ -7,8 +7,8 @@ use cni::{AttachmentId, ContainerId, NetworkName};
 use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::ingress::bridge_of;
-use crate::install::{Wrong, wrong};
-use crate::part::{Map, PARTS, Part};
+use crate::install::{Drift, wrong};
+use crate::part::{Map, PARTS, Subject};
 use crate::{Meaning, OwnerKey, Protocol, TABLE, is_ordinary, spoof, strict_port};
 
 /// What CHECK finds wrong.
@@ -74,8 +74,8 @@ pub fn check(socket: &mut Socket, elements: &[SetElement]) -> Result<(), CheckEr
     }
     match wrong(socket, elements)? {
         None => Ok(()),
-        Some(Wrong::Chain { family, chain, found }) => Err(CheckError::Rules { family, chain, found }),
-        Some(Wrong::Missing(element)) => Err(CheckError::Missing { what: what(&element) }),
+        Some(Drift::Chain { family, chain, found }) => Err(CheckError::Rules { family, chain, found }),
+        Some(Drift::Missing(element)) => Err(CheckError::Missing { what: what(&element) }),
     }
 }
 
@@ -97,7 +97,7 @@ fn compare(wanted: &SetElement, found: Option<Element>) -> Result<(), CheckError
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn owned_by(socket: &mut Socket, part: &Part, owner: &AttachmentId) -> Result<Vec<SetElement>, ReadError> {
+pub fn owned_by(socket: &mut Socket, part: &Subject, owner: &AttachmentId) -> Result<Vec<SetElement>, ReadError> {
     let owner = OwnerKey::of(owner);
     let mut found = all(socket, part)?;
     found.retain(|(key, _)| *key == owner);
@@ -109,7 +109,7 @@ pub fn owned_by(socket: &mut Socket, part: &Part, owner: &AttachmentId) -> Resul
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn all(socket: &mut Socket, part: &Part) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
+pub fn all(socket: &mut Socket, part: &Subject) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
     let owned = |element: SetElement| Some((OwnerKey::parse(element.element.comment.as_deref()?)?, element));
     Ok(elements_of(socket, part)?.into_iter().filter_map(owned).collect())
 }
@@ -131,14 +131,14 @@ pub fn of_container(socket: &mut Socket, container: &ContainerId) -> Result<Vec<
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn stale(socket: &mut Socket, part: &Part, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<SetElement>, ReadError> {
+pub fn stale(socket: &mut Socket, part: &Subject, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<SetElement>, ReadError> {
     let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
     let gone = all(socket, part)?.into_iter().filter(|(owner, _)| owner.is_of(network) && !keep.contains(owner));
     Ok(gone.map(|(_, element)| element).collect())
 }
 
 /// All elements of one subject that attachments may have.
-pub(crate) fn elements_of(socket: &mut Socket, part: &Part) -> Result<Vec<SetElement>, ReadError> {
+pub(crate) fn elements_of(socket: &mut Socket, part: &Subject) -> Result<Vec<SetElement>, ReadError> {
     let mut found = Vec::new();
     for map in part.maps.iter().filter(|map| map.is_of_attachments()) {
         let (family, table, set) = (part.family, TABLE, map.name);
@@ -161,7 +161,7 @@ pub(crate) fn what(element: &SetElement) -> String {
         Some(Meaning::HostPort(port)) => port.to_string(),
         Some(Meaning::Rewrite { address, .. }) => format!("connections of {address} to host ports"),
         Some(Meaning::Masquerade { address, .. }) => format!("masquerading of {address}"),
-        Some(Meaning::Forwarded { address } | Meaning::Told { address, .. }) => format!("forwarding of {address}"),
+        Some(Meaning::Forwarded { address } | Meaning::Delegated { address, .. }) => format!("forwarding of {address}"),
         Some(Meaning::Policed { address, .. }) => format!("the ingress policy of {address}"),
         Some(Meaning::SpoofGuard { port, .. }) => format!("the spoof guard of {port}"),
         Some(Meaning::StrictSource { port, .. }) => format!("the source check of {port}"),

@@ -32,7 +32,7 @@ use cni::AttachmentId;
 use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Data, Element, Expr, Family, Field, Hook, Reg, SetElement};
 
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{address, chain_of, destination, is_family_of, is_ipv4, is_ipv6, network_of, octets, within};
 use crate::{OwnerKey, TABLE};
 
@@ -42,7 +42,7 @@ const MASQUERADE4: &str = "masquerade4";
 const MASQUERADE6: &str = "masquerade6";
 
 /// What masquerading needs of the table.
-pub static MASQUERADE: Part = Part {
+pub static MASQUERADE: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: MASQUERADE4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
@@ -55,7 +55,7 @@ pub static MASQUERADE: Part = Part {
     }],
     former: &[],
     target: |chain| network_of(OUTSIDE, chain).map(|net| network(&net)),
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// The elements that masquerade these addresses, each given with its network's prefix

@@ -35,7 +35,7 @@ pub enum Meaning {
         address: IpAddr,
     },
     /// As above, by another firewall, which was told.
-    Told {
+    Delegated {
         /// The container's address.
         address: IpAddr,
         /// Who was told.
@@ -95,7 +95,7 @@ impl Meaning {
         let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
         let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
         let forwarded = || firewall::forwarded_of(element).map(|address| Meaning::Forwarded { address });
-        let told = || firewall::told_of(element).map(|(address, firewall)| Meaning::Told { address, firewall });
+        let told = || firewall::delegated_of(element).map(|(address, firewall)| Meaning::Delegated { address, firewall });
         let policed = || {
             let (address, policy, bridge) = ingress::policed_of(element)?;
             Some(Meaning::Policed { address, policy, bridge: bridge.to_owned() })

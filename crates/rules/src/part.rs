@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TOLD, TUNNELLED, VXLAN};
+use crate::{CONDITIONS, DELEGATED, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TUNNELLED, VXLAN};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
-pub struct Part {
+pub struct Subject {
     /// Whose table it is in. No two subjects have a map of one name.
     pub(crate) family: Family,
     pub(crate) maps: &'static [Map],
@@ -20,7 +20,7 @@ pub struct Part {
     /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
     pub(crate) target: fn(&str) -> Option<Rules>,
     /// What comes with a chain that elements lead to; several may bring the same.
-    pub(crate) beside: fn(&str) -> Option<Beside>,
+    pub(crate) companion: fn(&str) -> Option<CompanionChain>,
 }
 
 /// The rules of one chain.
@@ -51,8 +51,8 @@ pub(crate) enum To {
     Ranges,
     /// To nothing, and they are the node's own: no elements of attachments either.
     OfNode,
-    /// To nothing, and they come with chains ([`Part::beside`]): no elements of attachments either.
-    Beside,
+    /// To nothing, and they come with chains ([`Subject::companion`]): no elements of attachments either.
+    Companion,
 }
 
 /// A chain that is there whatever elements there are.
@@ -65,15 +65,15 @@ pub(crate) struct Fixed {
 
 /// What comes with a chain: another chain, and an element.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct CompanionChain {
     pub(crate) name: String,
     pub(crate) rules: Rules,
     pub(crate) element: SetElement,
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 10] =
-    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &EGRESS, &TUNNELLED, &VXLAN, &GUARDS];
+pub(crate) const PARTS: [&Subject; 10] =
+    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &DELEGATED, &EGRESS, &TUNNELLED, &VXLAN, &GUARDS];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {
@@ -81,8 +81,8 @@ pub(crate) const fn filter(priority: i32) -> Base {
 }
 
 /// The subjects of these elements.
-pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Part> {
-    let has = |part: &&Part| elements.iter().any(|e| part.map(&e.set).is_some());
+pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Subject> {
+    let has = |part: &&Subject| elements.iter().any(|e| part.map(&e.set).is_some());
     PARTS.into_iter().filter(has).collect()
 }
 
@@ -99,9 +99,9 @@ pub(crate) fn targets<'a>(elements: impl IntoIterator<Item = &'a SetElement>) ->
     elements.into_iter().filter_map(|e| target(&e.element)).collect()
 }
 
-// === impl Part ===
+// === impl Subject ===
 
-impl Part {
+impl Subject {
     /// The map of that name.
     pub(crate) fn map(&self, name: &str) -> Option<&'static Map> {
         self.maps.iter().find(|map| map.name == name)
@@ -120,14 +120,14 @@ impl Part {
     pub(crate) fn target(&self, mode: Mode, name: &str) -> Vec<Step> {
         let Some(made) = (self.target)(name) else { return Vec::new() };
         // One that comes with another may have been brought by that one, in this very transaction.
-        let mode = if (self.beside)(name).is_some() { Mode::Add } else { mode };
+        let mode = if (self.companion)(name).is_some() { Mode::Add } else { mode };
         let mut steps = self.chain(mode, name, None);
         steps.extend(self.rules(name, made));
-        if let Some(beside) = (self.beside)(name) {
+        if let Some(companion) = (self.companion)(name) {
             // Another may have brought it, and each brings the same.
-            steps.extend(self.chain(Mode::Add, &beside.name, None));
-            steps.extend(self.rules(&beside.name, beside.rules));
-            steps.push(Step::Element(Mode::Add, beside.element));
+            steps.extend(self.chain(Mode::Add, &companion.name, None));
+            steps.extend(self.rules(&companion.name, companion.rules));
+            steps.push(Step::Element(Mode::Add, companion.element));
         }
         steps
     }
@@ -135,8 +135,8 @@ impl Part {
     /// The chains that come with one that elements lead to, itself among them: each one's name, and how many rules it has.
     pub(crate) fn lengths(&self, name: &str) -> Vec<(String, usize)> {
         let target = (self.target)(name).map(|rules| (name.to_owned(), rules.len()));
-        let beside = (self.beside)(name).map(|beside| (beside.name, beside.rules.len()));
-        target.into_iter().chain(beside).collect()
+        let companion = (self.companion)(name).map(|companion| (companion.name, companion.rules.len()));
+        target.into_iter().chain(companion).collect()
     }
 
     fn chain(&self, mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
@@ -162,7 +162,7 @@ impl Map {
         let maps_to = match self.to {
             To::Chain => Some(MapTo::Verdict),
             To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
-            To::Nothing | To::Count | To::Ranges | To::OfNode | To::Beside => None,
+            To::Nothing | To::Count | To::Ranges | To::OfNode | To::Companion => None,
         };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
         Set { family, table, name, key, interval: matches!(self.to, To::Ranges), maps_to, counted: matches!(self.to, To::Count) }
@@ -170,7 +170,7 @@ impl Map {
 
     /// Whether it has elements of attachments.
     pub(crate) fn is_of_attachments(&self) -> bool {
-        !matches!(self.to, To::Ranges | To::OfNode | To::Beside)
+        !matches!(self.to, To::Ranges | To::OfNode | To::Companion)
     }
 
     /// The fields that its elements lead to.

@@ -8,7 +8,7 @@ use linux::nft::{Mode, Range, ReadError, SetRange, Socket, Step};
 
 use crate::TABLE;
 use crate::install::{AddError, ROUNDS, is_ours, whole, wrong_fixed};
-use crate::part::Part;
+use crate::part::Subject;
 
 /// What a set is to have: those of these networks that are of its family.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Wanted<'a> {
 
 /// What had to be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct RangeChanges {
     /// The ranges that were missing.
     pub added: Vec<SetRange>,
     /// Those that were there and should not be.
@@ -30,7 +30,7 @@ pub struct Kept {
 }
 
 /// Makes a subject's sets have exactly these ranges. Where nothing is wanted and nothing is there, nothing is installed.
-pub(crate) fn keep(socket: &mut Socket, part: &'static Part, sets: &[Wanted<'_>]) -> Result<Kept, AddError> {
+pub(crate) fn keep(socket: &mut Socket, part: &'static Subject, sets: &[Wanted<'_>]) -> Result<RangeChanges, AddError> {
     for round in 0.. {
         let kept = differences(socket, part, sets)?;
         if kept.is_nothing() {
@@ -44,16 +44,21 @@ pub(crate) fn keep(socket: &mut Socket, part: &'static Part, sets: &[Wanted<'_>]
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(Kept::default())
+    Ok(RangeChanges::default())
 }
 
 /// As [`keep`], where the kernel has what the last call has left, as far as is known: reads nothing, and writes the differences between the
 /// two. Where the kernel says that it has something else, it is read after all.
-pub(crate) fn change(socket: &mut Socket, part: &'static Part, before: &[Wanted<'_>], now: &[Wanted<'_>]) -> Result<Kept, AddError> {
+pub(crate) fn change(
+    socket: &mut Socket,
+    part: &'static Subject,
+    before: &[Wanted<'_>],
+    now: &[Wanted<'_>],
+) -> Result<RangeChanges, AddError> {
     if !is_used(before) || !is_used(now) {
         return keep(socket, part, now);
     }
-    let mut kept = Kept::default();
+    let mut kept = RangeChanges::default();
     for (before, now) in before.iter().zip(now) {
         kept.compare(part, now.set, &now.ranges(), &before.ranges());
     }
@@ -68,8 +73,8 @@ pub(crate) fn change(socket: &mut Socket, part: &'static Part, before: &[Wanted<
 }
 
 /// What [`keep`] would change.
-pub(crate) fn differences(socket: &mut Socket, part: &Part, sets: &[Wanted<'_>]) -> Result<Kept, ReadError> {
-    let mut kept = Kept { rules: is_used(sets) && wrong_fixed(socket, part)?.is_some(), ..Kept::default() };
+pub(crate) fn differences(socket: &mut Socket, part: &Subject, sets: &[Wanted<'_>]) -> Result<RangeChanges, ReadError> {
+    let mut kept = RangeChanges { rules: is_used(sets) && wrong_fixed(socket, part)?.is_some(), ..RangeChanges::default() };
     for wanted in sets {
         let there = socket.ranges(part.family, TABLE, wanted.set)?.into_iter().collect();
         kept.compare(part, wanted.set, &wanted.ranges(), &there);
@@ -105,9 +110,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-// === impl Kept ===
+// === impl RangeChanges ===
 
-impl Kept {
+impl RangeChanges {
     /// Whether all was as it should be.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -115,14 +120,14 @@ impl Kept {
     }
 
     /// Notes how a set differs from what it is to have.
-    fn compare(&mut self, part: &Part, set: &str, wanted: &BTreeSet<Range>, there: &BTreeSet<Range>) {
+    fn compare(&mut self, part: &Subject, set: &str, wanted: &BTreeSet<Range>, there: &BTreeSet<Range>) {
         let of_set = |range: &Range| SetRange { family: part.family, table: TABLE.to_owned(), set: set.to_owned(), range: *range };
         self.added.extend(wanted.difference(there).map(of_set));
         self.removed.extend(there.difference(wanted).map(of_set));
     }
 
     /// Ranges go first: one that comes may overlap them.
-    fn steps(&self, part: &Part) -> Vec<Step> {
+    fn steps(&self, part: &Subject) -> Vec<Step> {
         let mut steps = if self.rules { whole(Mode::Add, &[part], &BTreeSet::new()) } else { Vec::new() };
         steps.extend(self.removed.iter().cloned().map(Step::DeleteRange));
         steps.extend(self.added.iter().cloned().map(|range| Step::Range(Mode::Create, range)));

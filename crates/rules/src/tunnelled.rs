@@ -28,9 +28,9 @@ use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Expr, Family, Field, Hook, Meta, Reg, Socket, Verdict};
 
 use crate::install::AddError;
-use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{is_ipv4, is_ipv6};
-use crate::ranges::{self, Kept, Wanted};
+use crate::ranges::{self, RangeChanges, Wanted};
 use crate::spoof::NAME;
 
 /// How the names of all WireGuard devices of ours begin (`fabric::device_name`).
@@ -46,7 +46,7 @@ const TUNNELLED6: &str = "tunnelled6";
 const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -99 };
 
 /// What the guard of tunnels needs of the table.
-pub static TUNNELLED: Part = Part {
+pub static TUNNELLED: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: LOCAL4, key: &[Field::Ipv4Addr], to: To::Ranges, held: false },
@@ -57,7 +57,7 @@ pub static TUNNELLED: Part = Part {
     chains: &[Fixed { name: "tunnelled", base: Some(BASE), rules: guarded }],
     former: &[],
     target: |_| None,
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// Whose packets are taken from a tunnel alone, and by whom. Ranges may overlap and come in any order.
@@ -73,7 +73,7 @@ pub struct Tunnelled {
 ///
 /// # Errors
 /// [`AddError`]; nothing has changed then.
-pub fn guard_tunnels(socket: &mut Socket, tunnelled: &Tunnelled) -> Result<Kept, AddError> {
+pub fn guard_tunnels(socket: &mut Socket, tunnelled: &Tunnelled) -> Result<RangeChanges, AddError> {
     let Tunnelled { own, peers } = tunnelled;
     // Without peers an empty set of local ranges is the shortest way past the rule that may be there.
     let own: &[IpNet] = if peers.is_empty() { &[] } else { own };

@@ -34,7 +34,7 @@ use linux::nft::{
 
 use crate::TABLE;
 use crate::install::{AddError, ROUNDS, is_ours, whole, wrong_fixed};
-use crate::part::{Fixed, Map, Part, Rules, To, filter};
+use crate::part::{Fixed, Map, Rules, Subject, To, filter};
 use crate::phrase::{address, is_ipv4, is_ipv6, octets};
 
 const PORTS: &str = "vxlanports";
@@ -45,7 +45,7 @@ const NODES: &str = "vxlan-nodes";
 const INPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Input, priority: Base::FILTER };
 
 /// What the guard of vxlan tunnels needs of the table.
-pub static VXLAN: Part = Part {
+pub static VXLAN: Subject = Subject {
     family: Family::Inet,
     maps: &[
         Map { name: PORTS, key: &[Field::InetService], to: To::OfNode, held: false },
@@ -60,7 +60,7 @@ pub static VXLAN: Part = Part {
     ],
     former: &[],
     target: |_| None,
-    beside: |_| None,
+    companion: |_| None,
 };
 
 /// Whose packets a tunnel takes.

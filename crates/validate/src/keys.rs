@@ -41,11 +41,11 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
 ];
 
 /// A key that may be there, and the keys of its objects; none: any.
-type Known = (&'static str, &'static [&'static str]);
+type KeySchema = (&'static str, &'static [&'static str]);
 
 /// Unknown keys of the object around the plugins; that of a single plugin is looked at as a plugin.
 pub(crate) fn of_list(raw: &Object) -> Vec<Finding> {
-    let known: Vec<Known> = OF_LIST.iter().map(|key| (*key, &[][..])).collect();
+    let known: Vec<KeySchema> = OF_LIST.iter().map(|key| (*key, &[][..])).collect();
     unknown(raw, "", "a list of plugins", &known, &[])
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn of_plugin(raw: &Object, about: &'static About, ipam: Option<&'stat
     let rows = about.keys.iter().filter(|key| !key.name.contains('.')).map(|key| (key.name, key.members));
     let outer = about.keys.iter().filter_map(|key| key.name.split_once('.')).map(|(outer, _)| (outer, &[][..]));
     let own = OF_PLUGIN.iter().map(|key| (*key, if *key == "dns" { DNS } else { &[] }));
-    let known: Vec<Known> = rows.chain(outer).chain(own).chain(others(about.name)).collect();
-    let of_ipam: Vec<Known> = ipam.into_iter().flat_map(ipam_keys).collect();
+    let known: Vec<KeySchema> = rows.chain(outer).chain(own).chain(others(about.name)).collect();
+    let of_ipam: Vec<KeySchema> = ipam.into_iter().flat_map(ipam_keys).collect();
     let mut found = unknown(raw, prefix, about.name, &known, &of_ipam);
     if let (Some(ipam), Some(object)) = (ipam, raw.object("ipam")) {
         found.extend(unknown(object, &under(prefix, "ipam"), ipam.name, &of_ipam, &[]));
@@ -76,17 +76,17 @@ pub(crate) fn capabilities(raw: &Object, about: &About, ipam: Option<&About>, pr
     wrong.map(finding).collect()
 }
 
-fn ipam_keys(about: &'static About) -> impl Iterator<Item = Known> {
+fn ipam_keys(about: &'static About) -> impl Iterator<Item = KeySchema> {
     let rows = about.keys.iter().filter_map(|key| Some((key.name.strip_prefix("ipam.")?, key.members)));
     rows.chain(OF_IPAM.iter().map(|key| (*key, &[][..]))).chain(others(about.name))
 }
 
-fn others(plugin: &str) -> impl Iterator<Item = Known> {
+fn others(plugin: &str) -> impl Iterator<Item = KeySchema> {
     OF_OTHERS.iter().filter(move |(name, _)| *name == plugin).flat_map(|(_, keys)| keys.iter().map(|key| (*key, &[][..])))
 }
 
 /// `of_ipam` are keys that belong below `ipam`.
-fn unknown(object: &Object, prefix: &str, reader: &str, known: &[Known], of_ipam: &[Known]) -> Vec<Finding> {
+fn unknown(object: &Object, prefix: &str, reader: &str, known: &[KeySchema], of_ipam: &[KeySchema]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, value) in object.iter() {
         if found.len() >= MOST_FINDINGS {
@@ -110,7 +110,7 @@ fn unknown(object: &Object, prefix: &str, reader: &str, known: &[Known], of_ipam
 fn in_members(value: &Value, path: &str, reader: &str, members: &'static [&'static str], found: &mut Vec<Finding>) {
     match value {
         Value::Object(object) => {
-            let known: Vec<Known> = members.iter().map(|key| (*key, &[][..])).collect();
+            let known: Vec<KeySchema> = members.iter().map(|key| (*key, &[][..])).collect();
             found.extend(unknown(object, path, reader, &known, &[]));
         }
         Value::Array(list) => {

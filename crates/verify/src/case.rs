@@ -58,7 +58,7 @@ pub enum On {
 
 /// Whose a port or a Service is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum ServiceOwner {
     /// Of the pod that asks.
     Itself,
     /// Of another pod.
@@ -73,7 +73,7 @@ pub enum Target {
     /// A node.
     Node(On),
     /// A port that a pod publishes on a node.
-    HostPort(On, Of),
+    HostPort(On, ServiceOwner),
     /// A host outside of the cluster.
     Internet,
     /// The provider's metadata service.
@@ -92,7 +92,7 @@ pub struct Service {
     /// What is asked.
     pub by: By,
     /// Whose it is, seen from a pod that asks.
-    pub of: Of,
+    pub of: ServiceOwner,
     /// Where its backend is; `None`: the node alone decides (policy Local), or the proxy.
     pub backend: Option<Backend>,
     /// The Service's port is another one than the backend's.

@@ -7,7 +7,7 @@ use crate::case::Target;
 use crate::fault::{Direction, Fault, Finding};
 use crate::judge::Observation;
 use crate::network::Network;
-use crate::plan::{Check, Expected, Seen};
+use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Place, Snapshot};
 use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
 
@@ -99,7 +99,7 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
 }
 
 /// What would come of a probe, as far as a snapshot shows: a way that nothing observed stops is passed. What listens is not observed.
-pub fn foresee(snapshot: &Snapshot, check: &Check) -> Observation {
+pub fn predict(snapshot: &Snapshot, check: &Check) -> Observation {
     let network = Network::new(snapshot);
     let Some(to) = check.answerers.first() else { return Observation::Silent };
     let leaves_by = network.namespace(&check.from).and_then(|namespace| leaves_by(namespace, check.address));
@@ -268,12 +268,12 @@ fn leads_elsewhere(fault: Fault) -> bool {
 fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, translations: &[Translation]) -> Option<Finding> {
     let of_source = translations.iter().find(|translation| translation.of_source);
     let (fault, place, evidence) = match (&check.expected, of_source) {
-        (Expected::Answer(Seen::As(addresses)), Some(by)) if !addresses.contains(&by.now) => {
+        (Expected::Answer(ExpectedSource::As(addresses)), Some(by)) if !addresses.contains(&by.now) => {
             let evidence = format!("{} rewrites the source {} to {}; {to} must see the pod's own", by.by, by.before, by.now);
             (Fault::MasqueradeTooWide, by.place.clone(), evidence)
         }
-        (Expected::Answer(Seen::As(addresses)), None) if !addresses.contains(&source) => missing(check, network)?,
-        (Expected::Answer(Seen::NotAs(_)), None) => missing(check, network)?,
+        (Expected::Answer(ExpectedSource::As(addresses)), None) if !addresses.contains(&source) => missing(check, network)?,
+        (Expected::Answer(ExpectedSource::NotAs(_)), None) => missing(check, network)?,
         _ => return None,
     };
     Some(said(fault, &place, evidence))

@@ -135,17 +135,17 @@ pub struct Finding {
 }
 
 /// What a kind of fault is in words, and what to do: `{device}` and `{place}` stand for themselves.
-struct Words {
+struct FaultText {
     fault: Fault,
     title: &'static str,
     next_step: &'static str,
 }
 
-const fn words(fault: Fault, title: &'static str, next_step: &'static str) -> Words {
-    Words { fault, title, next_step }
+const fn words(fault: Fault, title: &'static str, next_step: &'static str) -> FaultText {
+    FaultText { fault, title, next_step }
 }
 
-const WORDS: &[Words] = &[
+const WORDS: &[FaultText] = &[
     words(Fault::NamespaceGone, "the network namespace is gone", "recreate the pod"),
     words(Fault::AddressMissing, "the destination does not have the address", "recreate the pod, or restore the address: ip addr show"),
     words(Fault::AddressUnusable, "the address is not usable", "find who else has the address: ip -6 addr show dev {device}"),
@@ -292,7 +292,7 @@ impl Fault {
         self.words().map_or("", |words| words.next_step).replace("{device}", device.unwrap_or("DEVICE"))
     }
 
-    fn words(self) -> Option<&'static Words> {
+    fn words(self) -> Option<&'static FaultText> {
         WORDS.iter().find(|words| words.fault == self)
     }
 }

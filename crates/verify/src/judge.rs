@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::plan::{Check, Expected, Seen};
+use crate::plan::{Check, Expected, ExpectedSource};
 
 /// What came of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +38,10 @@ pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
                 return Some(format!("{by} answered at {address}, not {}", check.whom()));
             }
             match seen {
-                Seen::As(addresses) if !addresses.contains(source) => {
+                ExpectedSource::As(addresses) if !addresses.contains(source) => {
                     Some(format!("{by} saw the packets come from {source}, not from {}", list(addresses)))
                 }
-                Seen::NotAs(addresses) if addresses.contains(source) => {
+                ExpectedSource::NotAs(addresses) if addresses.contains(source) => {
                     Some(format!("{by} saw the pod's own address {source}, which has no meaning there"))
                 }
                 _ => None,

@@ -22,10 +22,10 @@ mod snapshot;
 mod walk;
 
 pub use case::{CASES, Case, Protocol};
-pub use explain::{explain, explain_silence, foresee};
+pub use explain::{explain, explain_silence, predict};
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
-pub use plan::{Check, Expected, PORT, Planned, Seen, plan};
+pub use plan::{Check, Expected, ExpectedSource, PORT, Planned, plan};
 pub use site::{Attachment, Outside, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
 pub use snapshot::{
     Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, Route, RouteKind, Rule, Snapshot,

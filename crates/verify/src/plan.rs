@@ -5,7 +5,7 @@ mod services;
 
 use std::net::IpAddr;
 
-use crate::case::{By, CASES, Case, Client, Need, Of, On, Protocol, Quality, Rule, Service, Target};
+use crate::case::{By, CASES, Case, Client, Need, On, Protocol, Quality, Rule, Service, ServiceOwner, Target};
 use crate::site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
 use crate::snapshot::Place;
 
@@ -55,7 +55,7 @@ pub struct Check {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// An answer.
-    Answer(Seen),
+    Answer(ExpectedSource),
     /// None.
     Silence,
     /// None, or a refusal: nobody serves the address.
@@ -66,7 +66,7 @@ pub enum Expected {
 
 /// As whom the one who asks must be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum ExpectedSource {
     /// As one of these: no address is translated.
     As(Vec<IpAddr>),
     /// As another than these: the address is translated.
@@ -83,8 +83,12 @@ impl Check {
 
     /// What must be answered for silence to mean something: each who must not answer this probe answers itself, at the same address and port.
     pub fn proofs(&self) -> Vec<Check> {
-        let proof =
-            |to: &Place| Check { from: to.clone(), answerers: vec![to.clone()], expected: Expected::Answer(Seen::Anyhow), ..self.clone() };
+        let proof = |to: &Place| Check {
+            from: to.clone(),
+            answerers: vec![to.clone()],
+            expected: Expected::Answer(ExpectedSource::Anyhow),
+            ..self.clone()
+        };
         self.answerers.iter().filter(|_| self.is_of_isolation()).map(proof).collect()
     }
 
@@ -189,7 +193,7 @@ impl<'a> Planner<'a> {
     }
 
     fn check(&mut self, (from, sources): Asker, to: Place, address: IpAddr, protocol: Protocol) {
-        let expected = Expected::Answer(Seen::As(sources));
+        let expected = Expected::Answer(ExpectedSource::As(sources));
         let case = self.case;
         self.checks.push(Check { case, network: None, from, answerers: vec![to], address, protocol, port: PORT, size: None, expected });
     }
@@ -255,7 +259,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Each published port, asked by who is where the case says.
-    fn host_ports(&mut self, client: Client, on: On, of: Of) {
+    fn host_ports(&mut self, client: Client, on: On, of: ServiceOwner) {
         let site = self.site;
         for (pod, port) in site.pods.iter().flat_map(|pod| pod.ports.iter().map(move |port| (pod, port))) {
             let Some(node) = site.nodes.iter().find(|node| node.name == pod.node) else { continue };
@@ -266,8 +270,8 @@ impl<'a> Planner<'a> {
             let Some(address) = address.filter(|_| is_reached && pod.address(self.is_ipv4).is_some()) else { continue };
             let is_where = |other: &str| (other == node.name) == (on == On::SameNode);
             let askers: Vec<Place> = match (client, of) {
-                (Client::Pod, Of::Itself) => vec![pod.place()],
-                (Client::Pod, Of::Another) => {
+                (Client::Pod, ServiceOwner::Itself) => vec![pod.place()],
+                (Client::Pod, ServiceOwner::Another) => {
                     let of_node = |other: &SiteNode| site.pods_of(&other.name).find(|other| other.name != pod.name).map(SitePod::place);
                     site.nodes.iter().filter(|other| is_where(&other.name)).filter_map(of_node).collect()
                 }
@@ -279,7 +283,7 @@ impl<'a> Planner<'a> {
 
     fn host_port(&mut self, from: Place, pod: &SitePod, address: IpAddr, port: &Publication) {
         let (case, to, port, protocol) = (self.case, pod.place(), port.host_port, port.protocol);
-        let expected = Expected::Answer(Seen::Anyhow);
+        let expected = Expected::Answer(ExpectedSource::Anyhow);
         self.checks.push(Check { case, network: None, from, answerers: vec![to], address, protocol, port, size: None, expected });
     }
 
@@ -290,7 +294,7 @@ impl<'a> Planner<'a> {
         let Some(address) = host.address(self.is_ipv4) else { return };
         for pod in site.nodes.iter().filter_map(|node| site.pods_of(&node.name).find(|pod| pod.address(self.is_ipv4).is_some())) {
             let (from, own) = self.pod(pod);
-            let (case, expected) = (self.case, Expected::Answer(Seen::NotAs(own)));
+            let (case, expected) = (self.case, Expected::Answer(ExpectedSource::NotAs(own)));
             let (answerers, protocol) = (vec![host.place.clone()], Protocol::Tcp);
             self.checks.push(Check { case, network: None, from, answerers, address, protocol, port: PORT, size: None, expected });
         }
@@ -336,10 +340,10 @@ impl<'a> Planner<'a> {
         let is_reached = reaches(from.1);
         let (protocol, size, expected) = match quality {
             Quality::Reach(where_) if where_ == on && is_reached == Some(true) && !from.1.is_default => {
-                (Protocol::Tcp, None, Expected::Answer(Seen::As(from.1.addresses.clone())))
+                (Protocol::Tcp, None, Expected::Answer(ExpectedSource::As(from.1.addresses.clone())))
             }
             Quality::FitsMtu if is_reached == Some(true) && from.1.mtu.is_some() => {
-                (Protocol::Udp, from.1.mtu, Expected::Answer(Seen::Anyhow))
+                (Protocol::Udp, from.1.mtu, Expected::Answer(ExpectedSource::Anyhow))
             }
             Quality::ExceedsMtu if is_reached == Some(true) && from.1.mtu.is_some() => {
                 (Protocol::Udp, from.1.mtu.map(|mtu| mtu + 1), Expected::TooLong)

@@ -16,7 +16,7 @@ pub struct Ask {
 
 /// The agent's answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum AdminReply {
     /// What was asked for.
     Value(Value),
     /// Why there is no answer, for a person.
@@ -35,18 +35,18 @@ impl Message for Ask {
     }
 }
 
-impl Message for Told {
+impl Message for AdminReply {
     fn to_object(&self) -> Object {
         match self {
-            Told::Value(value) => wrap("told", [("value", value.clone())]),
-            Told::Refused(reason) => wrap("refused", [("reason", Value::from(reason.as_str()))]),
+            AdminReply::Value(value) => wrap("told", [("value", value.clone())]),
+            AdminReply::Refused(reason) => wrap("refused", [("reason", Value::from(reason.as_str()))]),
         }
     }
 
     fn from_object(object: &Object) -> Result<Self, WireError> {
         match kind(object, &["told", "refused"])? {
-            "told" => Ok(Told::Value(Fields::of_kind("told", object)?.value("value"))),
-            _ => Ok(Told::Refused(Fields::of_kind("refused", object)?.text("reason")?)),
+            "told" => Ok(AdminReply::Value(Fields::of_kind("told", object)?.value("value"))),
+            _ => Ok(AdminReply::Refused(Fields::of_kind("refused", object)?.text("reason")?)),
         }
     }
 }

@@ -31,7 +31,7 @@ mod call;
 mod fields;
 mod frame;
 
-pub use admin::{Ask, Told};
+pub use admin::{AdminReply, Ask};
 pub use call::{Answer, Call, Ran, Run, ToAgent, ToShim};
 pub use frame::{Message, WireError, parse, print, receive, receive_at_most, send, send_at_most};
 

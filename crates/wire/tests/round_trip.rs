@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use json::{Object, Value};
 use netloom_wire::{
-    Answer, Ask, Call, MAX_MESSAGE, Message, PROTOCOL, Ran, Run, ToAgent, ToShim, Told, WireError, parse, print, receive, send,
+    AdminReply, Answer, Ask, Call, MAX_MESSAGE, Message, PROTOCOL, Ran, Run, ToAgent, ToShim, WireError, parse, print, receive, send,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ proptest! {
     fn any_bytes_are_a_message_or_an_error(bytes in vec(any::<u8>(), 0..300)) {
         let _ = parse::<ToAgent>(&bytes);
         let _ = receive::<ToShim>(&mut bytes.as_slice());
-        let _ = parse::<Told>(&bytes);
+        let _ = parse::<AdminReply>(&bytes);
     }
 
     /// Whatever is cut off, it is no message; and nothing is read beyond one.
@@ -90,7 +90,7 @@ fn questions_and_answers_survive() {
     let ask = Ask { what: "explain".to_owned(), args };
     assert_eq!(back(&ask), ask);
     let deep = json::parse(br#"[{"a":[1.5,true,"b"]}]"#).unwrap();
-    for told in [Told::Value(deep), Told::Value(Value::Null), Told::Refused("no such pod".to_owned())] {
+    for told in [AdminReply::Value(deep), AdminReply::Value(Value::Null), AdminReply::Refused("no such pod".to_owned())] {
         assert_eq!(back(&told), told);
     }
 }

@@ -2,7 +2,7 @@
 
 /// A part of a file's text that is one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct DocumentText<'a> {
     /// Its text, with the marker before it.
     pub text: &'a str,
     /// The lines of the file before it.
@@ -13,7 +13,7 @@ pub struct Part<'a> {
 
 /// Splits where YAML's markers are. The parser could do that too, but would stop at the first document that is broken;
 /// a line that begins with a marker is never part of a value (YAML 1.2, 9.1.2), so text suffices to find them.
-pub fn documents(text: &str) -> Vec<Part<'_>> {
+pub fn documents(text: &str) -> Vec<DocumentText<'_>> {
     let mut parts = Vec::new();
     let (mut start, mut offset, mut lines_before) = (0, 0, 0);
     let mut opened = false;
@@ -21,13 +21,13 @@ pub fn documents(text: &str) -> Vec<Part<'_>> {
         let end = offset + line.len();
         if is_marker(line, "---") {
             if opened {
-                parts.extend(text.get(start..offset).map(|text| Part { text, lines_before, columns_before: 0 }));
+                parts.extend(text.get(start..offset).map(|text| DocumentText { text, lines_before, columns_before: 0 }));
                 (start, lines_before) = (offset, number);
             }
             opened = true;
         } else if is_marker(line, "...") {
             if opened {
-                parts.extend(text.get(start..end).map(|text| Part { text, lines_before, columns_before: 0 }));
+                parts.extend(text.get(start..end).map(|text| DocumentText { text, lines_before, columns_before: 0 }));
             }
             (start, lines_before, opened) = (end, number + 1, false);
         } else if (opened || !line.starts_with('%')) && !is_empty(line) {
@@ -36,7 +36,7 @@ pub fn documents(text: &str) -> Vec<Part<'_>> {
         offset = end;
     }
     if opened {
-        parts.extend(text.get(start..).map(|text| Part { text, lines_before, columns_before: 0 }));
+        parts.extend(text.get(start..).map(|text| DocumentText { text, lines_before, columns_before: 0 }));
     }
     parts
 }

@@ -17,7 +17,7 @@ mod written;
 
 use std::io;
 
-pub use documents::{Part, documents};
+pub use documents::{DocumentText, documents};
 pub use tree::{Key, Node, Value, json, parse, with_room};
 pub use written::Written;
 

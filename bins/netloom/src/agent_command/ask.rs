@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use json::{Object, Value};
-use wire::{Ask, Told, WireError};
+use wire::{AdminReply, Ask, WireError};
 
 /// How long an answer may take: more than the agent gives itself.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -26,10 +26,10 @@ pub(crate) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::R
         agent's socket",
     )?;
     let args: Object = args.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
-    let told = wire::send(&mut stream, &Ask { what: what.to_owned(), args }).and_then(|()| wire::receive::<Told>(&mut stream));
+    let told = wire::send(&mut stream, &Ask { what: what.to_owned(), args }).and_then(|()| wire::receive::<AdminReply>(&mut stream));
     match told {
-        Ok(Some(Told::Value(value))) => Ok(value),
-        Ok(Some(Told::Refused(reason))) => anyhow::bail!("{}", super::answer::clean(&reason)),
+        Ok(Some(AdminReply::Value(value))) => Ok(value),
+        Ok(Some(AdminReply::Refused(reason))) => anyhow::bail!("{}", super::answer::clean(&reason)),
         Ok(None) => anyhow::bail!(
             "the agent at {} closed the connection without an answer: it is stopping, or you are not root; see its log",
             socket.display()

@@ -12,7 +12,7 @@ use crate::complete;
 
 /// Where the agent answers.
 #[derive(Debug, Args)]
-pub(crate) struct Asked {
+pub(crate) struct AgentArguments {
     /// The socket of this node's agent
     #[arg(long, env = "NETLOOM_ADMIN_SOCKET", value_name = "PATH", default_value = wire::ADMIN_SOCKET, hide_env_values = true)]
     pub(crate) socket: PathBuf,
@@ -41,7 +41,7 @@ impl Format {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
@@ -50,7 +50,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PodsArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// List only pods of this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct PodsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct NodesArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
@@ -71,7 +71,7 @@ pub(crate) struct NodesArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
     /// The pod, as [NAMESPACE/]POD
     #[arg(add = ArgValueCandidates::new(complete::pods))]
     pub(crate) pod: PodRef,
@@ -133,7 +133,7 @@ pub(crate) enum AgentCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RotateKeysArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: AgentArguments,
 }
 
 #[derive(Debug, Args)]

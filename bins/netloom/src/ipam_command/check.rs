@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pool::{Family, Key, Run, State, Taken};
+use pool::{Family, Key, Run, State, Unavailable};
 use serde::Serialize;
 
 use super::evidence::Evidence;
@@ -154,12 +154,12 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
         let of: Vec<&str> = own.chain(kept.get(&address).into_iter().flatten().copied()).collect();
         let Some(pool) = of.first() else { continue };
         let networks: BTreeSet<&str> = of.iter().filter_map(|name| host.spec(name)).map(|spec| spec.network.as_str()).collect();
-        let taken: Vec<&Taken> = networks.iter().filter_map(|network| host.seen.allocator.taken(network, address)).collect();
-        let holders = taken.iter().filter(|taken| matches!(taken, Taken::Held(_))).count();
+        let taken: Vec<&Unavailable> = networks.iter().filter_map(|network| host.seen.allocator.taken(network, address)).collect();
+        let holders = taken.iter().filter(|taken| matches!(taken, Unavailable::Held(_))).count();
         if places.len() <= holders {
             continue;
         }
-        let (kind, what) = match taken.iter().find(|taken| matches!(taken, Taken::Cooling { .. })) {
+        let (kind, what) = match taken.iter().find(|taken| matches!(taken, Unavailable::Cooling { .. })) {
             _ if holders > 0 => (Kind::Twice, "more namespaces have it than attachments it was assigned to".to_owned()),
             Some(taken) => (Kind::Unknown, format!("{taken}, but a namespace still has it")),
             None => (Kind::Unknown, "a namespace has it, but it is not assigned".to_owned()),

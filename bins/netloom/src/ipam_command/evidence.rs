@@ -23,7 +23,7 @@ pub(super) struct Evidence {
     /// Containers of which there is a record that cannot be read: they may have anything.
     pub(super) unreadable: BTreeSet<String>,
     /// Namespaces, and the addresses in each.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<LeasePlace>,
     /// What could not be looked at.
     pub(super) unseen: Vec<String>,
 }
@@ -61,7 +61,7 @@ pub(super) enum Namespace {
 
 /// A namespace that there is.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LeasePlace {
     pub(super) name: String,
     /// The one that this command is in.
     pub(super) is_own: bool,
@@ -176,7 +176,7 @@ impl Evidence {
             match look(id, &path) {
                 Ok(Some(addresses)) => {
                     let name = if id == own { "this host".to_owned() } else { path.display().to_string() };
-                    self.places.push(Place { name, is_own: id == own, addresses });
+                    self.places.push(LeasePlace { name, is_own: id == own, addresses });
                 }
                 Ok(None) => {}
                 Err(reason) => self.unseen.push(format!("{}: {reason}", path.display())),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ipam::Seen;
+use ipam::HostPools;
 use pool::{Family, Spec};
 
 use crate::cli::Store;
@@ -23,7 +23,7 @@ pub(super) enum Origin {
 
 /// All pools of a host.
 pub(super) struct Host {
-    pub(super) seen: Seen,
+    pub(super) seen: HostPools,
     /// What is wrong with files, by their pools' names.
     pub(super) wrong: Vec<(String, String)>,
     files: Vec<(String, PathBuf)>,
@@ -48,7 +48,7 @@ impl Origin {
 impl Host {
     /// As they are now.
     pub(super) fn look(of: &Store) -> anyhow::Result<Self> {
-        let mut seen = Seen::read(&of.dir)?;
+        let mut seen = HostPools::read(&of.dir)?;
         let (mut wrong, mut files) = (Vec::new(), Vec::new());
         for name in ipam::pool_names(&of.pools)? {
             let why = match ipam::read_pool(&of.pools, &name) {

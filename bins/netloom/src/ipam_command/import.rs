@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anstyle::Style;
-use ipam::{Kept, Left, NotedBy};
+use ipam::{Left, NotedBy, Reservation};
 use operator::Imported;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub(super) fn run(args: &IpamImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn views(done: &Imported) -> Vec<View> {
-    let of_kept = |kept: &Kept, what, why: &str| View {
+    let of_kept = |kept: &Reservation, what, why: &str| View {
         address: kept.address.to_string(),
         what,
         pod: kept.owner.pod.clone(),
@@ -49,9 +49,9 @@ fn views(done: &Imported) -> Vec<View> {
         let (address, pod, pool, why) = (left.address.clone(), left.pod.clone(), left.pool.clone(), left.why.clone());
         View { address, what, pod, pool, node: String::new(), why }
     };
-    let refused = |kept: &&Kept| done.refused.iter().any(|(other, _)| other == *kept);
+    let refused = |kept: &&Reservation| done.refused.iter().any(|(other, _)| other == *kept);
     let kept = done.plan.kept.iter().filter(|kept| !refused(kept));
-    let unsure = |kept: &Kept| match (kept.by, kept.confirmed) {
+    let unsure = |kept: &Reservation| match (kept.by, kept.confirmed) {
         (NotedBy::Pool, true) => "",
         (NotedBy::Pool, false) => "the pod's network-status does not list it",
         (NotedBy::Reservation, true) => "whereabouts has a reservation for it, but no allocation in a pool",

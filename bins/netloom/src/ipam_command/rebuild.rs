@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context;
-use ipam::{PoolStoreError, Seen};
-use pool::{Allocator, Block, Event, Family, Key, Lease, Leased, Origin, Pod, Run, State, Taken};
+use ipam::{HostPools, PoolStoreError};
+use pool::{Allocator, Block, Event, Family, Key, Lease, Leased, Origin, Pod, Run, State, Unavailable};
 
 use super::evidence::{Attachment, Evidence, Namespace, Source};
 use super::repair::{PATIENCE, confirmed};
@@ -33,7 +33,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     let mut damaged = false;
     // An agent has begun to make it anew, and did not end.
     let mark = of.dir.join(ipam::RECOVERING);
-    match Seen::read(&of.dir) {
+    match HostPools::read(&of.dir) {
         Ok(_) if mark.try_exists()? => {
             crate::output::eputln!("the agent that is rebuilding the journal in {} has not finished", of.dir.display())
         }
@@ -53,7 +53,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
         "not everything could be read, and unread attachments may have addresses: {}",
         evidence.unseen.join("; ")
     );
-    let mut seen = Seen::nothing()?;
+    let mut seen = HostPools::nothing()?;
     for name in ipam::pool_names(&of.pools)? {
         seen.follow(&ipam::read_pool(&of.pools, &name)?)?;
     }
@@ -79,7 +79,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
 }
 
 /// Ranges of whereabouts are pools as the attachments' configurations say.
-fn follow_ranges(seen: &mut Seen, evidence: &Evidence, dir: &Path) -> anyhow::Result<()> {
+fn follow_ranges(seen: &mut HostPools, evidence: &Evidence, dir: &Path) -> anyhow::Result<()> {
     let agent = dir.join(ipam::AGENT);
     let has = |one: &&Attachment| one.namespace != Namespace::Gone && !one.addresses.is_empty();
     for one in evidence.attachments.values().filter(has) {
@@ -114,8 +114,8 @@ fn follow_ranges(seen: &mut Seen, evidence: &Evidence, dir: &Path) -> anyhow::Re
 }
 
 /// A pool that the damaged journal had, and of which nothing is known here, may have given its addresses to anybody.
-fn nothing_is_missing(seen: &Seen, of: &Store, args: &IpamCheckArgs) -> anyhow::Result<()> {
-    for (name, origin) in Seen::named_in(&of.dir)? {
+fn nothing_is_missing(seen: &HostPools, of: &Store, args: &IpamCheckArgs) -> anyhow::Result<()> {
+    for (name, origin) in HostPools::named_in(&of.dir)? {
         if seen.allocator.spec(&name).is_some() || args.without.contains(&name) {
             continue;
         }
@@ -141,7 +141,7 @@ fn nothing_is_missing(seen: &Seen, of: &Store, args: &IpamCheckArgs) -> anyhow::
 }
 
 /// Addresses that are of no pool here are other networks', mostly: whoever knows better can say no.
-fn tell_of_others(seen: &Seen, evidence: &Evidence) {
+fn tell_of_others(seen: &HostPools, evidence: &Evidence) {
     let is_others = |address: &&IpAddr| {
         let is_local = match address {
             IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
@@ -167,7 +167,7 @@ fn listed(addresses: &[IpAddr]) -> String {
 }
 
 /// Who holds what, as far as anything tells: attachments, and addresses that none of them explains.
-fn fill(seen: &mut Seen, evidence: &Evidence) -> anyhow::Result<(usize, usize)> {
+fn fill(seen: &mut HostPools, evidence: &Evidence) -> anyhow::Result<(usize, usize)> {
     let (mut generation, mut held, mut unexplained) = (1, 0, 0);
     let now = seen.now;
     for one in evidence.attachments.values() {
@@ -188,7 +188,7 @@ fn fill(seen: &mut Seen, evidence: &Evidence) -> anyhow::Result<(usize, usize)> 
         }
         if one.namespace == Namespace::Gone {
             for Leased { pool, address, .. } in leased {
-                let taken = Taken::Cooling { since: now, generation: 0, pod: one.pod.clone() };
+                let taken = Unavailable::Cooling { since: now, generation: 0, pod: one.pod.clone() };
                 seen.allocator.apply(&Event::Cooling { pool, address, taken });
             }
             continue;
@@ -208,13 +208,13 @@ fn fill(seen: &mut Seen, evidence: &Evidence) -> anyhow::Result<(usize, usize)> 
     Ok((held, unexplained))
 }
 
-fn lease(key: &Key, pod: Option<&Pod>, generation: u64, seen: &Seen, addresses: Vec<Leased>) -> Event {
+fn lease(key: &Key, pod: Option<&Pod>, generation: u64, seen: &HostPools, addresses: Vec<Leased>) -> Event {
     Event::Leased(Lease { key: key.clone(), generation, pod: pod.cloned(), claim: None, since: seen.now, addresses })
 }
 
 /// What an attachment has of the one pool that its configuration names, and has left it since: it is its own until its DEL, also if the pool
 /// gets it again.
-fn keep_what_left(seen: &mut Seen, one: &Attachment) {
+fn keep_what_left(seen: &mut HostPools, one: &Attachment) {
     let [Source::Pool(pool)] = one.sources.as_slice() else { return };
     for address in &one.addresses {
         if of_pool(&seen.allocator, one, *address).is_none() {
@@ -239,7 +239,7 @@ fn free_here(all: &Allocator, address: IpAddr) -> Vec<Leased> {
     let mut found = Vec::new();
     for pool in all.pools() {
         let Some(spec) = all.spec(pool) else { continue };
-        let is_held = matches!(all.taken(&spec.network, address), Some(Taken::Held(_)));
+        let is_held = matches!(all.taken(&spec.network, address), Some(Unavailable::Held(_)));
         let is_given = !is_held && !spec.allowed(pool::Run::single(address)).is_empty();
         let Some(leased) = in_pool(all, pool, address).filter(|_| is_given && !networks.contains(&spec.network.as_str())) else { continue };
         networks.push(&spec.network);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anstyle::Style;
 use ipam::Tenure;
-use pool::{Block, Family, Key, Moment, Run, Spec, State, Taken};
+use pool::{Block, Family, Key, Moment, Run, Spec, State, Unavailable};
 use serde::Serialize;
 
 use super::host::{Host, Origin};
@@ -22,7 +22,7 @@ pub(super) const IN: Hang = Hang { first: "  ", rest: "  " };
 /// An address in one pool.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct TracedAddress {
     address: IpAddr,
     pool: String,
     network: String,
@@ -74,9 +74,9 @@ pub(super) fn tell<T: Serialize>(args: &IpamTraceArgs, found: &[T], render: fn(I
 }
 
 /// In each pool that has it, or had it.
-fn find(host: &Host, address: IpAddr) -> Vec<Found> {
+fn find(host: &Host, address: IpAddr) -> Vec<TracedAddress> {
     let tenures = host.seen.tenures(address);
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<TracedAddress> = Vec::new();
     for pool in host.seen.allocator.every_pool() {
         let Some(spec) = host.spec(pool) else { continue };
         let block = host.seen.allocator.blocks(pool, Family::of(address)).find(|(block, _)| block.run.contains(address));
@@ -85,7 +85,7 @@ fn find(host: &Host, address: IpAddr) -> Vec<Found> {
             continue;
         }
         let (state, what) = state(host, spec, address, block);
-        found.push(Found {
+        found.push(TracedAddress {
             address,
             pool: pool.to_owned(),
             network: spec.network.clone(),
@@ -123,21 +123,21 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<(&Block, State
     let taken = host.seen.allocator.taken(&spec.network, address);
     let frees_in = taken.and_then(|t| t.frees_in(spec.reuse.cooldown, &host.seen.now));
     match (taken.filter(|_| frees_in != Some(0)), block) {
-        (Some(Taken::Held(key)), _) if pool_of(host, key, address).is_some_and(|pool| pool != spec.name) => {
+        (Some(Unavailable::Held(key)), _) if pool_of(host, key, address).is_some_and(|pool| pool != spec.name) => {
             let pool = pool_of(host, key, address).unwrap_or_default();
             let pod = host.seen.allocator.lease(key).and_then(|lease| lease.pod.as_ref());
             let pod = pod.map(|pod| format!("pod {pod}, ")).unwrap_or_default();
             ("held", format!("held as an address of pool {pool}, by {pod}{} of container {}", key.ifname, short(&key.container)))
         }
-        (Some(Taken::Held(_)), _) => match host.seen.heard(&spec.network, address) {
+        (Some(Unavailable::Held(_)), _) => match host.seen.heard(&spec.network, address) {
             None => ("held", format!("held{}", left(spec, address, block))),
             Some(heard) => {
                 let ago = words::age(heard.at().elapsed(&host.seen.now));
                 ("held", format!("held, but another machine uses it as well, {}, seen {ago} ago", heard.by))
             }
         },
-        (Some(Taken::Cooling { .. }), _) => ("cooling", format!("cooling down, free in {}", words::age(frees_in.unwrap_or(0)))),
-        (Some(Taken::Quarantined { by, .. }), _) => {
+        (Some(Unavailable::Cooling { .. }), _) => ("cooling", format!("cooling down, free in {}", words::age(frees_in.unwrap_or(0)))),
+        (Some(Unavailable::Quarantined { by, .. }), _) => {
             ("quarantined", format!("in use by another machine, {by}; checked again in {}", words::age(frees_in.unwrap_or(0))))
         }
         (None, None) => ("none", "not in this pool any more".to_owned()),
@@ -211,7 +211,7 @@ pub(super) fn of_network(pool: &str, network: &str) -> String {
     if network == pool { pool.to_owned() } else { format!("{pool} of network {network}") }
 }
 
-fn render(address: IpAddr, found: &[Found]) -> String {
+fn render(address: IpAddr, found: &[TracedAddress]) -> String {
     let mut page = page(address, found, "is in no pool of this host, and the journal has no record of it");
     for (i, one) in found.iter().enumerate() {
         if i > 0 {

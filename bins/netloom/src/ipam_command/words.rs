@@ -66,7 +66,7 @@ pub(super) fn clock(at: &Moment, now: &Moment) -> Option<String> {
 }
 
 /// What a bar consists of: how much, in which style and sign.
-struct Part {
+struct SummaryPart {
     n: u128,
     style: Style,
     unicode: char,
@@ -76,14 +76,14 @@ struct Part {
 /// A bar of so many columns, painted. Whatever there is at all has a column.
 pub(super) fn bar(width: usize, held: u128, cooling: u128, quarantined: u128, total: u128) -> String {
     let parts = [
-        Part { n: held, style: Style::new(), unicode: '█', ascii: '#' },
-        Part { n: quarantined, style: BAD, unicode: '▓', ascii: '!' },
-        Part { n: cooling, style: COOLING, unicode: '▒', ascii: '~' },
+        SummaryPart { n: held, style: Style::new(), unicode: '█', ascii: '#' },
+        SummaryPart { n: quarantined, style: BAD, unicode: '▓', ascii: '!' },
+        SummaryPart { n: cooling, style: COOLING, unicode: '▒', ascii: '~' },
     ];
     let unicode = speaks_unicode();
     let mut text = String::new();
     let (mut left, mut sum) = (width, 0_u128);
-    for Part { n, style, unicode: u, ascii: a } in parts {
+    for SummaryPart { n, style, unicode: u, ascii: a } in parts {
         sum = sum.saturating_add(n);
         // Up to where all so far reach: what one part loses in rounding the next one has.
         let end = share(sum, total, width);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use attach::Told;
+use attach::ReportedDevice;
 use lab::{Health, Lab, PodRef, PodStatus};
 use npwg::NetworkStatus;
 use serde::Serialize;
@@ -160,9 +160,9 @@ fn detail(p: &PodStatus) {
         line("gateway", network.gateway.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
         let step = p.record.iter().flat_map(|r| &r.steps).find(|s| Some(s.ifname.as_str()) == network.interface.as_deref());
         let device = step.map(|s| match &s.device {
-            Told::Nothing => String::new(),
-            Told::Info(info) => info.kind().to_owned(),
-            Told::Unusable(why) => format!("{BAD}not in the status: {why}{BAD:#}"),
+            ReportedDevice::Nothing => String::new(),
+            ReportedDevice::Info(info) => info.kind().to_owned(),
+            ReportedDevice::Unusable(why) => format!("{BAD}not in the status: {why}{BAD:#}"),
         });
         line("device", device.unwrap_or_default());
         line("plugins", step.map(|s| s.list.plugins.iter().map(|p| p.kind.to_string()).collect::<Vec<_>>().join(", ")).unwrap_or_default());

@@ -18,7 +18,7 @@ use ipam::{Intake, PoolStore, PoolStoreError, Whereabouts, WhereaboutsRange};
 use json::{Object, Value};
 use linux::{Netns, NetnsError, file};
 use plugin::Dirs;
-use pool::{Allocator, Ask, Family, Key, Origin, Pod, Taken, Want};
+use pool::{Allocator, Ask, Family, Key, Origin, Pod, Unavailable, Want};
 
 use super::in_use::InUse;
 use crate::Agent;
@@ -38,12 +38,12 @@ pub(super) struct Orphan {
     addresses: Vec<(String, IpAddr)>,
     /// Its pool's file, where its configuration says which pool.
     file: Option<(PathBuf, String)>,
-    known: Known,
+    known: AttachmentEvidence,
 }
 
 /// What tells of an attachment for as long as it is there.
 #[derive(Debug, Clone)]
-enum Known {
+enum AttachmentEvidence {
     Record(ContainerId),
     /// The file of a runtime's cached result.
     Cached(PathBuf),
@@ -80,7 +80,7 @@ fn of_cached(one: &Cached, file: PathBuf, dirs: &Dirs) -> Option<Orphan> {
     let of = |name: &str| one.args.get(name).unwrap_or_default().to_owned();
     let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
     let pod = Some(pod).filter(|pod| !pod.name.is_empty());
-    let orphan = Orphan { key: plugins::pool_key(&one.id), pod, addresses, file: file_of_pool, known: Known::Cached(file) };
+    let orphan = Orphan { key: plugins::pool_key(&one.id), pod, addresses, file: file_of_pool, known: AttachmentEvidence::Cached(file) };
     Some(orphan).filter(|orphan| !orphan.addresses.is_empty())
 }
 
@@ -93,7 +93,7 @@ fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
         let Some((addresses, file)) = has else { continue };
         let key = Key { network: step.list.name.to_string(), container: record.sandbox.to_string(), ifname: step.ifname.to_string() };
         let (namespace, name, uid) = (record.pod.namespace.clone(), record.pod.name.clone(), record.pod.uid.clone().unwrap_or_default());
-        let (pod, known) = (Some(Pod { namespace, name, uid }), Known::Record(record.sandbox.clone()));
+        let (pod, known) = (Some(Pod { namespace, name, uid }), AttachmentEvidence::Record(record.sandbox.clone()));
         found.push(Orphan { key, pod, addresses, file, known });
     }
     found.retain(|orphan: &Orphan| !orphan.addresses.is_empty());
@@ -133,8 +133,8 @@ pub(super) fn recover(store: &PoolStore, of: &[Origin], orphans: Vec<Orphan>, re
     let mut left = orphans;
     store.recover_with(of, move |intake| {
         left.retain(|orphan| match &orphan.known {
-            Known::Record(sandbox) => records.knows(sandbox),
-            Known::Cached(file) => file.exists(),
+            AttachmentEvidence::Record(sandbox) => records.knows(sandbox),
+            AttachmentEvidence::Cached(file) => file.exists(),
         });
         follow_files(intake, &pools, &left);
         left = adopt(intake.store(), std::mem::take(&mut left));
@@ -239,7 +239,7 @@ fn quarantine_unexplained(store: &PoolStore, left: &[Orphan]) -> Result<bool, Po
 fn pools_with(all: &Allocator, address: IpAddr) -> (Vec<String>, usize) {
     let with = all.pools().filter(|pool| has(all, pool, address)).filter_map(|pool| Some((all.spec(pool)?.network.as_str(), pool)));
     let networks: BTreeMap<&str, &str> = with.collect();
-    let held = networks.keys().filter(|network| matches!(all.taken(network, address), Some(Taken::Held(_)))).count();
+    let held = networks.keys().filter(|network| matches!(all.taken(network, address), Some(Unavailable::Held(_)))).count();
     (networks.into_values().map(str::to_owned).collect(), held)
 }
 
@@ -250,7 +250,7 @@ pub(super) fn renew_quarantines(store: &PoolStore, look: impl FnOnce() -> InUse)
         let of_pool = |pool: &str| {
             let network = all.spec(pool).map(|spec| spec.network.as_str()).unwrap_or_default();
             let ends = all.all_taken(network).filter_map(|(address, taken)| match taken {
-                Taken::Quarantined { by, .. } if taken.frees_in(0, &now).is_some_and(|left| left < UNEXPLAINED / 2) => {
+                Unavailable::Quarantined { by, .. } if taken.frees_in(0, &now).is_some_and(|left| left < UNEXPLAINED / 2) => {
                     Some((pool.to_owned(), address, by.clone()))
                 }
                 _ => None,

@@ -28,7 +28,7 @@ impl World {
     }
 
     fn in_quarantine(&self, network: &str) -> Vec<String> {
-        let is_so = |taken: &Taken| matches!(taken, Taken::Quarantined { .. }) && taken.frees_in(0, &self.1.now()) != Some(0);
+        let is_so = |taken: &Unavailable| matches!(taken, Unavailable::Quarantined { .. }) && taken.frees_in(0, &self.1.now()) != Some(0);
         self.1.look(|all| all.all_taken(network).filter(|(_, taken)| is_so(taken)).map(|(ip, _)| ip.to_string()).collect())
     }
 }
@@ -52,7 +52,7 @@ fn an_attachment_of_two_pools_gets_both_addresses_again_or_neither() {
     let world = World::new("two");
     let addresses = vec![("x".to_owned(), ip("198.18.77.1")), ("y".to_owned(), ip("198.18.77.1"))];
     let pod = Some(Pod { namespace: "d".into(), name: "a".into(), uid: String::new() });
-    let known = Known::Record(ContainerId::parse("c").unwrap());
+    let known = AttachmentEvidence::Record(ContainerId::parse("c").unwrap());
     let orphan = Orphan { key: key("c"), pod, addresses, file: None, known };
     world.grant("x", "198.18.77.0/30");
     let left = adopt(&world.1, vec![orphan]);

@@ -45,10 +45,10 @@ const MAX_FILE: usize = 4 << 20;
 /// The selectors of the pools that this node may use, as they were seen last.
 pub(super) struct Selectors {
     file: PathBuf,
-    seen: Mutex<Seen>,
+    seen: Mutex<PoolSelectors>,
 }
 
-struct Seen {
+struct PoolSelectors {
     /// `None`: nobody has said yet whether there are any.
     known: Option<Arc<Selecting>>,
     /// The file says so.
@@ -104,7 +104,7 @@ impl Selectors {
         // Pools of the cluster without a word of it are of an agent that knew no selectors.
         let read = read.or_else(|| (!store.cluster_pools().is_empty()).then(Vec::new));
         let known = read.map(|pools| Arc::new(Selecting { pools, namespaces: None }));
-        Selectors { file, seen: Mutex::new(Seen { known, is_written }) }
+        Selectors { file, seen: Mutex::new(PoolSelectors { known, is_written }) }
     }
 
     /// These are the terms of the node's pools now. Whether they select otherwise than before.

@@ -3,7 +3,7 @@
 use api::Problem;
 use cluster::EventKind;
 use ipam::{AddressConflict, PoolStore, Was};
-use pool::{Family, Origin, Taken};
+use pool::{Family, Origin, Unavailable};
 
 use crate::Agent;
 use crate::log::Line;
@@ -49,7 +49,7 @@ pub(super) fn problems(store: &PoolStore) -> Vec<Problem> {
         let held = heard.iter().filter(|heard| of_cluster(&heard.pool)).map(|heard| problem(heard.address, &heard.pool));
         let pools = all.pools().filter(|pool| of_cluster(pool)).filter_map(|name| all.spec(name));
         let quarantined = pools.flat_map(|spec| {
-            let taken = all.all_taken(&spec.network).filter(|(_, taken)| matches!(taken, Taken::Quarantined { .. }));
+            let taken = all.all_taken(&spec.network).filter(|(_, taken)| matches!(taken, Unavailable::Quarantined { .. }));
             taken
                 .filter(|(ip, _)| all.blocks(&spec.name, Family::of(*ip)).any(|(b, _)| b.run.contains(*ip)))
                 .map(|(ip, _)| problem(ip, &spec.name))

@@ -8,9 +8,9 @@ use pool::Family;
 use crate::Agent;
 
 /// What of a pool's addresses is told, by its state.
-type Part = (&'static str, fn(&Figures) -> u128);
+type Gauge = (&'static str, fn(&Figures) -> u128);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Gauge; 6] = [
     ("free", |f| f.free),
     ("reserved", |f| f.reserved),
     ("used", |f| (f.held + f.outside).into()),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
-use ipam::{Intake, Place, PoolStore, PoolStoreError, Stocks};
+use ipam::{Intake, PoolStore, PoolStoreError, Stocks, StoreLocation};
 use pool::{Block, Family, Origin, Refused, Run, State};
 use tokio::sync::Notify;
 
@@ -21,8 +21,8 @@ use super::Addresses;
 use super::beside::{is_others, own_part};
 use super::choice::Selectors;
 use super::conflicts::problems;
-use super::contest::{Contest, Turn};
-use super::listen::Ears;
+use super::identity_conflict::{ConflictDecision, Contest};
+use super::listen::ArpNdListener;
 use super::pace::Pace;
 use crate::Agent;
 use crate::log::{Line, stamp};
@@ -65,7 +65,7 @@ pub(super) struct Follow {
     /// It is known that nothing comes by it.
     nothing: bool,
     /// Where the journal is, until that is noted.
-    place: Option<Place>,
+    place: Option<StoreLocation>,
     pace: Pace,
     /// The Node that this machine is, once that is known.
     own: Option<String>,
@@ -95,7 +95,7 @@ pub(super) struct Follow {
     /// The version of the object over which this was written last.
     written: Option<(String, NodeIpPoolStatus)>,
     told: BTreeSet<String>,
-    ears: Ears,
+    ears: ArpNdListener,
 }
 
 /// An object that was to be taken in, and has not been as a whole.
@@ -140,7 +140,7 @@ impl Follow {
             lacking: None,
             written: None,
             told: BTreeSet::new(),
-            ears: Ears::new(agent),
+            ears: ArpNdListener::new(agent),
         }
     }
 
@@ -185,7 +185,7 @@ impl Follow {
             self.rival.clone_from(&seen.agent);
         }
         let mut next = match self.contest.look(&seen.agent, now) {
-            Turn::Serve => {
+            ConflictDecision::Serve => {
                 if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
                     Line::warn("addresses").with("what", "the journal's location cannot be recorded").with("error", e).end();
                 }
@@ -195,7 +195,7 @@ impl Follow {
                     Err(later) => return later.min(self.say_alive(&object, &seen, now).await),
                 }
             }
-            Turn::Wait(time) => {
+            ConflictDecision::Wait(time) => {
                 let who = shown(&self.rival);
                 let why = match who.is_empty() {
                     true => "waiting 10 s for another agent that serves a node of this name to object".to_owned(),
@@ -206,7 +206,7 @@ impl Follow {
                 let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };
                 return time.min(self.write(&object, &seen, status, now).await);
             }
-            Turn::Stop(other) => {
+            ConflictDecision::Stop(other) => {
                 let why = format!(
                     "another agent serves a node of the same name: {}; give one of the two hosts another node name and restart its agent",
                     shown(&other)

@@ -24,7 +24,7 @@ use crate::abandoned::Living;
 use crate::log::Line;
 
 /// An address, and the attachment for which it is kept.
-type Kept = (Block, KeptFor);
+type KeptAddress = (Block, KeptFor);
 
 impl Agent {
     /// Promises never to use again what is kept for attachments that are gone, by two looks. How many addresses it were.
@@ -51,9 +51,9 @@ impl Agent {
     }
 
     /// What is kept for attachments that are gone, as far as one look can tell: nothing, where not everything can be seen.
-    fn kept_for_nobody(&self) -> Vec<Kept> {
+    fn kept_for_nobody(&self) -> Vec<KeptAddress> {
         let Some(addresses) = &self.addresses else { return Vec::new() };
-        let mut kept: Vec<Kept> = addresses.store.look(|all| {
+        let mut kept: Vec<KeptAddress> = addresses.store.look(|all| {
             let blocks = all.every_pool().flat_map(|pool| Family::ALL.map(|family| all.blocks(pool, family)));
             let owned = blocks.flatten().filter(|(block, state)| *state != State::Frozen && block.run.count() == 1);
             owned.filter_map(|(block, _)| Some((block.clone(), KeptFor::parse(block.claim.as_deref()?)?))).collect()

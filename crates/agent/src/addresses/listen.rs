@@ -1,7 +1,7 @@
 //! Machines outside that speak with an address of this node's, heard as long as a pool says `conflictDetection: passive`.
 //!
 //! ```text
-//!   NodeIPPool.spec, pools' files --Ears::follow--> names of pools --> a thread, one for all of them, while there are any
+//!   NodeIPPool.spec, pools' files --ArpNdListener::follow--> names of pools --> a thread, one for all of them, while there are any
 //!
 //!   linux::packet::Ear --who speaks with which address--> this node's? --> its own pod's hardware address? --> PoolStore::heard
 //!                      (so many in a moment at the most)                    asked only then, and remembered
@@ -24,7 +24,7 @@ use api::{ConflictDetection, NodeIpPoolSpec};
 use chain::Cache;
 use cni::{AddResult, AttachmentId, ContainerId, IfName, Mac, NetworkName};
 use ipam::PoolStore;
-use linux::packet::{Ear, EtherAddr, Heard, Speech};
+use linux::packet::{AddressClaim, ArpNdSocket, EtherAddr, Observed};
 use linux::{Inside, Netlink};
 use pool::{Key, Origin};
 
@@ -50,7 +50,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 type Pools = Arc<Mutex<BTreeSet<String>>>;
 
 /// Begins to listen when a pool says so, and ends with the last one.
-pub(super) struct Ears {
+pub(super) struct ArpNdListener {
     agent: Weak<Agent>,
     pools: Pools,
     of_cluster: BTreeSet<String>,
@@ -68,18 +68,24 @@ struct Listener {
     agent: Weak<Agent>,
     pools: Pools,
     /// Until when nobody looks again.
-    seen: HashMap<Speech, Instant>,
+    seen: HashMap<AddressClaim, Instant>,
     /// How often all records are read, or something is written.
     pace: Pace,
     begun: Instant,
     packets: u32,
 }
 
-// === impl Ears ===
+// === impl ArpNdListener ===
 
-impl Ears {
+impl ArpNdListener {
     pub(super) fn new(agent: &Arc<Agent>) -> Self {
-        Ears { agent: Arc::downgrade(agent), pools: Pools::default(), of_cluster: BTreeSet::new(), files: BTreeMap::new(), listening: None }
+        ArpNdListener {
+            agent: Arc::downgrade(agent),
+            pools: Pools::default(),
+            of_cluster: BTreeSet::new(),
+            files: BTreeMap::new(),
+            listening: None,
+        }
     }
 
     /// These are the terms of the cluster's pools now.
@@ -151,12 +157,12 @@ impl Listener {
     }
 
     fn listen(&mut self, until: &PipeReader) -> Result<(), linux::Errno> {
-        let ear = Ear::open(&Inside::here())?;
+        let ear = ArpNdSocket::open(&Inside::here())?;
         loop {
             match ear.next(until)? {
-                Heard::Speech(speech) => self.hear(speech),
-                Heard::Nothing => {}
-                Heard::Stopped => return Ok(()),
+                Observed::Claim(speech) => self.hear(speech),
+                Observed::Nothing => {}
+                Observed::Stopped => return Ok(()),
             }
             self.rest();
         }
@@ -174,7 +180,7 @@ impl Listener {
         }
     }
 
-    fn hear(&mut self, speech: Speech) {
+    fn hear(&mut self, speech: AddressClaim) {
         let now = Instant::now();
         if self.seen.get(&speech).is_some_and(|until| *until > now) {
             return;
@@ -188,7 +194,7 @@ impl Listener {
     }
 
     /// For how long that is all that there is to say of it; `None`: it could not be looked at.
-    fn judge(&mut self, Speech { address, by }: Speech, now: Instant) -> Option<Duration> {
+    fn judge(&mut self, AddressClaim { address, by }: AddressClaim, now: Instant) -> Option<Duration> {
         let agent = self.agent.upgrade()?;
         let store = &agent.addresses.as_ref()?.store;
         let spoken = store.spoken(&lock(&self.pools), address);

@@ -126,8 +126,8 @@ fn a_bridge_with_an_address_is_given_to_no_pod_alone() {
         assert_eq!(node.moved("br1").as_deref(), Some("br1, which has the node's address 10.50.0.1"));
         let link = |name: &str| node.links().unwrap().iter().find(|link| link.name == name).unwrap();
         let says = "the pod would take br1, which has the node's address 10.50.0.1, away from the node";
-        assert_eq!(node.taken_by_use(Foreseen::Moved(link("br1"))).as_deref(), Some(says));
-        assert_eq!((node.moved("br2"), node.taken_by_use(Foreseen::Moved(link("br2")))), (None, None));
+        assert_eq!(node.taken_by_use(PlannedChange::Moved(link("br1"))).as_deref(), Some(says));
+        assert_eq!((node.moved("br2"), node.taken_by_use(PlannedChange::Moved(link("br2")))), (None, None));
     });
 }
 

@@ -16,9 +16,9 @@ use plugin::{Dirs, Host};
 
 use super::condition::Written;
 use super::gateway::{Occupant, Occupied};
-use super::kept::Kept;
+use super::kept::SavedNetwork;
+use super::problem_log::ProblemLog;
 use super::ranges::{Claimant, Terms};
-use super::told::Told;
 use super::wake::{Pending, Wake};
 use super::{Provided, gateway, list, obstacles, underlay};
 use crate::log::Line;
@@ -125,7 +125,7 @@ struct Network<'a> {
     provided: &'a Provided,
     host: Host,
     fabric: Fabric,
-    kept: Kept,
+    kept: SavedNetwork,
     wireguard: WireGuard,
     links: Vec<Underlay>,
     /// The own Node's addresses.
@@ -138,7 +138,7 @@ struct Network<'a> {
     plans: u64,
     /// The index of the bridge.
     bridge: Option<u32>,
-    told: Told,
+    told: ProblemLog,
     /// Why there is no plan, or not the newest one.
     plan_lacks: Vec<String>,
     /// Ranges that no pod gets an address of, because another network has them.
@@ -201,7 +201,7 @@ impl Todo {
 
 impl<'a> Network<'a> {
     fn new(agent: &'a Agent, provided: &'a Provided, dirs: Dirs) -> Self {
-        let (kept, _) = Kept::read(&agent.settings.state_dir, provided.settings.source);
+        let (kept, _) = SavedNetwork::read(&agent.settings.state_dir, provided.settings.source);
         Network {
             agent,
             provided,
@@ -217,7 +217,7 @@ impl<'a> Network<'a> {
             planned: HashMap::new(),
             plans: 0,
             bridge: None,
-            told: Told::default(),
+            told: ProblemLog::default(),
             plan_lacks: Vec::new(),
             occupied: Vec::new(),
             obstacles: BTreeSet::new(),

@@ -23,7 +23,7 @@ const FILE: &str = "cluster-network.json";
 /// The file's content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Kept {
+pub(crate) struct SavedNetwork {
     /// What pods get addresses of.
     pub(crate) ranges: Vec<IpNet>,
     /// What pods got addresses of before: of each, one may still have an address.
@@ -43,18 +43,18 @@ pub(crate) struct Kept {
     pub(crate) closed: Option<Vec<IpNet>>,
 }
 
-// === impl Kept ===
+// === impl SavedNetwork ===
 
-impl Kept {
+impl SavedNetwork {
     /// What is there; nothing, with the reason, if it cannot be read. Where it is of another source, its ranges are former ones.
     pub(crate) fn read(state_dir: &Path, source: Source) -> (Self, Option<String>) {
         let path = path(state_dir);
         let read = match file::read(&path, MAX_FILE, Links::Refused) {
-            Ok(bytes) => Kept::parse(&bytes).map_err(|e| format!("{}: {e}", path.display())),
-            Err(ReadError::NotFound { .. }) => Ok(Kept::default()),
+            Ok(bytes) => SavedNetwork::parse(&bytes).map_err(|e| format!("{}: {e}", path.display())),
+            Err(ReadError::NotFound { .. }) => Ok(SavedNetwork::default()),
             Err(e) => Err(e.to_string()),
         };
-        let (kept, why) = read.map_or_else(|why| (Kept::default(), Some(why)), |kept| (kept, None));
+        let (kept, why) = read.map_or_else(|why| (SavedNetwork::default(), Some(why)), |kept| (kept, None));
         let gateways = (source == Source::Pools).then(Vec::new);
         let is_same = kept.gateways.is_some() == gateways.is_some();
         (if is_same { kept } else { kept.with(Vec::new(), kept.mtu, gateways, |_| true) }, why)
@@ -64,7 +64,7 @@ impl Kept {
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let content: serde_json::Value = serde_json::from_slice(bytes)?;
         let lacks_gateways = content.get("formerGateways").is_none();
-        let mut kept: Kept = serde_json::from_value(content)?;
+        let mut kept: SavedNetwork = serde_json::from_value(content)?;
         if lacks_gateways && kept.gateways.is_none() {
             kept.former_gateways = kept.former.iter().filter_map(gateway::of).collect();
         }
@@ -87,7 +87,7 @@ impl Kept {
         if bytes.len() <= most {
             return Ok((bytes, None));
         }
-        let cut = Kept { inside: None, closed: None, ..self.clone() };
+        let cut = SavedNetwork { inside: None, closed: None, ..self.clone() };
         let less = serde_json::to_vec(&cut).map_err(|e| e.to_string())?;
         if less.len() > most {
             return Err(format!("the ranges and gateways of this node alone would be {} bytes, and {most} are the most", less.len()));
@@ -127,14 +127,14 @@ impl Kept {
     ) -> Self {
         let before = self.ranges.iter().filter(|range| may_be_used(range)).chain(&self.former).copied();
         let former: BTreeSet<IpNet> = before.filter(|range| !ranges.contains(range)).collect();
-        let mut now = Kept { ranges, former: former.into_iter().collect(), mtu, gateways, ..self.clone() };
+        let mut now = SavedNetwork { ranges, former: former.into_iter().collect(), mtu, gateways, ..self.clone() };
         let current = now.current_gateways();
         let before: BTreeSet<IpNet> = self.current_gateways().into_iter().chain(self.former_gateways.iter().copied()).collect();
         now.former_gateways = before.into_iter().filter(|gateway| !current.contains(gateway)).collect();
         now
     }
 
-    /// The gateways of pods that are made from now on, as the bridge has them. A pool's has no subnet: its ranges are routed ([`Kept::routed`]).
+    /// The gateways of pods that are made from now on, as the bridge has them. A pool's has no subnet: its ranges are routed ([`SavedNetwork::routed`]).
     fn current_gateways(&self) -> Vec<IpNet> {
         match &self.gateways {
             None => self.ranges.iter().filter_map(gateway::of).collect(),
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_given_again_is_former_no_longer() {
-        let first = Kept::default().with(vec![net("10.1.1.0/24")], Some(1500), None, |_| true);
+        let first = SavedNetwork::default().with(vec![net("10.1.1.0/24")], Some(1500), None, |_| true);
         assert_eq!(first.former, []);
         let second = first.with(vec![net("10.1.2.0/24")], Some(1450), None, |_| true);
         assert_eq!(second.former, [net("10.1.1.0/24")]);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_block_that_no_pod_has_an_address_of_is_given_back_at_once() {
         let used = net("10.20.0.0/26");
-        let first = Kept::default().with(vec![used, net("10.20.0.64/26")], None, Some(vec![]), |_| true);
+        let first = SavedNetwork::default().with(vec![used, net("10.20.0.64/26")], None, Some(vec![]), |_| true);
         let second = first.with(vec![net("10.20.0.128/26")], None, Some(vec![]), |range| *range == used);
         assert_eq!(second.former, [used]);
     }
@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn pools_have_their_gateways_alone_and_need_one() {
         let ranges = [net("10.20.0.64/26"), net("fd00:20::100/120")];
-        let mut kept = Kept { ranges: ranges.to_vec(), gateways: Some(vec![]), ..Kept::default() };
+        let mut kept = SavedNetwork { ranges: ranges.to_vec(), gateways: Some(vec![]), ..SavedNetwork::default() };
         assert!(kept.list(PodPorts::default()).unwrap().is_none() && kept.on_bridge(&[]).is_empty());
         kept.gateways = Some(["10.20.0.1", "fd00:20::1"].map(|text| text.parse().unwrap()).to_vec());
         assert!(kept.list(PodPorts::default()).unwrap().is_some());
         assert_eq!(kept.on_bridge(&[]), [net("10.20.0.1/32"), net("fd00:20::1/128")]);
         assert_eq!(kept.on_bridge(&ranges[..1]), [], "another network has a block");
         assert_eq!((kept.gateway_of(&ranges[1]), kept.routed(&[])), (Some(net("fd00:20::1/128")), ranges.to_vec()));
-        let of_nodes = Kept { gateways: None, ..kept.clone() };
+        let of_nodes = SavedNetwork { gateways: None, ..kept.clone() };
         assert_eq!((of_nodes.gateway_of(&ranges[0]), of_nodes.routed(&[])), (Some(net("10.20.0.65/26")), vec![]));
         kept.ranges.clear();
         assert!(kept.list(PodPorts::default()).unwrap().is_some(), "the first pod brings the first block");
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_pools_former_gateway_stays_on_the_bridge() {
         let gateways = |text: &str| Some(vec![text.parse().unwrap()]);
-        let first = Kept::default().with(vec![net("10.20.0.0/26")], None, gateways("10.20.0.1"), |_| true);
+        let first = SavedNetwork::default().with(vec![net("10.20.0.0/26")], None, gateways("10.20.0.1"), |_| true);
         let second = first.with(vec![net("10.20.0.0/26")], None, gateways("10.20.0.2"), |_| true);
         assert_eq!(second.on_bridge(&[]), [net("10.20.0.2/32"), net("10.20.0.1/32")]);
         let third = second.with(vec![net("10.20.0.0/26")], None, gateways("10.20.0.1"), |_| true);
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn each_former_range_keeps_the_gateway_that_it_had() {
         let gateway: IpAddr = "10.20.0.1".parse().unwrap();
-        let of_pools = Kept::default().with(vec![net("10.20.0.64/26")], None, Some(vec![gateway]), |_| true);
+        let of_pools = SavedNetwork::default().with(vec![net("10.20.0.64/26")], None, Some(vec![gateway]), |_| true);
         let of_nodes = of_pools.with(vec![net("10.1.1.0/24")], None, None, |_| true);
         assert_eq!(of_nodes.on_bridge(&[]), [net("10.1.1.1/24"), net("10.20.0.1/32")]);
         assert_eq!(of_nodes.routed(&[]), [net("10.20.0.64/26")]);
@@ -282,7 +282,7 @@ mod tests {
     fn no_pod_gets_an_address_that_one_may_have_from_another_source() {
         let gateway: IpAddr = "10.1.0.1".parse().unwrap();
         let range = net("10.1.1.0/24");
-        let of_node = Kept::default().with(vec![range], None, None, |_| true);
+        let of_node = SavedNetwork::default().with(vec![range], None, None, |_| true);
         let of_pools = of_node.with(vec![], None, Some(vec![gateway]), |_| true);
         let subnet = Some(Occupant::Subnet(net("10.1.1.1/24")));
         for block in ["10.1.1.64/26", "10.1.1.0/24", "10.1.0.0/22"].map(net) {
@@ -307,11 +307,11 @@ mod tests {
     fn a_new_block_is_looked_at_although_the_bridge_has_its_gateway() {
         let gateway: IpAddr = "10.1.0.1".parse().unwrap();
         let (had, former, new) = (net("10.1.1.0/26"), net("10.1.1.64/26"), net("10.1.1.128/26"));
-        let kept = Kept { ranges: vec![had], former: vec![former], gateways: Some(vec![gateway]), ..Kept::default() };
+        let kept = SavedNetwork { ranges: vec![had], former: vec![former], gateways: Some(vec![gateway]), ..SavedNetwork::default() };
         let of_gateway = Some(net("10.1.0.1/32"));
         assert_eq!([had, former, new].map(|range| kept.proof_of(&range)), [of_gateway, of_gateway, None]);
         assert_eq!((kept.proof_of(&net("10.1.0.1/32")), kept.proof_of(&net("10.1.0.2/32"))), (of_gateway, None));
-        let of_nodes = Kept::default();
+        let of_nodes = SavedNetwork::default();
         assert_eq!(of_nodes.proof_of(&had), Some(net("10.1.1.1/26")));
     }
 
@@ -319,25 +319,29 @@ mod tests {
     #[test]
     fn a_file_without_former_gateways_has_those_of_its_former_ranges() {
         let older = br#"{"ranges":["10.1.2.0/24"],"former":["10.1.1.0/24","fd00:1::/64","10.9.9.9/32"],"mtu":1500}"#;
-        let kept = Kept::parse(older).unwrap();
+        let kept = SavedNetwork::parse(older).unwrap();
         assert_eq!(kept.former_gateways, [net("10.1.1.1/24"), net("fd00:1::1/64")]);
         assert_eq!(kept.on_bridge(&[]), [net("10.1.2.1/24"), net("10.1.1.1/24"), net("fd00:1::1/64")]);
         assert!(!kept.is_block(&net("10.1.1.0/24")));
         let newer = br#"{"former":["10.1.1.0/24"],"formerGateways":[],"ranges":[]}"#;
-        assert_eq!(Kept::parse(newer).unwrap().former_gateways, [], "a block of a pool");
+        assert_eq!(SavedNetwork::parse(newer).unwrap().former_gateways, [], "a block of a pool");
         let of_pools = br#"{"former":["10.1.1.0/24"],"gateways":["10.1.0.1"],"ranges":[]}"#;
-        assert_eq!(Kept::parse(of_pools).unwrap().former_gateways, [], "as well");
+        assert_eq!(SavedNetwork::parse(of_pools).unwrap().former_gateways, [], "as well");
     }
 
     /// A file that is too large to be read again would cost the node its own ranges as well.
     #[test]
     fn what_would_be_too_much_is_left_out_and_told() {
-        let kept =
-            Kept { ranges: vec![net("10.1.1.0/24")], inside: Some(vec![net("10.0.0.0/8"); 100]), closed: Some(vec![]), ..Kept::default() };
+        let kept = SavedNetwork {
+            ranges: vec![net("10.1.1.0/24")],
+            inside: Some(vec![net("10.0.0.0/8"); 100]),
+            closed: Some(vec![]),
+            ..SavedNetwork::default()
+        };
         let (whole, cut) = kept.encoded(MAX_FILE).unwrap();
-        assert!(cut.is_none() && serde_json::from_slice::<Kept>(&whole).unwrap() == kept);
+        assert!(cut.is_none() && serde_json::from_slice::<SavedNetwork>(&whole).unwrap() == kept);
         let (less, cut) = kept.encoded(whole.len() - 1).unwrap();
-        assert_eq!(serde_json::from_slice::<Kept>(&less).unwrap(), Kept { inside: None, closed: None, ..kept.clone() });
+        assert_eq!(serde_json::from_slice::<SavedNetwork>(&less).unwrap(), SavedNetwork { inside: None, closed: None, ..kept.clone() });
         assert!(cut.as_ref().is_some_and(|cut| cut.starts_with("the 100 ranges that are not masqueraded and the 0")), "{cut:?}");
         let told = kept.encoded(20).unwrap_err();
         assert!(told.starts_with("the ranges and gateways of this node alone would be"), "{told}");
@@ -347,20 +351,20 @@ mod tests {
     fn what_was_written_is_read_and_what_is_no_file_of_ours_is_told() {
         let dir = std::env::temp_dir().join(format!("netloom-provided-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let read = || Kept::read(&dir, Source::PodCidrs);
-        assert_eq!(read(), (Kept::default(), None));
+        let read = || SavedNetwork::read(&dir, Source::PodCidrs);
+        assert_eq!(read(), (SavedNetwork::default(), None));
         let ranges = vec![net("10.1.1.0/24"), net("fd00:1::/64")];
-        let kept = Kept {
+        let kept = SavedNetwork {
             ranges: ranges.clone(),
             former: vec![net("10.9.0.0/16")],
             mtu: Some(1450),
             inside: Some(vec![net("10.0.0.0/8")]),
             closed: Some(vec![]),
-            ..Kept::default()
+            ..SavedNetwork::default()
         };
         kept.write(&dir).unwrap();
         assert_eq!(read(), (kept, None));
-        let (of_pools, _) = Kept::read(&dir, Source::Pools);
+        let (of_pools, _) = SavedNetwork::read(&dir, Source::Pools);
         assert_eq!(
             (of_pools.ranges, of_pools.former.len(), of_pools.gateways),
             (vec![], 3, Some(vec![])),
@@ -368,7 +372,7 @@ mod tests {
         );
         std::fs::write(dir.join(FILE), "{").unwrap();
         let (nothing, why) = read();
-        assert!(nothing == Kept::default() && why.as_ref().is_some_and(|why| why.contains(FILE)), "{why:?}");
+        assert!(nothing == SavedNetwork::default() && why.as_ref().is_some_and(|why| why.contains(FILE)), "{why:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ipam::Seen;
+use ipam::HostPools;
 use objects::Store;
-use pool::{Key, Taken};
+use pool::{Key, Unavailable};
 use serde_json::{Value, json};
 
 use super::{World, add, grant, granted, known, network, status, store, until};
@@ -73,13 +73,13 @@ fn listens(world: &World) {
 }
 
 /// What the journal knows of an address of the network `a`.
-fn taken(world: &World, address: &str) -> Option<Taken> {
-    Seen::read(&world.journal()).unwrap().allocator.taken("a", address.parse::<IpAddr>().unwrap()).cloned()
+fn taken(world: &World, address: &str) -> Option<Unavailable> {
+    HostPools::read(&world.journal()).unwrap().allocator.taken("a", address.parse::<IpAddr>().unwrap()).cloned()
 }
 
 fn quarantined_by(world: &World, address: &str) -> Option<String> {
     match taken(world, address) {
-        Some(Taken::Quarantined { by, .. }) => Some(by),
+        Some(Unavailable::Quarantined { by, .. }) => Some(by),
         _ => None,
     }
 }
@@ -128,9 +128,9 @@ fn what_nobody_has_is_quarantined_and_what_a_pod_has_is_told() {
         until("the Event", || conflicts(&store, "web"), |told| told.len() == events);
         let told = conflicts(&store, "web");
         assert!(told.iter().any(|told| told.contains(address) && told.contains(MAC)), "{told:?}");
-        let by = Seen::read(&world.journal()).unwrap().heard("a", address.parse().unwrap()).map(|heard| heard.by.clone());
+        let by = HostPools::read(&world.journal()).unwrap().heard("a", address.parse().unwrap()).map(|heard| heard.by.clone());
         assert_eq!(by.as_deref(), Some(MAC));
-        assert!(matches!(taken(&world, address), Some(Taken::Held(_))), "it keeps it");
+        assert!(matches!(taken(&world, address), Some(Unavailable::Held(_))), "it keeps it");
     }
     let all = ["10.20.0.1 Conflict", "10.20.0.2 Conflict", "fd00:20::1 Conflict", "fd00:20::2 Conflict"];
     until("the problems", || problems(&store), |problems| *problems == all);
@@ -190,7 +190,7 @@ fn who_forges_gets_an_address_a_second() {
     for _ in 0..3 {
         run(&world, "out", &["python3", "-c", SAY, MAC, "10.20.0.1", "1000", "itself", "0"]);
     }
-    let count = || Seen::read(&world.journal()).unwrap().allocator.all_taken("a").count() as u64;
+    let count = || HostPools::read(&world.journal()).unwrap().allocator.all_taken("a").count() as u64;
     until("the first one", count, |count| *count > 0);
     // Sleeps: how many are noted in a time is what is asked.
     std::thread::sleep(Duration::from_secs(2));
@@ -233,7 +233,7 @@ fn a_pool_in_a_file_is_listened_for_as_its_file_says() {
     sh(&world, "out", "ping -n -c1 -W1 10.20.0.254 || true");
     until("the quarantine", || quarantined_by(&world, "10.20.0.3"), |by| by.as_deref() == Some(MAC));
     let key = Key { network: "pods".to_owned(), container: "c-web".to_owned(), ifname: "eth0".to_owned() };
-    assert_eq!(taken(&world, "10.20.0.1"), Some(Taken::Held(key)));
+    assert_eq!(taken(&world, "10.20.0.1"), Some(Unavailable::Held(key)));
     file("off");
     world.ok("DEL", "web");
     until("nothing listens on it", || ears(&world), |ears| *ears == 0);

@@ -9,7 +9,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use plugin::Dirs;
 
 use super::*;
-use crate::{PodView, State, Told};
+use crate::{PodView, ReportedDevice, State};
 
 fn sh(text: &str) {
     let done = std::process::Command::new("sh").args(["-ec", text]).output().unwrap();
@@ -96,7 +96,7 @@ impl Node {
             ifname: "eth0".parse().unwrap(),
             capability_args: Object::new(),
             default_route: None,
-            device: Told::Nothing,
+            device: ReportedDevice::Nothing,
             made_by: MadeBy::default(),
             took: None,
             state: State::Intended,
@@ -217,7 +217,7 @@ fn what_records_say_of_a_bridge() {
         let on_x = r#"{"type":"bridge","bridge":"x"}"#;
         node.record("other", &[("a/b", on_x)]);
         assert_eq!(node.left("p"), ["x"], "another pod is on its way");
-        node.records.bury(&"other".parse().unwrap());
+        node.records.write_tombstone(&"other".parse().unwrap());
         assert_eq!(node.left("p"), [""; 0], "it goes as well");
         sh(&marked);
         node.record("p", &[("a/b", on_x)]);
@@ -323,7 +323,7 @@ fn records_are_read_once_and_not_while_others_wait() {
         opened(&inotify);
         assert!(used.look().unwrap());
         assert_eq!((opened(&inotify), used.has(used.links[0].index)), (2, true));
-        node.records.bury(&"pod7".parse().unwrap());
+        node.records.write_tombstone(&"pod7".parse().unwrap());
         assert!(used.look().unwrap());
         assert_eq!((opened(&inotify), used.has(used.links[0].index)), (0, false));
     });

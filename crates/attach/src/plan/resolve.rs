@@ -6,7 +6,7 @@ use cni::{CniError, Code, NetworkList};
 use json::{Object, Size, Value};
 use npwg::{Definition, DefinitionRef, Selection};
 
-use super::{Asked, Bound, Given, Networks, Refusal, Source};
+use super::{Bound, ImplicitNetwork, Networks, PlanRequest, Refusal, Source};
 use crate::device::Choice;
 use crate::policy::folded;
 use crate::{Case, Device, NodeOwn, Protection, Uses};
@@ -60,7 +60,7 @@ pub(super) struct Resolved {
 
 /// Finds the networks of one pod.
 pub(super) struct Resolver<'a> {
-    asked: &'a Asked<'a>,
+    asked: &'a PlanRequest<'a>,
     networks: &'a dyn Networks,
     choice: Choice<'a>,
     /// Of the networks so far.
@@ -107,14 +107,19 @@ pub(super) fn memory_of(text: &[u8]) -> usize {
 // === impl Resolver ===
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(asked: &'a Asked<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
+    pub(super) fn new(asked: &'a PlanRequest<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
         let named = sources.iter().filter_map(Source::selection);
         let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
         Resolver { asked, networks, choice: Choice::new(asked.devices, named), load: Load::default(), host_ports: 0, taken: Vec::new() }
     }
 
     /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
-    pub(super) fn all(&mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
+    pub(super) fn all(
+        &mut self,
+        sources: &[Source],
+        given: &'a [ImplicitNetwork],
+        refusals: &mut Vec<Refusal>,
+    ) -> Vec<(Source, Option<Resolved>)> {
         let mut given = given.iter();
         let mut numbers = 0_usize..;
         let mut wanted = Vec::with_capacity(sources.len());
@@ -146,7 +151,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// A network that the pod did not ask for.
-    fn given(&mut self, network: &'a Given, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+    fn given(&mut self, network: &'a ImplicitNetwork, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
         let resource = network.definition.as_ref().and_then(|definition| resource(definition, self.networks));
         let (list, args) = (network.list.clone(), Object::new());
         let mut resolved = Resolved { list, args, device: None, protection: Protection::Off, is_on_disk: false };

@@ -4,17 +4,17 @@ use cni::NetworkName;
 use std::collections::BTreeMap;
 
 struct Fixture {
-    default: Option<Given>,
-    every_pod: Vec<Given>,
+    default: Option<ImplicitNetwork>,
+    every_pod: Vec<ImplicitNetwork>,
     definitions: BTreeMap<String, Definition>,
 }
 
 impl Networks for Fixture {
-    fn default_network(&self) -> Option<&Given> {
+    fn default_network(&self) -> Option<&ImplicitNetwork> {
         self.default.as_ref()
     }
 
-    fn every_pod(&self) -> &[Given] {
+    fn every_pod(&self) -> &[ImplicitNetwork] {
         &self.every_pod
     }
 
@@ -34,8 +34,8 @@ fn list(text: &str) -> NetworkList {
     NetworkList::parse(text.as_bytes(), Some(&NetworkName::parse("named").unwrap())).unwrap()
 }
 
-fn given(text: &str) -> Given {
-    Given { list: list(text), definition: None }
+fn given(text: &str) -> ImplicitNetwork {
+    ImplicitNetwork { list: list(text), definition: None }
 }
 
 fn eth0() -> IfName {
@@ -66,7 +66,7 @@ fn fixture() -> Fixture {
 
 fn planned(networks: &str) -> Result<Vec<(String, String)>, Vec<String>> {
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-    match plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()) {
+    match plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &fixture()) {
         Ok(plan) => Ok(plan.attachments.iter().map(|p| (p.name(), p.ifname.to_string())).collect()),
         Err(refusals) => Err(refusals.iter().map(ToString::to_string).collect()),
     }
@@ -117,7 +117,7 @@ fn s20_capabilities_are_verified_and_sent() {
         networks: Some(r#"[{"name":"capable","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}]"#.into()),
         ..PodView::default()
     };
-    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
+    let plan = plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
     let sent = &plan.attachments[1];
     assert_eq!(json::compact(&sent.capability_args), r#"{"ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}"#);
     // S29: plugins of the v1.0 age get them as args.
@@ -132,7 +132,7 @@ fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
     let planned = |selections: &str| {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(selections.into()), ..PodView::default() };
         let devices = Devices::new([("example.com/nic", "d1")]);
-        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &eth0(), plugins::BUILTINS) }, &networks)
+        plan(&PlanRequest { devices: Some(&devices), ..PlanRequest::new(&pod, &eth0(), plugins::BUILTINS) }, &networks)
     };
     let one = planned("plain,b/plain").unwrap();
     let ids: Vec<Option<&str>> = one.attachments.iter().map(|p| p.device.as_ref().map(|d| d.id.as_str())).collect();
@@ -155,7 +155,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
     };
     networks.definitions.insert("a/again".into(), again);
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,again".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
+    let plan = plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
     let made: Vec<(&str, &str)> = plan.attachments.iter().map(|p| (p.list.name.as_str(), p.ifname.as_str())).collect();
     assert_eq!(made, [("lab", "eth0"), ("plain", "net1"), ("lab", "net2")]);
     assert_eq!(plan.attachments.iter().filter(|p| p.source.is_default()).count(), 1);
@@ -164,7 +164,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
 #[test]
 fn a_pod_may_choose_its_default_network() {
     let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
+    let plan = plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
     assert_eq!(plan.attachments.len(), 1);
     assert_eq!((plan.attachments[0].name().as_str(), plan.attachments[0].source.is_default()), ("b/plain", true));
 }
@@ -179,7 +179,7 @@ fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() 
             default_network: Some(format!(r#"[{{"name":"plain","namespace":"b"{own}}}]"#)),
             ..PodView::default()
         };
-        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture())
+        plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &fixture())
             .map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
     };
     let key = r#","default-route":[]"#;
@@ -206,7 +206,7 @@ fn s55_the_runtimes_configuration_is_for_the_first_network_alone() {
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
+    let plan = plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
     let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
     assert_eq!(names, ["net1", "net2"]);
 }
@@ -230,16 +230,16 @@ fn every_pods_networks_come_after_the_default_one_and_use_up_numbers() {
     let networks = Fixture { every_pod: extra.into(), ..fixture() };
     let admission = Admission { system_namespaces: vec!["kube-system".into()], ..Admission::default() };
     let (eth0, mut pod) = (eth0(), pod("b/plain, b/plain@net1"));
-    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0, plugins::BUILTINS) };
+    let asked = PlanRequest { admission: &admission, ..PlanRequest::new(&pod, &eth0, plugins::BUILTINS) };
     let got = plan(&asked, &networks).unwrap();
     assert_eq!(made(&got), [("lab", "eth0"), ("one", "net2"), ("two", "net3"), ("plain", "net4"), ("plain", "net1")]);
     assert_eq!(got.attachments[1].source, Source::EveryPod);
     pod.namespace = "kube-system".into();
-    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0, plugins::BUILTINS) };
+    let asked = PlanRequest { admission: &admission, ..PlanRequest::new(&pod, &eth0, plugins::BUILTINS) };
     assert_eq!(made(&plan(&asked, &networks).unwrap()), [("lab", "eth0"), ("plain", "net2"), ("plain", "net1")]);
     // Where pods have no default network, numbers start at one as well.
     let networks = Fixture { default: None, ..networks };
-    assert_eq!(made(&plan(&Asked::new(&pod, &eth0, plugins::BUILTINS), &networks).unwrap())[0], ("one", "net2"));
+    assert_eq!(made(&plan(&PlanRequest::new(&pod, &eth0, plugins::BUILTINS), &networks).unwrap())[0], ("one", "net2"));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declar
     networks.default = Some(given(able));
     networks.definitions.get_mut("b/plain").unwrap().config = Some(able.into());
     let args = |pod: &PodView| -> Vec<String> {
-        let plan = plan(&Asked { runtime_config, ..Asked::new(pod, &eth0(), plugins::BUILTINS) }, &networks).unwrap();
+        let plan = plan(&PlanRequest { runtime_config, ..PlanRequest::new(pod, &eth0(), plugins::BUILTINS) }, &networks).unwrap();
         plan.attachments.iter().map(|p| json::compact(&p.capability_args)).collect()
     };
     let filtered = r#"{"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}]}"#;
@@ -276,7 +276,7 @@ fn a_pod_publishes_so_many_host_ports() {
             format!(r#"{{"name":"plain","portMappings":[{}]}}"#, ports.join(","))
         };
         let pod = pod(&format!("[{},{}]", ports(1000, first), ports(5000, second)));
-        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+        plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
     };
     planned(200, 56).unwrap();
     let refused = planned(200, 57).unwrap_err();
@@ -290,7 +290,7 @@ fn a_pod_publishes_so_many_host_ports() {
     let planned = |count: u32| {
         let ports = (1000..1000 + count).map(|port| format!(r#"{{"hostPort":{port},"containerPort":80}}"#)).collect::<Vec<_>>();
         let pod = pod(&format!(r#"[{{"name":"plain","portMappings":[{}]}}]"#, ports.join(",")));
-        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+        plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
     };
     planned(64).unwrap();
     assert!(planned(65).unwrap_err()[0].contains("the pod publishes 260 host ports: at most 256 are accepted"));
@@ -300,7 +300,7 @@ fn a_pod_publishes_so_many_host_ports() {
     let (eth0, view) = (eth0(), PodView { default_network: Some("a/plain".into()), ..pod("") });
     let mut with = |count: usize| {
         networks.definitions.get_mut("a/plain").unwrap().config = chained(count);
-        let asked = Asked { runtime_config: sent.as_object(), ..Asked::new(&view, &eth0, plugins::BUILTINS) };
+        let asked = PlanRequest { runtime_config: sent.as_object(), ..PlanRequest::new(&view, &eth0, plugins::BUILTINS) };
         plan(&asked, &networks).map(drop).map_err(|refusals| shown(&refusals))
     };
     with(1).unwrap();
@@ -323,7 +323,7 @@ fn a_network_has_so_many_addresses_and_routes() {
         let ips: Vec<String> = (0..asked).map(|n| format!(r#""10.3.0.{n}/16""#)).collect();
         let ips = if asked == 0 { String::new() } else { format!(r#","ips":[{}]"#, ips.join(",")) };
         let pod = pod(&format!(r#"[{{"name":"plain"{ips}}}]"#));
-        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+        plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
     };
     planned(300, 200, 0).unwrap();
     // An address that is asked for stands in the arguments of a plugin and in those that it hands on.
@@ -340,23 +340,24 @@ fn a_network_has_so_many_addresses_and_routes() {
 fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
     let ignore = Admission { invalid_annotation: InvalidAnnotation::Ignore, ..Admission::default() };
     let (eth0, bad) = (eth0(), PodView { default_network: Some("a,b".into()), ..pod(r#"[{"name":"plain","mac":"x"}]"#) });
-    let got = plan(&Asked { admission: &ignore, ..Asked::new(&bad, &eth0, plugins::BUILTINS) }, &fixture()).unwrap();
+    let got = plan(&PlanRequest { admission: &ignore, ..PlanRequest::new(&bad, &eth0, plugins::BUILTINS) }, &fixture()).unwrap();
     assert_eq!(made(&got), [("lab", "eth0")]);
     let warnings = shown(&got.warnings);
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("ignored: annotation v1.multus-cni.io/default-network: "), "{warnings:?}");
     assert!(warnings[1].starts_with("ignored: annotation k8s.v1.cni.cncf.io/networks: element 1 (plain), mac: "), "{warnings:?}");
-    assert_eq!(plan(&Asked::new(&bad, &eth0, plugins::BUILTINS), &fixture()).unwrap_err().len(), 2);
+    assert_eq!(plan(&PlanRequest::new(&bad, &eth0, plugins::BUILTINS), &fixture()).unwrap_err().len(), 2);
     // What an annotation asks for properly and cannot have is no matter of its form.
     let lacking = pod(r#"[{"name":"plain","infiniband-guid":"c2:11:22:33:44:55:66:77"}]"#);
-    assert!(plan(&Asked { admission: &ignore, ..Asked::new(&lacking, &eth0, plugins::BUILTINS) }, &fixture()).is_err());
+    assert!(plan(&PlanRequest { admission: &ignore, ..PlanRequest::new(&lacking, &eth0, plugins::BUILTINS) }, &fixture()).is_err());
 }
 
 #[test]
 fn s54_isolation_concerns_selections_and_not_the_default_network() {
     let admission = Admission { isolation: Some(Isolation { global_namespaces: vec!["c".into()] }), ..Admission::default() };
     let (eth0, other) = (eth0(), PodView { default_network: Some("b/plain".into()), ..pod("plain, b/plain, c/missing, b/missing") });
-    let refused = shown(&plan(&Asked { admission: &admission, ..Asked::new(&other, &eth0, plugins::BUILTINS) }, &fixture()).unwrap_err());
+    let refused =
+        shown(&plan(&PlanRequest { admission: &admission, ..PlanRequest::new(&other, &eth0, plugins::BUILTINS) }, &fixture()).unwrap_err());
     let isolated = "namespace isolation enabled, annotation violates permission, pod is in namespace a but refers to target namespace b";
     assert_eq!(refused.len(), 3, "{refused:?}");
     assert_eq!(refused[0], format!("network b/plain: {isolated}"));
@@ -376,7 +377,7 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
     networks.definitions.get_mut("b/plain").unwrap().config = config(r#"{"type":"macvlan","master":"eth0"},{"type":"tuning"}"#);
     let eth0 = eth0();
     let refused = |pod: &PodView, networks: &Fixture| -> Vec<String> {
-        plan(&Asked { admission: &admission, ..Asked::new(pod, &eth0, plugins::BUILTINS) }, networks)
+        plan(&PlanRequest { admission: &admission, ..PlanRequest::new(pod, &eth0, plugins::BUILTINS) }, networks)
             .err()
             .map(|r| shown(&r))
             .unwrap_or_default()
@@ -397,7 +398,11 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
     let held = Devices::new([("example.com/nic", "0000:01:00.0")]);
     let holder = pod(r#"[{"name":"plain","deviceID":"0000:01:00.0"}]"#);
     assert!(
-        plan(&Asked { admission: &admission, devices: Some(&held), ..Asked::new(&holder, &eth0, plugins::BUILTINS) }, &networks).is_ok()
+        plan(
+            &PlanRequest { admission: &admission, devices: Some(&held), ..PlanRequest::new(&holder, &eth0, plugins::BUILTINS) },
+            &networks
+        )
+        .is_ok()
     );
     // What a pod adds by its cni-args counts, and so does a default network that is a definition.
     networks.definitions.get_mut("a/plain").unwrap().config = config(r#"{"type":"tuning"}"#);
@@ -413,7 +418,7 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
 #[test]
 fn what_is_far_too_much_is_refused_in_few_words() {
     let planned = |networks: &Fixture, selections: &str| {
-        shown(&plan(&Asked::new(&pod(selections), &eth0(), plugins::BUILTINS), networks).unwrap_err())
+        shown(&plan(&PlanRequest::new(&pod(selections), &eth0(), plugins::BUILTINS), networks).unwrap_err())
     };
     for thousand in ["plain,".repeat(999) + "plain", format!("[{}null]", r#"{"name":"plain"},"#.repeat(999))] {
         let refused = planned(&fixture(), &thousand);
@@ -445,7 +450,7 @@ fn what_is_far_too_much_once_it_is_read_is_refused_by_its_text() {
     let plain = |config: String, selections: &str| {
         let mut networks = fixture();
         networks.definitions.get_mut("a/plain").unwrap().config = Some(config);
-        plan(&Asked::new(&pod(selections), &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
+        plan(&PlanRequest::new(&pod(selections), &eth0(), plugins::BUILTINS), &networks).map_err(|refusals| shown(&refusals))
     };
     let with = |keys: &str| format!(r#"{{"cniVersion":"1.0.0","name":"x","type":"bridge","bridge":"evil9"{keys}}}"#);
     let zeros = |count: usize| format!("[{}0]", "0,".repeat(count - 1));

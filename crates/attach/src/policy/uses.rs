@@ -82,7 +82,7 @@ pub struct Uses {
 }
 
 /// What a plugin type's configuration can name.
-struct Known {
+struct DeviceKeys {
     kind: &'static str,
     /// Keys whose value is a device of the host.
     devices: &'static [&'static str],
@@ -102,15 +102,15 @@ pub(crate) const TAKERS: &[&str] = &["host-device", "sriov", "ib-sriov"];
 
 /// What is known of plugin types. One that is not here is refused by a rule about devices or sysctls, unless that rule
 /// lists its type.
-const KNOWN: &[Known] = &[
+const KNOWN: &[DeviceKeys] = &[
     devices("bridge", &["bridge"], Some("cni0")),
-    Known { may_be_inside: true, ..devices("macvlan", &["master"], Some(DEFAULT_ROUTE)) },
-    Known { may_be_inside: true, ..devices("ipvlan", &["master"], Some(DEFAULT_ROUTE)) },
-    Known { may_be_inside: true, ..devices("vlan", &["master"], None) },
+    DeviceKeys { may_be_inside: true, ..devices("macvlan", &["master"], Some(DEFAULT_ROUTE)) },
+    DeviceKeys { may_be_inside: true, ..devices("ipvlan", &["master"], Some(DEFAULT_ROUTE)) },
+    DeviceKeys { may_be_inside: true, ..devices("vlan", &["master"], None) },
     devices("host-device", &["device", "hwaddr", "kernelpath", "pciBusID", "deviceID"], None),
     devices("sriov", &["deviceID", "pciBusID"], None),
     devices("ib-sriov", &["deviceID", "pciBusID"], None),
-    Known { sysctls: true, ..devices("tuning", &[], None) },
+    DeviceKeys { sysctls: true, ..devices("tuning", &[], None) },
     // What it delegates to is walked like any other plugin.
     devices("flannel", &[], None),
     devices("ovs", &["bridge", "deviceID"], None),
@@ -134,10 +134,10 @@ const KNOWN: &[Known] = &[
 ];
 
 /// What is looked at of a plugin that nobody here knows: the keys by which the usual ones name a bridge or a parent.
-const UNKNOWN: Known = Known { may_be_inside: true, ..devices("", &["bridge", "master"], None) };
+const UNKNOWN: DeviceKeys = DeviceKeys { may_be_inside: true, ..devices("", &["bridge", "master"], None) };
 
-const fn devices(kind: &'static str, devices: &'static [&'static str], default: Option<&'static str>) -> Known {
-    Known { kind, devices, default, may_be_inside: false, sysctls: false }
+const fn devices(kind: &'static str, devices: &'static [&'static str], default: Option<&'static str>) -> DeviceKeys {
+    DeviceKeys { kind, devices, default, may_be_inside: false, sysctls: false }
 }
 
 /// A key of `bridge` or `ovs`, and what of the bridge itself it changes.
@@ -497,7 +497,7 @@ impl Uses {
         }
     }
 
-    fn host_devices(&mut self, known: &Known, raw: &Keys, place: &str) {
+    fn host_devices(&mut self, known: &DeviceKeys, raw: &Keys, place: &str) {
         if known.may_be_inside && is_inside(raw) {
             return;
         }

@@ -4,7 +4,7 @@ use npwg::DeviceInfo;
 use chain::MadeBy;
 use cni::{AddResult, CniArgs, NetworkList, Version};
 
-use crate::{PodView, State, Step, Told};
+use crate::{PodView, ReportedDevice, State, Step};
 
 struct Dir(PathBuf);
 
@@ -33,8 +33,8 @@ fn record() -> Record {
         capability_args: json::parse(br#"{"mac":"02:00:00:00:00:01"}"#).unwrap().as_object().unwrap().clone(),
         default_route: (!default).then(|| vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]),
         device: match default {
-            true => Told::Unusable("it is not JSON".to_owned()),
-            false => Told::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
+            true => ReportedDevice::Unusable("it is not JSON".to_owned()),
+            false => ReportedDevice::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
         },
         made_by: MadeBy::read(json::parse(br#"{"madeBy":{"bridge":"/opt/cni/bin/bridge","x":"netloom 9"}}"#).unwrap().as_object().unwrap()),
         took: default.then(|| Duration::from_micros(1234)),

@@ -1,6 +1,6 @@
 //! A device on its way (S68): from what the node says to the plugins, and back into the status.
 
-use netloom_attach::{Record, State, Told, network_status};
+use netloom_attach::{Record, ReportedDevice, State, network_status};
 use npwg::StatusIps;
 
 use crate::world::{RESULT, World, id};
@@ -64,7 +64,7 @@ fn s68_unusable_information_is_told_and_fails_nobody() {
         let world = World::new(&format!("{script}{RESULT}"));
         world.device_plugin_says(says);
         let record = world.add(&world.plan("nic", HELD)).unwrap();
-        assert!(matches!(&record.steps[0].device, Told::Unusable(why) if why.contains(words)), "{:?}", record.steps[0].device);
+        assert!(matches!(&record.steps[0].device, ReportedDevice::Unusable(why) if why.contains(words)), "{:?}", record.steps[0].device);
         assert_eq!(device_infos(&record), [None]);
         world.del().unwrap();
         assert!(world.files().is_empty());
@@ -80,7 +80,7 @@ fn a_link_is_not_followed_out_of_the_directory() {
     std::fs::write(world.dir.join("secret"), PCI).unwrap();
     std::os::unix::fs::symlink(world.dir.join("secret"), &path).unwrap();
     let record = world.add(&world.plan("nic", HELD)).unwrap();
-    assert!(matches!(&record.steps[0].device, Told::Unusable(why) if why.contains("ELOOP")), "{:?}", record.steps[0].device);
+    assert!(matches!(&record.steps[0].device, ReportedDevice::Unusable(why) if why.contains("ELOOP")), "{:?}", record.steps[0].device);
     world.del().unwrap();
 }
 
@@ -116,7 +116,7 @@ fn s67_the_intent_suffices_to_find_the_file() {
     let mut record = world.add(&world.plan("nic", HELD)).unwrap();
     world.del().unwrap();
     record.steps[0].state = State::Intended;
-    record.steps[0].device = Told::Nothing;
+    record.steps[0].device = ReportedDevice::Nothing;
     world.attacher().records().write(&record).unwrap();
     for name in ["pod@net1-device.json", ".pod@net1-device.json.tmp", "other@net1-device.json"] {
         std::fs::write(world.dir.join("devices/cni").join(name), PCI).unwrap();

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use chain::Chain;
 use cni::{CniArgs, CniError, ContainerId, NetworkList};
 use linux::Netns;
-use netloom_attach::{AddError, Asked, Attacher, Devices, Given, Lost, Networks, Plan, PodView, Record, Records, Sandbox, plan};
+use netloom_attach::{
+    AddError, Attacher, Devices, ImplicitNetwork, Lost, Networks, Plan, PlanRequest, PodView, Record, Records, Sandbox, plan,
+};
 use npwg::{Definition, DefinitionRef};
 use plugin::{Dirs, Finder, Host, Prefer};
 
@@ -25,7 +27,7 @@ const SCRIPT: &str = "#!/bin/sh\ndir=$(dirname \"$0\")\nas=$dir/$CNI_IFNAME.$CNI
 pub(crate) const RESULT: &str = "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n";
 
 impl Networks for World {
-    fn default_network(&self) -> Option<&Given> {
+    fn default_network(&self) -> Option<&ImplicitNetwork> {
         None
     }
 
@@ -80,7 +82,7 @@ impl World {
     pub(crate) fn plan(&self, networks: &str, devices: &[(&str, &str)]) -> Plan {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
         let devices = Devices::new(devices.iter().copied());
-        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &"eth0".parse().unwrap(), plugins::BUILTINS) }, self).unwrap()
+        plan(&PlanRequest { devices: Some(&devices), ..PlanRequest::new(&pod, &"eth0".parse().unwrap(), plugins::BUILTINS) }, self).unwrap()
     }
 
     pub(crate) fn add(&self, plan: &Plan) -> Result<Record, AddError> {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::DeviceError;
 use crate::call::LIST;
-use crate::{ApiError, Asked, Cluster, ExtendedRequest, Pod};
+use crate::{ApiError, Cluster, ExtendedRequest, Pod, RequestedObject};
 
 /// The attribute with the device's ID.
 pub(super) const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
@@ -106,7 +106,7 @@ struct Attribute {
 }
 
 /// The slices of one driver and pool, newest generation only; filled as they are needed.
-type Known = BTreeMap<(String, String), Vec<Device>>;
+type DevicesByPool = BTreeMap<(String, String), Vec<Device>>;
 
 // === impl Device ===
 
@@ -124,7 +124,8 @@ impl Cluster {
         match timeout(LIMIT, self.of_claims(pod)).await {
             Ok(found) => found,
             Err(_) => {
-                let asked = Asked { verb: "get", group: GROUP, resource: "resourceclaims", of: pod.reference().to_string().into() };
+                let asked =
+                    RequestedObject { verb: "get", group: GROUP, resource: "resourceclaims", of: pod.reference().to_string().into() };
                 let server = self.inner.caller.server();
                 let cause = Box::new(ApiError::TimedOut { asked, server, after: LIMIT });
                 Err(DeviceError::Api { claim: format!("of pod {}/{}", pod.namespace, pod.name), cause })
@@ -133,7 +134,7 @@ impl Cluster {
     }
 
     async fn of_claims(&self, pod: &Pod) -> Result<Vec<(String, String)>, DeviceError> {
-        let (mut known, mut found) = (Known::new(), Vec::new());
+        let (mut known, mut found) = (DevicesByPool::new(), Vec::new());
         for claim in &pod.claims {
             let label = format!("{}/{}", pod.namespace, claim.claim);
             let results = self.allocated(&pod.namespace, &claim.claim, &label).await?;
@@ -155,7 +156,7 @@ impl Cluster {
 
     /// What a claim was given.
     async fn allocated(&self, namespace: &str, name: &str, label: &str) -> Result<Vec<Allocated>, DeviceError> {
-        let asked = Asked { verb: "get", group: GROUP, resource: "resourceclaims", of: label.into() };
+        let asked = RequestedObject { verb: "get", group: GROUP, resource: "resourceclaims", of: label.into() };
         let path = format!("/apis/{GROUP}/v1/namespaces/{namespace}/resourceclaims");
         let request = Request::new(path).get(name, &GetParams::default());
         let claim = self.inner.caller.get::<Claim>(&asked, request).await;
@@ -171,7 +172,7 @@ impl Cluster {
         wanted: &ExtendedRequest,
         results: &[Allocated],
         label: &str,
-        known: &mut Known,
+        known: &mut DevicesByPool,
     ) -> Result<Vec<(String, String)>, DeviceError> {
         let ExtendedRequest { resource, request } = wanted;
         let mut matching = results.iter().filter(|result| result.request == *request).peekable();
@@ -193,7 +194,7 @@ impl Cluster {
     }
 
     /// Resource name and ID of a device; `None` if it is none for a network.
-    async fn device(&self, wanted: &Allocated, label: &str, known: &mut Known) -> Result<Option<(String, String)>, DeviceError> {
+    async fn device(&self, wanted: &Allocated, label: &str, known: &mut DevicesByPool) -> Result<Option<(String, String)>, DeviceError> {
         let Allocated { driver, pool, device, .. } = wanted;
         let key = (driver.clone(), pool.clone());
         if !known.contains_key(&key) {
@@ -217,7 +218,7 @@ impl Cluster {
     }
 
     async fn slices(&self, fields: &str, driver: &str, pool: &str) -> Result<Vec<Device>, ApiError> {
-        let asked = Asked { verb: "list", group: GROUP, resource: "resourceslices", of: fields.into() };
+        let asked = RequestedObject { verb: "list", group: GROUP, resource: "resourceslices", of: fields.into() };
         let mut params = ListParams { field_selector: Some(fields.to_owned()), limit: Some(PAGE), ..ListParams::default() };
         let (mut newest, mut devices) = (i64::MIN, Vec::new());
         loop {

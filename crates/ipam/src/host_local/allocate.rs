@@ -20,7 +20,7 @@ use super::Store;
 use super::failure::IoFailure;
 use super::files::{self, LastReserved};
 use super::free::capacity;
-use super::known::{Doubt, Holdings, Known};
+use super::known::{AddressIndex, Doubt, Holdings};
 use super::lock::{self, LockError};
 use super::owner::{Holder, Owner};
 use crate::range::{Range, RangeSet};
@@ -198,8 +198,8 @@ impl Store {
 
         // Only a search needs to know what is there; a requested address is free if its own file does not exist.
         let mut known = match requested.contains(&None) {
-            true => Some(Known::get(&self.dir, true)?),
-            false => Known::indexed(&self.dir, true),
+            true => Some(AddressIndex::get(&self.dir, true)?),
+            false => AddressIndex::indexed(&self.dir, true),
         };
         loop {
             match self.take_all(owner, sets, &requested, &mut known) {
@@ -211,7 +211,7 @@ impl Store {
                     known.into_iter().for_each(|known| known.keep(&lock));
                     return Err(e);
                 }
-                Err(Stop::Doubt) => known = Some(Known::read(&self.dir, true, |_, _| ())?),
+                Err(Stop::Doubt) => known = Some(AddressIndex::read(&self.dir, true, |_, _| ())?),
             }
         }
     }
@@ -231,7 +231,7 @@ impl Store {
         owner: &Owner,
         sets: &'a [RangeSet],
         requested: &[Wanted<'a>],
-        known: &mut Option<Known<'_>>,
+        known: &mut Option<AddressIndex<'_>>,
     ) -> Result<Vec<Choice<'a>>, Stop> {
         self.refuse_duplicate(owner, sets, requested, known)?;
         let gateways = gateways(sets);
@@ -264,7 +264,7 @@ impl Store {
         content: &str,
         sets: &'a [RangeSet],
         choices: &mut [Choice<'a>],
-        known: &mut Option<Known<'_>>,
+        known: &mut Option<AddressIndex<'_>>,
         gateways: &HashSet<IpAddr>,
         made: &mut Vec<IpAddr>,
     ) -> Result<(), Stop> {
@@ -297,7 +297,7 @@ impl Store {
         &self,
         index: usize,
         set: &'a RangeSet,
-        known: &mut Option<Known<'_>>,
+        known: &mut Option<AddressIndex<'_>>,
         gateways: &HashSet<IpAddr>,
     ) -> Result<Choice<'a>, Stop> {
         let last = LastReserved::read(&self.dir, index);
@@ -325,7 +325,7 @@ impl Store {
         owner: &Owner,
         sets: &[RangeSet],
         requested: &[Wanted<'_>],
-        known: &mut Option<Known<'_>>,
+        known: &mut Option<AddressIndex<'_>>,
     ) -> Result<(), AllocateError> {
         let Some(known) = known.as_mut().filter(|_| requested.contains(&None)) else { return Ok(()) };
         let Holdings { exact, by_id } = known.holdings(owner)?;

@@ -69,7 +69,7 @@ pub(super) const LEAST: usize = 16;
 /// What is held in one directory.
 #[derive(Debug)]
 pub(super) struct Index {
-    owners: Table<Held>,
+    owners: Table<IndexEntry>,
     blocks: Table<Block>,
     /// When the files were read, in seconds since 1970.
     read: u64,
@@ -81,12 +81,12 @@ pub(super) struct Index {
 
 /// An address and the hash of what stands in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct IndexEntry {
     key: u64,
     ip: IpAddr,
 }
 
-impl Record for Held {
+impl Record for IndexEntry {
     const SIZE: usize = 25;
 
     fn home(&self) -> u64 {
@@ -101,7 +101,7 @@ impl Record for Held {
     fn decode(from: &[u8]) -> Option<Self> {
         let (key, rest) = from.split_first_chunk()?;
         let (ip, v4) = rest.split_first_chunk()?;
-        Some(Held { key: u64::from_le_bytes(*key), ip: address(v4 == [1], u128::from_le_bytes(*ip)) })
+        Some(IndexEntry { key: u64::from_le_bytes(*key), ip: address(v4 == [1], u128::from_le_bytes(*ip)) })
     }
 }
 
@@ -149,7 +149,7 @@ impl Index {
     /// Notes an address; one whose file holds nothing has no owner.
     pub(super) fn take(&mut self, ip: IpAddr, content: &[u8]) {
         if !content.trim_ascii().is_empty() {
-            self.owners.insert(Held { key: key(content), ip });
+            self.owners.insert(IndexEntry { key: key(content), ip });
         }
         self.blocks.take(ip);
         self.changed = true;
@@ -157,7 +157,7 @@ impl Index {
 
     /// Forgets an address, whose file's content had this key.
     pub(super) fn free(&mut self, ip: IpAddr, key: u64) {
-        let held = Held { key, ip };
+        let held = IndexEntry { key, ip };
         self.owners.remove(held.home(), |h| *h == held);
         self.blocks.free(ip);
         self.changed = true;

@@ -28,7 +28,7 @@ pub(super) struct Doubt;
 
 /// What is known. It is of use only while the lock is held.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct AddressIndex<'a> {
     dir: &'a Path,
     /// Whether the lock lets us change something.
     write: bool,
@@ -47,16 +47,16 @@ pub(super) struct Known<'a> {
     pub(super) unread: Option<IoFailure>,
 }
 
-// === impl Known ===
+// === impl AddressIndex ===
 
-impl<'a> Known<'a> {
+impl<'a> AddressIndex<'a> {
     /// What the index says, if it can be believed.
     pub(super) fn indexed(dir: &'a Path, write: bool) -> Option<Self> {
         let path = index_path(dir)?;
         std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
         let handle = File::open(dir).ok()?;
         let index = Index::open(&path, &handle, write)?;
-        Some(Known { dir, write, handle: Some(handle), path, index, read: false, odd: Vec::new(), outdated: false, unread: None })
+        Some(AddressIndex { dir, write, handle: Some(handle), path, index, read: false, odd: Vec::new(), outdated: false, unread: None })
     }
 
     /// What the files say, all of them; each is shown with its content (`Err` if it cannot be read).
@@ -88,12 +88,12 @@ impl<'a> Known<'a> {
         }
         let outdated = handle.as_ref().is_some_and(|(stamp, handle)| !stamp.is_of(handle));
         let (handle, path) = (handle.map(|(_, handle)| handle), index_path(dir).unwrap_or_default());
-        Ok(Known { dir, write, handle, path, index, read: true, odd, outdated, unread })
+        Ok(AddressIndex { dir, write, handle, path, index, read: true, odd, outdated, unread })
     }
 
     /// What the index says, otherwise what the files say.
     pub(super) fn get(dir: &'a Path, write: bool) -> Result<Self, IoFailure> {
-        Known::indexed(dir, write).map_or_else(|| Known::read(dir, write, |_, _| ()), Ok)
+        AddressIndex::indexed(dir, write).map_or_else(|| AddressIndex::read(dir, write, |_, _| ()), Ok)
     }
 
     /// The files that name an owner at this moment.
@@ -114,7 +114,7 @@ impl<'a> Known<'a> {
                 }
                 return Ok(held);
             }
-            *self = Known::read(self.dir, self.write, |_, _| ())?;
+            *self = AddressIndex::read(self.dir, self.write, |_, _| ())?;
         }
     }
 
@@ -406,7 +406,7 @@ mod tests {
     fn who_comes_between_is_seen() {
         let place = Place::new("between", 20);
         let lock = super::super::lock::exclusive(place.1.dir(), None).unwrap();
-        let known = Known::read(place.1.dir(), true, |_, _| fs::write(place.file("192.0.2.1"), "x\r\neth0").unwrap()).unwrap();
+        let known = AddressIndex::read(place.1.dir(), true, |_, _| fs::write(place.file("192.0.2.1"), "x\r\neth0").unwrap()).unwrap();
         assert!(known.outdated);
         known.keep(&lock);
         drop(lock);
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(place.add("a").unwrap(), ip("10.0.0.22"));
         let lock = super::super::lock::exclusive(place.1.dir(), None).unwrap();
         fs::remove_file(place.file("lock")).unwrap();
-        let mut known = Known::get(place.1.dir(), true).unwrap();
+        let mut known = AddressIndex::get(place.1.dir(), true).unwrap();
         known.take(ip("192.0.2.1"), "gone\r\neth0");
         known.keep(&lock);
         drop(lock);

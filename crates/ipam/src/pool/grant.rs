@@ -116,14 +116,14 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     if !["", name].contains(&object.metadata.name.as_str()) {
         return Err(shape(format!("metadata.name is {:?}, but the file is named after {name:?}", shown(&object.metadata.name))));
     }
-    let value = |(place, reason): Wrong| PoolError::Value { path: path.clone(), place, reason };
+    let value = |(place, reason): InvalidKey| PoolError::Value { path: path.clone(), place, reason };
     let pool = check_pool(name, &object).map_err(value)?;
     pool.runs.iter().find_map(no_interface_has).map_or(Ok(()), |wrong| Err(value(wrong)))?;
     Ok(pool)
 }
 
 /// Addresses of a run that are no interface's on a network.
-fn no_interface_has(run: &Run) -> Option<Wrong> {
+fn no_interface_has(run: &Run) -> Option<InvalidKey> {
     let kinds = [("127.0.0.0", 8, "loopback"), ("224.0.0.0", 4, "multicast"), ("::1", 128, "loopback"), ("ff00::", 8, "multicast")];
     let has = |text: &str, prefix: u8| text.parse().is_ok_and(|first| Run::network(first, prefix).common(run).is_some());
     let (_, _, kind) = kinds.into_iter().find(|(first, prefix, _)| has(first, *prefix))?;
@@ -164,13 +164,13 @@ pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
 }
 
 /// A key, and what is wrong with it.
-pub type Wrong = (String, String);
+pub type InvalidKey = (String, String);
 
 /// Checks a pool of this name.
 ///
 /// # Errors
 /// The key, and what is wrong with it.
-pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, InvalidKey> {
     let checked = ledger::check(name, &object.spec).map_err(|wrong| (wrong.place, wrong.reason))?;
     Ok(Pool { spec: checked.spec, runs: checked.runs, passive: object.spec.conflict_detection == ConflictDetection::Passive })
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ledger::pieces;
-use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State, Taken};
+use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State, Unavailable};
 
 use super::grant::Pool;
 
@@ -146,7 +146,7 @@ fn is_cut(now: &Allocator, block: &Block, coming: &[Run], origin: Origin) -> boo
 /// What another machine has of a block: whatever cut its addresses are in, nobody is to get that.
 fn quarantines(now: &Allocator, block: &Block) -> Vec<Event> {
     let taken = now.network(&block.pool).into_iter().flat_map(|network| now.all_taken(network));
-    let of_block = taken.filter(|(address, taken)| block.run.contains(*address) && matches!(taken, Taken::Quarantined { .. }));
+    let of_block = taken.filter(|(address, taken)| block.run.contains(*address) && matches!(taken, Unavailable::Quarantined { .. }));
     of_block.map(|(address, taken)| Event::Quarantined { pool: block.pool.clone(), address, taken: taken.clone() }).collect()
 }
 

@@ -13,7 +13,7 @@ use api::{
     AddressUser, ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner,
     Returning,
 };
-use pool::{Allocator, Block, Family, Key, Origin, Pod, Run, Spec, State, Taken, Terms};
+use pool::{Allocator, Block, Family, Key, Origin, Pod, Run, Spec, State, Terms, Unavailable};
 
 use super::granted::Granted;
 use super::stock::Stocks;
@@ -308,8 +308,8 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Holding> {
     let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
     let users = |block: &Block, network: &str| -> Vec<AddressUser> {
         let held = all.all_taken(network).filter(|(ip, _)| block.run.contains(*ip)).filter_map(|(ip, taken)| match taken {
-            Taken::Held(key) => Some((ip, key)),
-            Taken::Cooling { .. } | Taken::Quarantined { .. } => None,
+            Unavailable::Held(key) => Some((ip, key)),
+            Unavailable::Cooling { .. } | Unavailable::Quarantined { .. } => None,
         });
         let user = |(ip, key): (IpAddr, &Key)| {
             let pod = all.lease(key).and_then(|lease| lease.pod.as_ref()).map(|pod| format!("{}/{}", pod.namespace, pod.name));
@@ -431,7 +431,7 @@ mod tests {
         assert!(!node_in_use(&granted(Origin::Cluster, Some("ns/claim".to_owned()))), "no pod has what is kept for a claim");
         // Somebody has it, and nobody knows who.
         let mut unknown = granted(Origin::Cluster, None);
-        let taken = Taken::Quarantined { since: pool::Moment::default(), millis: 1000, by: "x".to_owned() };
+        let taken = Unavailable::Quarantined { since: pool::Moment::default(), millis: 1000, by: "x".to_owned() };
         unknown.apply(&pool::Event::Quarantined { pool: "p".to_owned(), address: "10.0.0.1".parse().unwrap(), taken });
         assert!(node_in_use(&unknown));
     }

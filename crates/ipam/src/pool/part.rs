@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use journal::{Journal, Name, Part};
+use journal::{Journal, Name, RecordSource};
 use pool::{Allocator, Ask, Event, Key, Moment};
 
 use super::clock::Clock;
@@ -70,7 +70,7 @@ impl PoolStore {
     /// # Errors
     /// As for [`PoolStore::open_part`].
     pub fn open_part_by(clock: Clock, dir: &Path, deadline: Instant, key: &Key) -> Result<Option<Self>, PoolStoreError> {
-        let mut said = Said { boot: clock.now().boot, ..Said::default() };
+        let mut said = BriefState { boot: clock.now().boot, ..BriefState::default() };
         let journal = Journal::open_part(dir, deadline, name(key), most_log, |part, record| said.hear(part, record))?;
         let known = journal.and_then(|journal| Some((journal, said.all()?)));
         Ok(known.map(|(journal, allocator)| PoolStore::of(dir, journal, allocator, clock, Span::Part)))
@@ -146,7 +146,7 @@ pub(super) fn brief(allocator: &Allocator, now: &Moment) -> Vec<Vec<u8>> {
 
 /// What was told in short.
 #[derive(Default)]
-struct Said {
+struct BriefState {
     boot: [u8; 16],
     allocator: Allocator,
     /// The boot was the same.
@@ -158,25 +158,25 @@ struct Said {
     since: Vec<Event>,
 }
 
-// === impl Said ===
+// === impl BriefState ===
 
-impl Said {
+impl BriefState {
     /// Of a lease of the snapshot that was given back since: the name by which it is found, where it matters.
-    fn hear(&mut self, part: Part, record: &[u8]) -> Option<Name> {
-        if part == Part::Brief && !self.begun {
+    fn hear(&mut self, part: RecordSource, record: &[u8]) -> Option<Name> {
+        if part == RecordSource::Brief && !self.begun {
             self.begun = true;
             self.unfit = record != self.boot;
             return None;
         }
-        let event = Event::decode(record).ok().filter(|event| !self.unfit && (part != Part::Log || event.is_brief()));
+        let event = Event::decode(record).ok().filter(|event| !self.unfit && (part != RecordSource::Log || event.is_brief()));
         match (part, event) {
             (_, None) => self.unfit = true,
-            (Part::Log, Some(event)) => {
+            (RecordSource::Log, Some(event)) => {
                 let lost = self.lost(&event);
                 self.since.push(event);
                 return lost;
             }
-            (Part::Named, Some(Event::Leased(lease))) => self.allocator.learn(&lease),
+            (RecordSource::Named, Some(Event::Leased(lease))) => self.allocator.learn(&lease),
             (_, Some(event)) => {
                 if let Event::Generation(next) = event {
                     self.next = next;

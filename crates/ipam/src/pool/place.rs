@@ -23,7 +23,7 @@ const DISK: &str = "/etc/machine-id";
 
 /// Where a store of pools is: a directory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct StoreLocation {
     /// The machine; empty: nothing tells.
     pub machine: String,
     /// The machine itself says so, and no file that may have been copied.
@@ -32,9 +32,9 @@ pub struct Place {
     inode: u64,
 }
 
-// === impl Place ===
+// === impl StoreLocation ===
 
-impl Place {
+impl StoreLocation {
     /// The place of a directory that is there.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Place {
         let is_certain = firmware.is_some();
         let machine = firmware.or_else(|| read(DISK)).unwrap_or_default();
         let inode = std::fs::metadata(dir).map_err(|e| format!("look at {}: {e}", dir.display()))?.ino();
-        Ok(Place { machine, is_certain, inode })
+        Ok(StoreLocation { machine, is_certain, inode })
     }
 
     /// Whether a note says that what is in the directory was written elsewhere. One without a note gets it.
@@ -63,7 +63,7 @@ impl Place {
     /// What is in the directory is this place's from now on.
     ///
     /// # Errors
-    /// As for [`Place::is_another`].
+    /// As for [`StoreLocation::is_another`].
     pub fn take(&self, dir: &Path) -> Result<(), String> {
         if self.is_another(dir)? { self.write(dir) } else { Ok(()) }
     }
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "machine {}, directory {}", self.machine, self.inode)
     }
@@ -91,11 +91,11 @@ mod tests {
     fn a_copy_is_another_place_until_it_is_taken() {
         let dirs = ["", "-copy"].map(|end| std::env::temp_dir().join(format!("nl-place-{}{end}", std::process::id())));
         dirs.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
-        let [own, copy] = dirs.each_ref().map(|dir| Place::of(dir).unwrap());
+        let [own, copy] = dirs.each_ref().map(|dir| StoreLocation::of(dir).unwrap());
         assert!(!own.is_another(&dirs[0]).unwrap() && !own.is_another(&dirs[0]).unwrap());
         std::fs::copy(note(&dirs[0]), note(&dirs[1])).unwrap();
         assert!(copy.is_another(&dirs[1]).unwrap());
-        let moved = Place { machine: "another".to_owned(), ..own.clone() };
+        let moved = StoreLocation { machine: "another".to_owned(), ..own.clone() };
         assert!(moved.is_another(&dirs[0]).unwrap());
         copy.write(&dirs[1]).unwrap();
         assert!(!copy.is_another(&dirs[1]).unwrap());

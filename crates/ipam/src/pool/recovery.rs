@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
-use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Origin, Refused, Taken};
+use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Origin, Refused, Unavailable};
 
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
@@ -162,7 +162,9 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
-        self.quarantine_where(pool, address, millis, by, |taken| !matches!(taken, Some(Taken::Held(_) | Taken::Quarantined { .. })))
+        self.quarantine_where(pool, address, millis, by, |taken| {
+            !matches!(taken, Some(Unavailable::Held(_) | Unavailable::Quarantined { .. }))
+        })
     }
 
     /// An address that is in quarantine is so for so many milliseconds from now on. `false`: it is not in quarantine.
@@ -170,7 +172,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn renew_quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
-        self.quarantine_where(pool, address, millis, by, |taken| matches!(taken, Some(Taken::Quarantined { .. })))
+        self.quarantine_where(pool, address, millis, by, |taken| matches!(taken, Some(Unavailable::Quarantined { .. })))
     }
 
     fn quarantine_where(
@@ -179,9 +181,9 @@ impl PoolStore {
         address: IpAddr,
         millis: u64,
         by: &str,
-        is_due: impl Fn(Option<&Taken>) -> bool,
+        is_due: impl Fn(Option<&Unavailable>) -> bool,
     ) -> Result<bool, PoolStoreError> {
-        let taken = Taken::Quarantined { since: self.now(), millis, by: by.to_owned() };
+        let taken = Unavailable::Quarantined { since: self.now(), millis, by: by.to_owned() };
         let event = Event::Quarantined { pool: pool.to_owned(), address, taken };
         let done = Cell::new(false);
         let changes = |all: &Allocator| {

@@ -7,7 +7,7 @@ use pool::{Allocator, Ask, Block, Family, Granted, Key, Lease, Moment, Origin, R
 
 use super::error::PoolStoreError;
 use super::granted::Changes;
-use super::line::Place;
+use super::line::LineTicket;
 use super::meter::Meters;
 use super::node::KeptFor;
 use super::store::{FREED, Guarded, PoolStore};
@@ -100,7 +100,7 @@ impl PoolStore {
         &'s self,
         state: MutexGuard<'s, Guarded>,
         ask: &Ask,
-        place: Place,
+        place: LineTicket,
         deadline: Instant,
     ) -> (MutexGuard<'s, Guarded>, Result<Granted, PoolStoreError>) {
         // Whoever was granted the same may wait for the disk yet, and may have to give it back.
@@ -326,7 +326,7 @@ impl PoolStore {
 
 impl Guarded {
     /// What an attachment gets now, behind those who came before it.
-    fn turn(&mut self, ask: &Ask, place: Place, now: &Moment) -> Result<Granted, Box<Refused>> {
+    fn turn(&mut self, ask: &Ask, place: LineTicket, now: &Moment) -> Result<Granted, Box<Refused>> {
         let Guarded { allocator, line, .. } = self;
         allocator.reserve_behind(ask, &|pool, family| line.before(place, pool, family), now).map_err(Box::new)
     }

@@ -15,9 +15,9 @@ use super::conflict::AddressConflict;
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{self, Changes, OfBoth};
-use super::heard::AllNoted;
 use super::line::Line;
 use super::meter::Meters;
+use super::observed::AllNoted;
 use super::part::{self, Span};
 use super::recovery::Recovery;
 
@@ -49,7 +49,7 @@ pub struct PoolStore {
     pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
-    waits: OnceLock<Waits>,
+    waits: OnceLock<WaitObserver>,
     /// The store was lost: what makes it anew as far as there are blocks for it.
     pub(super) recovery: Mutex<Option<Recovery>>,
     /// Not told yet to who holds the store.
@@ -61,7 +61,7 @@ pub struct PoolStore {
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
 /// Hears of who begins to wait, and who goes on.
-struct Waits(Box<dyn Fn(bool) + Send + Sync>);
+struct WaitObserver(Box<dyn Fn(bool) + Send + Sync>);
 
 #[derive(Debug, Default)]
 pub(super) struct Guarded {
@@ -89,7 +89,7 @@ pub(super) struct Guarded {
     version: u64,
 }
 
-impl fmt::Debug for Waits {
+impl fmt::Debug for WaitObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Waits")
     }
@@ -366,11 +366,11 @@ impl PoolStore {
     /// Calls this when an attachment begins to wait for addresses or for a pool (`true`), and when it goes on, by the thread that waits, which
     /// holds no lock then. Once in a store's life.
     pub fn when_waiting(&self, waits: impl Fn(bool) + Send + Sync + 'static) {
-        let _ = self.waits.set(Waits(Box::new(waits)));
+        let _ = self.waits.set(WaitObserver(Box::new(waits)));
     }
 
     pub(super) fn waits(&self, begins: bool) {
-        if let Some(Waits(waits)) = self.waits.get() {
+        if let Some(WaitObserver(waits)) = self.waits.get() {
             waits(begins);
         }
     }

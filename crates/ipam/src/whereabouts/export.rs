@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use pool::{Run, number};
 
-use super::import::{Inventory, Kept, Left, TheirAllocation, TheirPool, TheirReservation, address_of, plan_import};
+use super::import::{Inventory, Left, Reservation, TheirAllocation, TheirPool, TheirReservation, address_of, plan_import};
 use super::range::WhereaboutsRange;
 
 /// Whereabouts reads the number of an address in its range as one with a sign: what is larger only a reservation keeps.
@@ -24,7 +24,7 @@ pub struct ExportPlan {
     /// Every address that no other range may assign.
     pub reservations: Vec<TheirReservation>,
     /// Addresses with their pods that are in there.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<Reservation>,
     /// Addresses of pods that whereabouts cannot be told.
     pub left: Vec<Left>,
 }
@@ -77,7 +77,7 @@ pub fn plan_export(all: &Inventory) -> ExportPlan {
 }
 
 /// Notes an address in the pool of its range.
-fn note<'a>(all: &'a Inventory, kept: &Kept, pools: &mut BTreeMap<String, TheirPool>) -> Result<&'a WhereaboutsRange, &'static str> {
+fn note<'a>(all: &'a Inventory, kept: &Reservation, pools: &mut BTreeMap<String, TheirPool>) -> Result<&'a WhereaboutsRange, &'static str> {
     let mut ranges = all.meant.ranges.iter().map(|(_, range)| range);
     let range = ranges.find(|range| range.pool == kept.pool).ok_or("no definition has its range")?;
     let holder = kept.owner.attachment.clone().unwrap_or_default();
@@ -111,7 +111,7 @@ fn named(range: &WhereaboutsRange, what: &str) -> String {
     if range.network_name.is_empty() { what } else { format!("{}-{what}", range.network_name) }
 }
 
-fn reservation_of(range: &WhereaboutsRange, kept: &Kept) -> TheirReservation {
+fn reservation_of(range: &WhereaboutsRange, kept: &Reservation) -> TheirReservation {
     let ifname = kept.owner.attachment.as_ref().map(|holder| holder.ifname.clone()).unwrap_or_default();
     let mut name = named(range, &kept.address.to_string());
     // A name does not end with a dash: then whereabouts puts a zero behind it.

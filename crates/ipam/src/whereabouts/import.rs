@@ -84,7 +84,7 @@ pub struct Inventory {
 
 /// An address that stays with its pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kept {
+pub struct Reservation {
     /// The pool that it is of here.
     pub pool: String,
     /// Where it is unique.
@@ -131,7 +131,7 @@ pub struct Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportPlan {
     /// These stay with their pods.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<Reservation>,
     /// Nobody has these any more.
     pub stale: Vec<Left>,
     /// A pod may have these, and it cannot be said of which pool they are here: whoever goes on gives them to somebody else.
@@ -165,9 +165,9 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
             };
             let theirs = |range: &WhereaboutsRange| all.is_theirs(pool, range);
             match fate(all, &theirs, address, (NotedBy::Pool, allocation), pod) {
-                Fate::Kept(kept) => plan.kept.push(*kept),
-                Fate::Stale(why) => plan.stale.push(left(why)),
-                Fate::Unclear(why) => plan.unclear.push(left(why)),
+                ReservationState::Kept(kept) => plan.kept.push(*kept),
+                ReservationState::Stale(why) => plan.stale.push(left(why)),
+                ReservationState::Unclear(why) => plan.unclear.push(left(why)),
             }
         }
     }
@@ -180,7 +180,7 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
 }
 
 /// What living pods have and whereabouts has not noted: it may answer before it has.
-fn told_by_pods(all: &Inventory, known: &[Kept]) -> Vec<Kept> {
+fn told_by_pods(all: &Inventory, known: &[Reservation]) -> Vec<Reservation> {
     let mut more = Vec::new();
     for (name, pod) in all.pods.iter().filter(|(_, pod)| !pod.over) {
         let Some(node_uid) = all.nodes.get(&pod.node) else { continue };
@@ -194,14 +194,14 @@ fn told_by_pods(all: &Inventory, known: &[Kept]) -> Vec<Kept> {
             let attachment = Some(Holder { container_id: String::new(), ifname: told.ifname.clone() });
             let owner = Owner { pod: name.clone(), attachment, ..Owner::default() };
             let (pool, network, node) = (range.pool.clone(), range.network.clone(), pod.node.clone());
-            more.push(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: true, by: NotedBy::Pod });
+            more.push(Reservation { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: true, by: NotedBy::Pod });
         }
     }
     more
 }
 
-enum Fate {
-    Kept(Box<Kept>),
+enum ReservationState {
+    Kept(Box<Reservation>),
     Stale(&'static str),
     Unclear(&'static str),
 }
@@ -213,7 +213,7 @@ fn fate(
     address: IpAddr,
     (by, allocation): (NotedBy, &TheirAllocation),
     pod: &LivingPod,
-) -> Fate {
+) -> ReservationState {
     let attachments = pod.attachments.as_deref().unwrap_or_default();
     let ranges = || all.meant.ranges.iter().filter(|(_, range)| range.run.contains(address));
     let of_definition = |told: &PodAttachment| ranges().find(|(definition, _)| *definition == told.definition).map(|(_, range)| range);
@@ -224,18 +224,27 @@ fn fate(
     let told = told.or_else(|| having().next());
     let elsewhere = |attachment: &&PodAttachment| !allocation.ifname.is_empty() && attachment.ifname == allocation.ifname;
     if told.is_none() && attachments.iter().any(|attachment| elsewhere(&attachment) && !attachment.addresses.is_empty()) {
-        return Fate::Stale("its pod is alive, and has another address on that interface");
+        return ReservationState::Stale("its pod is alive, and has another address on that interface");
     }
     let by_name = || ranges().map(|(_, range)| range).find(|range| theirs(range));
     let Some(range) = told.and_then(of_definition).or_else(by_name) else {
-        return Fate::Unclear("no definition has a range with it: restore the definition that it was assigned for");
+        return ReservationState::Unclear("no definition has a range with it: restore the definition that it was assigned for");
     };
-    let Some(node_uid) = all.nodes.get(&pod.node) else { return Fate::Unclear("its pod's node does not exist") };
+    let Some(node_uid) = all.nodes.get(&pod.node) else { return ReservationState::Unclear("its pod's node does not exist") };
     let ifname = told.map_or(&allocation.ifname, |told| &told.ifname).clone();
     let attachment = Holder { container_id: allocation.id.clone(), ifname };
     let owner = Owner { pod: allocation.podref.clone(), attachment: Some(attachment), ..Owner::default() };
     let (pool, network, node) = (range.pool.clone(), range.network.clone(), pod.node.clone());
-    Fate::Kept(Box::new(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: told.is_some(), by }))
+    ReservationState::Kept(Box::new(Reservation {
+        pool,
+        network,
+        address,
+        owner,
+        node,
+        node_uid: node_uid.clone(),
+        confirmed: told.is_some(),
+        by,
+    }))
 }
 
 /// The address of an allocation: the number is one without a sign, however large.
@@ -246,9 +255,9 @@ pub(super) fn address_of(pool: &TheirPool, offset: &str) -> Option<IpAddr> {
     (at <= net.numbers().1).then(|| Family::of(address).address(at))
 }
 
-// === impl Kept ===
+// === impl Reservation ===
 
-impl Kept {
+impl Reservation {
     /// Whether whereabouts has noted it; otherwise only the pod's network status says so.
     #[must_use]
     pub fn is_noted(&self) -> bool {
@@ -283,7 +292,7 @@ impl ImportPlan {
     /// Of two pods that whereabouts says have one address of a network, the one keeps it whose status says so; else whom a
     /// pool names.
     fn take_out_doubles(&mut self) {
-        let mut holders: BTreeMap<(String, IpAddr), Kept> = BTreeMap::new();
+        let mut holders: BTreeMap<(String, IpAddr), Reservation> = BTreeMap::new();
         for kept in std::mem::take(&mut self.kept) {
             let place = (kept.network.clone(), kept.address);
             let other = match holders.remove(&place) {
@@ -293,7 +302,7 @@ impl ImportPlan {
                 }
                 Some(other) => other,
             };
-            let doubt = |kept: &Kept| (!kept.confirmed, kept.by);
+            let doubt = |kept: &Reservation| (!kept.confirmed, kept.by);
             let (winner, loser) = if doubt(&kept) < doubt(&other) { (kept, other) } else { (other, kept) };
             if loser.by == NotedBy::Reservation && loser.owner.pod == winner.owner.pod {
                 holders.insert(place, winner);

@@ -12,9 +12,9 @@ fn part(dir: &Dir, name: &str, most: u64) -> Option<Vec<String>> {
         |_| most,
         |part, record| {
             let part = match part {
-                Part::Brief => "b",
-                Part::Named => "n",
-                Part::Log => "l",
+                RecordSource::Brief => "b",
+                RecordSource::Named => "n",
+                RecordSource::Log => "l",
             };
             found.push(format!("{part} {}", String::from_utf8_lossy(record)));
             record.strip_prefix(b"of ").map(|name| Name::of(&[name]))

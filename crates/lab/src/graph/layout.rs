@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::topology::{Link, Node, Pod};
 
-use super::place::{Wish, stack};
+use super::place::{WantedRows, stack};
 use super::scene::link_lines;
 use super::text;
 use super::tracks::{Join, Track, arrange};
@@ -162,7 +162,7 @@ fn place_links(links: &[Link], joins: &[Vec<Join>], height: usize) -> Vec<LinkPl
     let rows = |link: &Link| link_lines(link).len() + 2;
     // The exit is the row below the title; a link that nothing reaches stands below the others.
     let wish = |joins: &[Join]| if joins.is_empty() { 0.0 } else { centre(joins) - 1.0 };
-    let wishes: Vec<Wish> = order.iter().map(|(_, link, joins)| Wish { wish: wish(joins), size: rows(link) }).collect();
+    let wishes: Vec<WantedRows> = order.iter().map(|(_, link, joins)| WantedRows { wish: wish(joins), size: rows(link) }).collect();
     let mut owner = HashMap::new();
     for (number, list) in joins.iter().enumerate() {
         owner.extend(list.iter().map(|join| (join.row, number)));

@@ -2,7 +2,7 @@
 
 /// A box that wants to begin at `wish` and takes `size` rows, gaps included.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct WantedRows {
     /// Row at which it would best begin.
     pub(super) wish: f64,
     /// Rows that it takes.
@@ -11,7 +11,7 @@ pub(super) struct Wish {
 
 /// Rows at which boxes begin that are kept in their order, do not overlap and together deviate least from their
 /// wishes (least squares: the pool-adjacent-violators algorithm).
-pub(super) fn stack(boxes: &[Wish]) -> Vec<usize> {
+pub(super) fn stack(boxes: &[WantedRows]) -> Vec<usize> {
     // A run of boxes that touch each other: the sum of what its first box would have to begin at, and how many.
     struct Run {
         sum: f64,
@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn boxes_keep_order_and_distance() {
-        let at = |wishes: &[(f64, usize)]| stack(&wishes.iter().map(|(wish, size)| Wish { wish: *wish, size: *size }).collect::<Vec<_>>());
+        let at =
+            |wishes: &[(f64, usize)]| stack(&wishes.iter().map(|(wish, size)| WantedRows { wish: *wish, size: *size }).collect::<Vec<_>>());
         assert_eq!(at(&[]), Vec::<usize>::new());
         assert_eq!(at(&[(3.0, 4), (9.0, 2)]), [3, 9]);
         assert_eq!(at(&[(10.0, 4), (10.0, 4), (10.0, 4)]), [6, 10, 14]);

@@ -175,7 +175,7 @@ fn refuse(field: &Field<'_>, errors: SelectionErrors, reading: &mut Reading) {
         let is_key = matches!(error.problem, npwg::Problem::UnknownKey { .. });
         let origin = match (&mut error.problem, &error.place) {
             (npwg::Problem::NotJson(e), _) => json_place(field, e).unwrap_or_else(|| field.origin()),
-            (_, npwg::Place::Element { number, key, .. }) => {
+            (_, npwg::AnnotationPlace::Element { number, key, .. }) => {
                 place.find(text, format!("[{}].{key}", number.saturating_sub(1)).trim_end_matches('.'), is_key).0
             }
             _ => field.origin(),

@@ -33,21 +33,21 @@ pub(crate) struct Reading {
     /// Every name that is taken, also by an object with errors; namespaces of nodes and pools are empty.
     taken: BTreeMap<Kind, BTreeMap<(String, String), Origin>>,
     links: Vec<Link>,
-    cidrs: Vec<(IpNet, String, Place)>,
+    cidrs: Vec<(IpNet, String, ManifestField)>,
     addresses: HashMap<IpAddr, (String, Origin)>,
     /// Something could not be read, so that what is missing may be in there.
     incomplete: bool,
 }
 
 /// A field, for a check that has to wait until everything is read.
-struct Place {
+struct ManifestField {
     origin: Origin,
     path: String,
 }
 
 /// A reference to another object.
 struct Link {
-    place: Place,
+    place: ManifestField,
     to: Target,
 }
 
@@ -56,11 +56,11 @@ enum Target {
     Definition(DefinitionRef),
 }
 
-// === impl Place ===
+// === impl ManifestField ===
 
-impl Place {
+impl ManifestField {
     fn of(field: &Field<'_>) -> Self {
-        Place { origin: field.origin(), path: field.path.clone() }
+        ManifestField { origin: field.origin(), path: field.path.clone() }
     }
 }
 
@@ -120,17 +120,17 @@ impl Reading {
 
     /// Takes a node's range of addresses for its pods.
     pub(crate) fn take_cidr(&mut self, cidr: IpNet, node: &str, field: &Field<'_>) {
-        self.cidrs.push((cidr, node.to_owned(), Place::of(field)));
+        self.cidrs.push((cidr, node.to_owned(), ManifestField::of(field)));
     }
 
     /// A pod is on a node.
     pub(crate) fn link_node(&mut self, name: &str, field: &Field<'_>) {
-        self.links.push(Link { place: Place::of(field), to: Target::Node(name.to_owned()) });
+        self.links.push(Link { place: ManifestField::of(field), to: Target::Node(name.to_owned()) });
     }
 
     /// A pod selects a definition, at a place in a field.
     pub(crate) fn link_definition(&mut self, definition: &DefinitionRef, origin: Origin, field: &Field<'_>) {
-        self.links.push(Link { place: Place { origin, path: field.path.clone() }, to: Target::Definition(definition.clone()) });
+        self.links.push(Link { place: ManifestField { origin, path: field.path.clone() }, to: Target::Definition(definition.clone()) });
     }
 
     /// Checks what is between objects; `first` is the first file, where that is to be reported which is in none.
@@ -223,7 +223,7 @@ impl Reading {
         let mut cidrs = std::mem::take(&mut self.cidrs);
         // Ranges are apart or inside of each other, so in this order each is held against one other only.
         cidrs.sort_by_key(|(cidr, _, _)| (cidr.network(), cidr.prefix_len()));
-        let mut outer: Option<&(IpNet, String, Place)> = None;
+        let mut outer: Option<&(IpNet, String, ManifestField)> = None;
         for one in &cidrs {
             let (cidr, _, place) = one;
             match outer.filter(|(other, _, _)| other.contains(cidr)) {

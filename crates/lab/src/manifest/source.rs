@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use yaml::Part;
+use yaml::DocumentText;
 
 use super::Origin;
 use super::error::ManifestProblem;
@@ -163,7 +163,7 @@ fn one(file: Arc<str>, text: Result<String, (usize, ManifestProblem)>, documents
         }
     };
     for (index, part) in yaml::documents(&text).into_iter().flat_map(json_values).enumerate() {
-        let Part { text, lines_before, columns_before } = part;
+        let DocumentText { text, lines_before, columns_before } = part;
         let placement = Placement { file: file.clone(), number: index + 1, lines_before, columns_before };
         let document = Document { placement, text: text.to_owned() };
         // One past the last is enough to say so, whatever else follows.
@@ -175,7 +175,7 @@ fn one(file: Arc<str>, text: Result<String, (usize, ManifestProblem)>, documents
 }
 
 /// JSON objects one after another, as `jq '.items[]'` prints them and `kubectl` takes them; YAML has no such thing.
-fn json_values(part: Part<'_>) -> Vec<Part<'_>> {
+fn json_values(part: DocumentText<'_>) -> Vec<DocumentText<'_>> {
     if !part.text.trim_start().starts_with('{') {
         return vec![part];
     }
@@ -190,7 +190,7 @@ fn json_values(part: Part<'_>) -> Vec<Part<'_>> {
         let (before, text) = (part.text.get(..start).unwrap_or_default(), part.text.get(start..end).unwrap_or_default());
         let lines_before = part.lines_before + before.matches('\n').count();
         let columns_before = before.chars().rev().take_while(|c| *c != '\n').count();
-        parts.push(Part { text, lines_before, columns_before });
+        parts.push(DocumentText { text, lines_before, columns_before });
         start = end;
     }
     parts
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn json_objects_split() {
-        let whole = |text| json_values(Part { text, lines_before: 4, columns_before: 0 });
+        let whole = |text| json_values(DocumentText { text, lines_before: 4, columns_before: 0 });
         let parts = whole("{\"a\": \"}{\"}\n{} {}\n");
         let places: Vec<_> = parts.iter().map(|p| (p.text.trim(), p.lines_before, p.columns_before)).collect();
         assert_eq!(places, [("{\"a\": \"}{\"}", 4, 0), ("{}", 4, 11), ("{}", 5, 2)]);

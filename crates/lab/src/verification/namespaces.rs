@@ -14,7 +14,7 @@ use crate::state::Lab;
 const OBSERVERS: usize = 4;
 
 /// A namespace, and whose it is.
-struct Held {
+struct ObservedNamespace {
     place: Place,
     node: Option<String>,
     netns: Netns,
@@ -22,7 +22,7 @@ struct Held {
 
 /// All of them.
 pub(super) struct Namespaces {
-    all: Vec<Held>,
+    all: Vec<ObservedNamespace>,
     by_place: HashMap<Place, usize>,
 }
 
@@ -32,7 +32,7 @@ impl Namespaces {
     /// Opens those of nodes, of pods that are attached, and of the wires.
     pub(super) fn open(lab: &Lab) -> Result<Self, VerifyError> {
         let hold = |place: Place, node: Option<String>, path: &Path| match Netns::open(path) {
-            Ok(Some(netns)) => Ok(Held { place, node, netns }),
+            Ok(Some(netns)) => Ok(ObservedNamespace { place, node, netns }),
             Ok(None) => {
                 Err(VerifyError::Namespace { place: place.to_string(), why: format!("its network namespace {} is gone", path.display()) })
             }
@@ -42,7 +42,7 @@ impl Namespaces {
         let attached = lab.pods.iter().filter(|pod| pod.failure.is_none());
         let pods = attached.map(|pod| hold(Place::Pod(pod.full_name()), Some(pod.node.clone()), &lab.pod_netns(pod)));
         let underlay = hold(Place::Underlay, None, &lab.wires_netns());
-        let all: Vec<Held> = nodes.chain(pods).chain([underlay]).collect::<Result<_, _>>()?;
+        let all: Vec<ObservedNamespace> = nodes.chain(pods).chain([underlay]).collect::<Result<_, _>>()?;
         let by_place = all.iter().enumerate().map(|(at, held)| (held.place.clone(), at)).collect();
         Ok(Namespaces { all, by_place })
     }
@@ -65,7 +65,7 @@ impl Namespaces {
     /// Opens what answers: the probe's port everywhere, and the ports that pods publish.
     pub(super) fn listen(&self, site: &Site) -> Result<Vec<Listener>, VerifyError> {
         let mut listeners = Vec::new();
-        for Held { place, netns, .. } in &self.all {
+        for ObservedNamespace { place, netns, .. } in &self.all {
             let published = site.pods.iter().filter(|pod| pod.place() == *place).flat_map(|pod| &pod.ports);
             let mut ports: Vec<(Transport, u16)> = vec![(Transport::Tcp, PORT), (Transport::Udp, PORT)];
             for port in published.map(|port| (transport(port.protocol), port.pod_port)) {
@@ -98,15 +98,16 @@ impl Namespaces {
         Snapshot { namespaces, ..Snapshot::default() }
     }
 
-    fn observe_one(&self, held: &Held) -> Option<verify::Namespace> {
+    fn observe_one(&self, held: &ObservedNamespace) -> Option<verify::Namespace> {
         // A pod's links end on its node, or in another pod's namespace that the node made; a node's in its pods and on the wires.
-        let is_beside = |other: &&Held| match (&held.place, &other.place) {
+        let is_beside = |other: &&ObservedNamespace| match (&held.place, &other.place) {
             (Place::Pod(_), Place::Node(name)) => held.node.as_ref() == Some(name),
             (Place::Node(name), Place::Pod(_)) => other.node.as_ref() == Some(name),
             (Place::Node(_), Place::Underlay) | (Place::Underlay, Place::Node(_)) => true,
             _ => false,
         };
-        let beside: Vec<agent::Beside<'_>> = self.all.iter().filter(is_beside).map(|other| (other.place.clone(), &other.netns)).collect();
+        let beside: Vec<agent::PeerNamespace<'_>> =
+            self.all.iter().filter(is_beside).map(|other| (other.place.clone(), &other.netns)).collect();
         held.netns.enter(|inside| agent::observe(inside, held.place.clone(), held.node.clone(), &beside)).ok()
     }
 }

@@ -8,9 +8,9 @@ use pool::{Family, Run, number};
 
 use super::owner;
 use crate::demand::Cursor;
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::{Index, Net};
-use crate::{Pool, room, runs, shared};
+use crate::{Pool, runs, shared, size_budget};
 
 /// So many addresses a node gets in one step: what one of them says it needs costs the others little.
 const AT_ONCE: u64 = 256;
@@ -66,7 +66,7 @@ impl Index<'_> {
         while needs.iter().any(|need| need.lacks > 0) {
             needs.sort_by_key(|need| (need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             for need in needs.iter_mut().filter(|need| need.lacks > 0) {
-                let (mut given, size) = (false, room::kept(&entry(pool, need.node)));
+                let (mut given, size) = (false, size_budget::kept(&entry(pool, need.node)));
                 while !given {
                     let Some(address) = self.next_free(pool, free, size) else { return };
                     given = self.give_one(pool, address, need.node, need.seen_in) == Ok(true);
@@ -80,7 +80,7 @@ impl Index<'_> {
     /// `false`: not yet, as something else has to be there first. It is another one's: whose.
     pub(super) fn give_one(&mut self, pool: &Pool, address: IpAddr, (node, uid): (&str, &str), seen_in: u64) -> Result<bool, String> {
         let network = pool.spec.network.as_str();
-        let place = Place::of(address, pool.block(Family::of(address)));
+        let place = CellPosition::of(address, pool.block(Family::of(address)));
         let first_epoch = self.world.first_epoch;
         if self.is_barred(network, &place) || !self.is_rooted(pool, Family::of(address)) {
             return Ok(false);
@@ -133,7 +133,7 @@ impl Index<'_> {
                 continue;
             }
             if free.shard.0 != Some(place.base().numbers().0) {
-                free.shard = (Some(place.base().numbers().0), room::left_in(draft.and_then(|draft| draft.spec())));
+                free.shard = (Some(place.base().numbers().0), size_budget::left_in(draft.and_then(|draft| draft.spec())));
             }
             let cell = net.cell(&place);
             let ips = || cell.iter().flat_map(|cell| cell.ips.values());
@@ -145,7 +145,7 @@ impl Index<'_> {
             let first = number(place.run().first());
             let before = |n: u128| match cell.and_then(|cell| cell.ips.get(&(n - first).to_string())) {
                 None => Some(0),
-                Some(ip) => is_free(ip).then(|| room::kept(ip)),
+                Some(ip) => is_free(ip).then(|| size_budget::kept(ip)),
             };
             let all = runs::within(&free.of, &place.run()).into_iter().map(|run| run.numbers());
             let open = all.flat_map(|(first, last)| first..=last).filter_map(|n| Some((family.address(n), before(n)?)));

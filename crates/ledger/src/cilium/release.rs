@@ -29,10 +29,10 @@ pub(super) struct Decision {
 }
 
 /// What the ledger has as a node's, of one family; `true`: its pool has it no more, so it goes as soon as nobody uses it.
-pub(super) type Held = BTreeMap<IpAddr, bool>;
+pub(super) type LedgerAddresses = BTreeMap<IpAddr, bool>;
 
 /// Decides. `settled`: it has had too many for long.
-pub(super) fn decide(node: &CiliumNodeSeen, family: Family, held: &Held, settled: bool) -> Decision {
+pub(super) fn decide(node: &CiliumNodeSeen, family: Family, held: &LedgerAddresses, settled: bool) -> Decision {
     let is_used = |address: &IpAddr| node.used.contains(address);
     // What somebody else has put there the node has, too.
     let foreign = node.pool.keys().filter(|a| Family::of(**a) == family && !held.contains_key(*a));
@@ -64,7 +64,7 @@ pub(super) fn decide(node: &CiliumNodeSeen, family: Family, held: &Held, settled
 
 /// What follows on the agent's answers: of those that are ready as many are taken as are too many, the others stay. How many are
 /// too many besides.
-fn answered(node: &CiliumNodeSeen, family: Family, held: &Held, excess: u64) -> (Changes, u64) {
+fn answered(node: &CiliumNodeSeen, family: Family, held: &LedgerAddresses, excess: u64) -> (Changes, u64) {
     let mut changes = Changes::new();
     let mut left = excess;
     // Ready ones come first: the agent has done its part for them.

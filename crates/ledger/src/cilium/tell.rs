@@ -7,9 +7,9 @@ use api::{Release, SharedIp};
 use pool::Run;
 
 use super::Decided;
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::Index;
-use crate::{World, Write, shared};
+use crate::{Snapshot, Write, shared};
 
 /// What the ledger was read to have as each node's, by name.
 type Read<'a> = BTreeMap<&'a str, Vec<(IpAddr, &'a SharedIp)>>;
@@ -80,13 +80,13 @@ fn read<'a>(index: &Index<'a>) -> Read<'a> {
 /// The shards that may say that a node has what would come into its pool: who adds it must have read them after the object, or what
 /// has left it, and was given back, might come again.
 #[must_use]
-pub fn added_addresses(world: &World, pool: &BTreeMap<String, bool>) -> BTreeSet<String> {
+pub fn added_addresses(world: &Snapshot, pool: &BTreeMap<String, bool>) -> BTreeSet<String> {
     let roots: Vec<_> = world.shards.values().map(|seen| &seen.spec).filter(|spec| spec.base.ends_with("/0")).collect();
     let shards = |(key, _): (&String, &bool)| {
         let address: IpAddr = key.parse().ok()?;
         let of_family = move |base: &str| base.parse::<Run>().is_ok_and(|base| base.contains(address));
         let of = roots.iter().filter(move |root| of_family(&root.base));
-        Some(of.map(move |root| Place::of(address, root.cell_prefix).shard_name(&root.network)))
+        Some(of.map(move |root| CellPosition::of(address, root.cell_prefix).shard_name(&root.network)))
     };
     let all = pool.iter().filter(|(_, there)| **there).filter_map(shards).flatten();
     all.filter(|name| world.shards.contains_key(name)).collect()

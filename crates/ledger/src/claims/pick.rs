@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use api::{CellState, IpLedgerShardSpec, Owner, SharedIp};
 use pool::{Family, Run, number};
 
-use super::{ClaimSeen, Kept, Why, claim_address, owner};
+use super::{ClaimSeen, KeptAddress, Why, claim_address, owner};
 use crate::demand::Cursor;
-use crate::grid::Place;
+use crate::grid::CellPosition;
 use crate::index::Index;
-use crate::{Pool, SharedError, room, runs, shared};
+use crate::{Pool, SharedError, runs, shared, size_budget};
 
 /// The most addresses that a claim has (S60).
 const MOST: usize = 2;
@@ -18,7 +18,7 @@ const MOST: usize = 2;
 
 impl Index<'_> {
     /// Gives a claim what it has not yet of its addresses.
-    pub(super) fn assign(&mut self, name: &str, claim: &ClaimSeen, own: &[Kept]) -> Result<(), Why> {
+    pub(super) fn assign(&mut self, name: &str, claim: &ClaimSeen, own: &[KeptAddress]) -> Result<(), Why> {
         let wants = self.wants(name, claim)?;
         let requests = requests(claim, &wants)?;
         // One that was told before is the claim's, also where the ledger was lost.
@@ -81,7 +81,7 @@ impl Index<'_> {
                 ),
             ));
         }
-        let place = Place::of(address, pool.block(single.family()));
+        let place = CellPosition::of(address, pool.block(single.family()));
         self.keep(pool, &place, address, owner)
     }
 
@@ -148,7 +148,7 @@ impl Index<'_> {
     }
 
     /// Enters an address as an owner's.
-    fn keep(&mut self, pool: &Pool, place: &Place, address: IpAddr, owner: &Owner) -> Result<(), Why> {
+    fn keep(&mut self, pool: &Pool, place: &CellPosition, address: IpAddr, owner: &Owner) -> Result<(), Why> {
         let network = pool.spec.network.as_str();
         let first_epoch = self.world.first_epoch;
         if self.is_barred(network, place) {
@@ -166,8 +166,8 @@ impl Index<'_> {
             _ => [place.run(), Run::single(address)].iter().any(|run| self.mentions.contains_key(&(network, *run))),
         };
         let above = net.next_epoch(place, first_epoch).saturating_sub(1);
-        let known = place.offset(address).and_then(|number| cell.ips.get(&number.to_string())).map_or(0, room::kept);
-        let left = room::left_in(net.shards.get(&place.base().numbers().0).and_then(|draft| draft.spec()));
+        let known = place.offset(address).and_then(|number| cell.ips.get(&number.to_string())).map_or(0, size_budget::kept);
+        let left = size_budget::left_in(net.shards.get(&place.base().numbers().0).and_then(|draft| draft.spec()));
         shared::assign(&mut cell, place, address, &pool.spec.name, owner, above).map_err(|e| (word(&e), e.to_string()))?;
         if mentioned {
             return Err(pending());
@@ -175,7 +175,7 @@ impl Index<'_> {
         if in_cilium {
             return Err(("RequestTaken", format!("{address} is in a CiliumNode: request another one")));
         }
-        if left + known < room::kept(&entry(pool, owner)) {
+        if left + known < size_budget::kept(&entry(pool, owner)) {
             let text = format!("the ledger has no room for {address} beside its neighbours: request another one");
             return Err(("ShardFull", text));
         }
@@ -193,7 +193,7 @@ fn entry(pool: &Pool, owner: &Owner) -> SharedIp {
 
 /// Whether no address that had no life before goes into a shard any more.
 fn is_too_full(spec: Option<&IpLedgerShardSpec>, owner: &Owner) -> bool {
-    room::left_in(spec) < room::kept(&SharedIp { owner: owner.clone(), ..SharedIp::default() })
+    size_budget::left_in(spec) < size_budget::kept(&SharedIp { owner: owner.clone(), ..SharedIp::default() })
 }
 
 fn word(e: &SharedError) -> &'static str {

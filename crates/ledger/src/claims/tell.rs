@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::{Condition, IpamClaimStatus, OwnerPod, SharedIp};
 use pool::Family;
 
-use super::{ClaimSeen, Told};
+use super::{ClaimReasons, ClaimSeen};
 use crate::index::Index;
 use crate::{Write, shared};
 
@@ -18,7 +18,7 @@ pub const DELEGATED: &str = "Delegated";
 type Has<'a> = (Family, String, &'a SharedIp);
 
 /// The writes of claims. A status tells what was read in the ledger, never what is yet to be written there.
-pub(crate) fn writes(index: &Index<'_>, told: &Told) -> Vec<Write> {
+pub(crate) fn writes(index: &Index<'_>, told: &ClaimReasons) -> Vec<Write> {
     let world = index.world;
     if !world.claims.complete {
         return Vec::new();
@@ -91,7 +91,7 @@ fn drafted(index: &Index<'_>, uid: &str) -> bool {
     specs.flat_map(|spec| spec.cells.values()).flat_map(|cell| cell.ips.values()).any(|ip| ip.owner.claim_uid == uid)
 }
 
-fn status(index: &Index<'_>, name: &str, claim: &ClaimSeen, own: &[Has<'_>], told: &Told) -> IpamClaimStatus {
+fn status(index: &Index<'_>, name: &str, claim: &ClaimSeen, own: &[Has<'_>], told: &ClaimReasons) -> IpamClaimStatus {
     let mut conditions = Vec::new();
     let mut put = |kind: &str, status: bool, reason: &str, message: String| {
         let status = if status { "True" } else { "False" };

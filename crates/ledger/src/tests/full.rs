@@ -32,7 +32,7 @@ fn what_goes_into_no_shard_any_more_goes_into_the_next() {
     // Where one goes, another one comes, in the place of the first.
     let full = world.shards.values_mut().find(|seen| seen.spec.base.starts_with("fd00::/")).unwrap();
     let cell = full.spec.cells.get_mut("0").unwrap();
-    let place = Place::of("fd00::".parse().unwrap(), 120);
+    let place = CellPosition::of("fd00::".parse().unwrap(), 120);
     let (ip, epoch) = ("fd00::7".parse().unwrap(), cell.ips["7"].hold.epoch);
     take_back(cell, &place, ip, epoch).and_then(|()| release(cell, &place, ip)).unwrap();
     settle_but_for_cilium(&mut world);
@@ -44,7 +44,7 @@ fn what_goes_into_no_shard_any_more_goes_into_the_next() {
 fn a_claim_gets_an_address_beside_a_shard_that_takes_no_more() {
     let mut world = world(&[("p", r#"{"ipv6": {"entries": [{"cidr": "fd00::/108"}]}}"#)], &["a"]);
     settle(&mut world);
-    let place = Place::of("fd00::".parse().unwrap(), 120);
+    let place = CellPosition::of("fd00::".parse().unwrap(), 120);
     let owner = Owner { claim: "ns/other".into(), claim_uid: "u".repeat(1 << 20), ..Owner::default() };
     let mut cell = Cell::default();
     let owner = Owner { pod: "p".repeat(1 << 18), ..owner };

@@ -37,7 +37,7 @@ fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
         wants(&mut world, node, "p", 128);
         settle(&mut world);
     }
-    let ready = |world: &World| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
+    let ready = |world: &Snapshot| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
     assert_eq!(
         (ready(&world).reason.as_str(), ready(&world).message.contains("2 nodes have not: c, d:")),
         (GATHERING, true),
@@ -68,11 +68,11 @@ fn who_was_gone_before_a_ledger_was_lost_is_waited_for_as_its_blocks_were() {
     wants(&mut world, "a", "p", 64);
     let waits = settle(&mut world);
     assert_eq!((has(&world, "a"), waits.missing), (vec![], [("x".to_owned(), "uid-x".to_owned())].into()));
-    let ready = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
+    let ready = |world: &Snapshot, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
     let next = "; 1 Node was deleted, but its pods may still run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
     assert!(ready(&world, "p").contains(next) && !ready(&world, "p").contains("have not"), "{}", ready(&world, "p"));
     assert!(ready(&world, "m").contains("may still run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
-    let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
+    let gathers = |world: &Snapshot, root: &str| world.shards[root].spec.gathering;
     for (gone, gathering, settled) in [(Gone::Confirmed, true, 0), (Gone::GraceOver, false, 0), (Gone::ByHand, false, 1)] {
         world.gone.insert("uid-x".into(), gone);
         let end = settle(&mut world);
@@ -177,7 +177,7 @@ fn of_two_lives_the_later_one_is_in_a_ledger_that_is_made_again() {
 #[test]
 fn a_lost_ledger_has_both_nodes_of_an_address_again() {
     let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
-    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
+    let (ip, place) = ("10.0.0.70".parse().unwrap(), CellPosition::of("10.0.0.64".parse().unwrap(), 26));
     let mut cell = Cell::default();
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     // The one that has it for longer comes later in the alphabet.
@@ -189,7 +189,7 @@ fn a_lost_ledger_has_both_nodes_of_an_address_again() {
     settle(&mut world);
     world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("1".into(), cell.clone());
     settle(&mut world);
-    let also = |world: &World, node: &str| world.node_pools[node].spec.ips.iter().map(|ip| ip.also.clone()).collect::<Vec<_>>();
+    let also = |world: &Snapshot, node: &str| world.node_pools[node].spec.ips.iter().map(|ip| ip.also.clone()).collect::<Vec<_>>();
     assert_eq!((also(&world, "a"), also(&world, "b")), (vec!["b".to_owned()], vec!["a".to_owned()]));
     assert_eq!(audit(&world), []);
     world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
@@ -242,7 +242,7 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
         world.cilium.nodes.insert(name.into(), seen);
     }
     settle_but_for_cilium(&mut world);
-    let waits = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
+    let waits = |world: &Snapshot, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
     assert!(waits(&world, "p").contains("2 nodes have not: a, c:"), "{}", waits(&world, "p"));
     assert!(waits(&world, "q").contains("3 nodes have not: a, b, c:"), "{}", waits(&world, "q"));
     // One has nothing, and its agent says so.
@@ -258,7 +258,7 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
     assert!(waits(&world, "q").contains("2 nodes have not: a, b:"), "{}", waits(&world, "q"));
     world.node_pools.get_mut("c").unwrap().status.cilium_node = false;
     settle_but_for_cilium(&mut world);
-    let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
+    let gathers = |world: &Snapshot, root: &str| world.shards[root].spec.gathering;
     assert_eq!((gathers(&world, "p.v4"), gathers(&world, "q.v4")), (false, true));
 }
 
@@ -274,7 +274,8 @@ fn what_stands_in_cilium_nodes_is_neither_a_block_nor_a_claims() {
     world.node_pools.get_mut("a").unwrap().status.demand = vec![demand("o"), demand("p")];
     settle_but_for_cilium(&mut world);
     assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1"]);
-    let reasons = |world: &World| world.pools["o"].status.as_ref().unwrap().conditions.iter().map(|c| c.reason.clone()).collect::<Vec<_>>();
+    let reasons =
+        |world: &Snapshot| world.pools["o"].status.as_ref().unwrap().conditions.iter().map(|c| c.reason.clone()).collect::<Vec<_>>();
     assert_eq!(reasons(&world), ["Granting", "Sufficient", "SharedAddresses"], "nothing was lost, and nobody knows what is free");
     let wide = CiliumNodeSeen { wide: vec!["10.0.0.64/28".parse().unwrap()], ..cilium_node(&["10.0.0.5"], &[]) };
     world.cilium.nodes.insert("theirs".into(), wide);

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A node that has two blocks, and one that has none. The first one's Node is deleted, and somebody has asked.
-fn orphan() -> World {
+fn orphan() -> Snapshot {
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
     world.grace = Some(900);
     settle(&mut world);
@@ -19,11 +19,11 @@ fn orphan() -> World {
     world
 }
 
-fn asked(world: &World, node: &str) -> Option<u64> {
+fn asked(world: &Snapshot, node: &str) -> Option<u64> {
     world.node_pools[node].spec.reclaim_after_seconds
 }
 
-fn goes(world: &World, node: &str) -> bool {
+fn goes(world: &Snapshot, node: &str) -> bool {
     step(world).writes.iter().any(|write| matches!(write, Write::NodePoolGone { name, .. } if name == node))
 }
 
@@ -83,11 +83,11 @@ fn a_node_that_is_there_again_is_not_asked_any_more() {
 #[test]
 fn a_node_without_its_node_takes_part_in_what_is_given_back() {
     let owner = Owner { claim: "ns/db".into(), claim_uid: "c".into(), ..Owner::default() };
-    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), Place::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
+    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), CellPosition::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
     let mut world = orphan();
-    let shard = |world: &World| world.shards["p.v4.10.0.0.0"].spec.cells.clone();
+    let shard = |world: &Snapshot| world.shards["p.v4.10.0.0.0"].spec.cells.clone();
     world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("2".into(), cell);
     settle(&mut world);
     assert_eq!(world.node_pools["a"].spec.ips.len(), 1);

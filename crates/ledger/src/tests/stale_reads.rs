@@ -6,7 +6,7 @@ use crate::{ClaimSeen, DefinitionSeen, Source};
 const SHARD: &str = "p.v4.10.0.0.0";
 
 /// A node that has the block 10.0.0.0/26, and one that has nothing.
-fn granted() -> World {
+fn granted() -> Snapshot {
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
     settle(&mut world);
     wants(&mut world, "a", "p", 64);
@@ -15,12 +15,12 @@ fn granted() -> World {
     world
 }
 
-fn first_cell(world: &mut World) -> &mut Cell {
+fn first_cell(world: &mut Snapshot) -> &mut Cell {
     world.shards.get_mut(SHARD).unwrap().spec.cells.get_mut("0").unwrap()
 }
 
 /// The first cell as a step would have it.
-fn decided(world: &World) -> Cell {
+fn decided(world: &Snapshot) -> Cell {
     let writes = step(world).writes;
     let written = writes.iter().find_map(|write| match write {
         Write::Shard { name, spec, .. } if name == SHARD => Some(spec.clone()),

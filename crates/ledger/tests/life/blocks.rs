@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_ledger::World;
+use netloom_ledger::Snapshot;
 
 /// A block, by network and text.
 pub(crate) type Block = (String, String);
 
 /// The API server is asked for claims that have addresses and were not seen.
-pub(crate) fn ask_for_claims(world: &World, view: &mut World, missing: BTreeSet<(String, String)>) {
+pub(crate) fn ask_for_claims(world: &Snapshot, view: &mut Snapshot, missing: BTreeSet<(String, String)>) {
     let is_gone = |(name, uid): &(String, String)| world.claims.claims.get(name).is_none_or(|claim| claim.uid != *uid);
     view.claims.gone.extend(missing.into_iter().filter(is_gone).map(|(_, uid)| uid));
 }
 
 /// Whether the ledger has an address as both machines', in these lives.
-pub(crate) fn held_by(world: &World, (network, text): &Block, both: [(&str, u64); 2]) -> bool {
+pub(crate) fn held_by(world: &Snapshot, (network, text): &Block, both: [(&str, u64); 2]) -> bool {
     let address: std::net::IpAddr = text.trim_end_matches("/32").parse().unwrap();
     let shards = world.shards.values().filter(|seen| seen.spec.network == *network && !seen.spec.base.ends_with("/0"));
     let mut ips = shards.flat_map(|seen| {

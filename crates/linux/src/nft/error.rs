@@ -45,7 +45,7 @@ pub enum TransactionError {
         refusals: Vec<Refusal>,
     },
     /// The kernel refused the transaction before it looked at a step.
-    #[error("nftables rejected the transaction: {errno}{} (check CAP_NET_ADMIN, and that this kernel has nf_tables)", Words(kernel))]
+    #[error("nftables rejected the transaction: {errno}{} (check CAP_NET_ADMIN, and that this kernel has nf_tables)", QuotedText(kernel))]
     Rejected {
         /// The kernel's answer.
         errno: Errno,
@@ -80,7 +80,7 @@ pub enum TransactionError {
 #[non_exhaustive]
 pub enum ReadError {
     /// The kernel refused.
-    #[error("nftables refused to list {what}: {errno}{}", Words(kernel))]
+    #[error("nftables refused to list {what}: {errno}{}", QuotedText(kernel))]
     Refused {
         /// What was asked for, in the words of `nft`.
         what: String,
@@ -152,7 +152,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}{}", self.what, self.errno, Words(&self.kernel))
+        write!(f, "{}: {}{}", self.what, self.errno, QuotedText(&self.kernel))
     }
 }
 
@@ -182,9 +182,9 @@ impl TransactionError {
     }
 }
 
-struct Words<'a>(&'a Option<String>);
+struct QuotedText<'a>(&'a Option<String>);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for QuotedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(words) => write!(f, " ({words})"),

@@ -4,7 +4,7 @@ const OTHER: EtherAddr = [2, 0, 0, 0, 0, 0x77];
 const STATION: EtherAddr = [2, 0, 0, 0, 0, 0x99];
 
 fn said(protocol: u16, packet: &[u8]) -> Option<(String, EtherAddr)> {
-    Speech::read(protocol, packet, STATION).map(|said| (said.address.to_string(), said.by))
+    AddressClaim::read(protocol, packet, STATION).map(|said| (said.address.to_string(), said.by))
 }
 
 fn by(address: &str, by: EtherAddr) -> Option<(String, EtherAddr)> {

@@ -19,14 +19,14 @@ const OF_RANGE: usize = 40;
 
 /// What one message of an answer has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct MessagePart {
     device: Device,
     /// In the order of the message: the first one may go on from the message before.
     peers: Vec<(Key, Peer)>,
 }
 
 /// A device from the messages of an answer.
-pub(super) fn joined(parts: Vec<Part>) -> Option<Device> {
+pub(super) fn joined(parts: Vec<MessagePart>) -> Option<Device> {
     let mut parts = parts.into_iter();
     let first = parts.next()?;
     let mut device = first.device;
@@ -171,12 +171,12 @@ impl PeerChange {
     }
 }
 
-// === impl Part ===
+// === impl MessagePart ===
 
-impl Part {
+impl MessagePart {
     /// What is not understood is left out.
     pub(super) fn parse(attributes: &[u8]) -> Self {
-        let mut part = Part::default();
+        let mut part = MessagePart::default();
         for (kind, value) in Attributes(attributes) {
             match kind {
                 WGDEVICE_A_IFINDEX => part.device.index = u32_at(value).unwrap_or_default(),

@@ -13,7 +13,7 @@ use osvif::{KuryrPort, PORT_FINALIZER};
 use serde_json::{Value, json};
 
 use super::known::Followed;
-use crate::carry::{Outcome, delete, make, send};
+use crate::apply_write::{Outcome, delete, make, send};
 
 /// A call with all that it needs.
 #[derive(Debug, Clone)]

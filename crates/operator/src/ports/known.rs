@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::log::Line;
-use crate::seen::is_older;
+use crate::store::is_older;
 
 /// How many objects are asked for at a time: a page is in memory as a whole.
 const PAGE: u32 = 50;
@@ -47,7 +47,7 @@ pub(crate) struct PodSeen {
 
 /// What is known.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct PortStore {
     /// Whether pods that select nothing matter as well.
     all_pods: bool,
     inner: Mutex<Inner>,
@@ -69,11 +69,11 @@ pub(crate) struct Inner {
     listed: BTreeSet<Followed>,
 }
 
-// === impl Known ===
+// === impl PortStore ===
 
-impl Known {
+impl PortStore {
     pub(crate) fn new(all_pods: bool) -> Self {
-        Known { all_pods, inner: Mutex::new(Inner { all_pods, ..Inner::default() }), changed: Notify::new() }
+        PortStore { all_pods, inner: Mutex::new(Inner { all_pods, ..Inner::default() }), changed: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {

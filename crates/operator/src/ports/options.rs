@@ -12,7 +12,7 @@ use attach::Glob;
 use binding::{ClusterName, ClusterNameError, MAX_BULK, Permit, PoolSize};
 use neutron::{Limits, Neutron, SetupError};
 use npwg::DefinitionRef;
-use openstack::{Given, GivenError, Note, PoolDriver, Settings, SettingsProblem, VifDriver};
+use openstack::{GivenError, Note, PoolDriver, Settings, SettingsProblem, VifDriver, WrittenOptions};
 use serde::Deserialize;
 use yaml::Value as Yaml;
 
@@ -62,7 +62,7 @@ pub enum OpenStackError {
     },
     /// Its options cannot be read.
     #[error("{}: {source}", file.display())]
-    Given {
+    Options {
         /// The file.
         file: PathBuf,
         /// Why.
@@ -103,7 +103,7 @@ pub enum OpenStackError {
 /// The file but for its `openstack`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct Beside {
+struct OtherKeys {
     cluster: Option<String>,
     #[serde(rename = "openstack")]
     _openstack: serde::de::IgnoredAny,
@@ -155,7 +155,7 @@ impl OpenStack {
     /// # Errors
     /// [`OpenStackError`]
     pub fn read(file: Option<&Path>, kuryr_conf: Option<&Path>, cluster: Option<&str>) -> Result<Self, OpenStackError> {
-        let (mut given, mut beside) = (None, Beside::default());
+        let (mut given, mut beside) = (None, OtherKeys::default());
         if let Some(file) = file {
             let text = text(file)?;
             let node = yaml::with_room(|| yaml::parse(&text)).map_err(|e| wrong(file, &e))?.map_err(|e| wrong(file, &e))?;
@@ -165,14 +165,18 @@ impl OpenStack {
             beside = strict.map_err(|e| wrong(file, &e))?;
             let Yaml::Object(pairs) = &node.value else { return Err(wrong(file, &"must be an object")) };
             if let Some((_, openstack)) = pairs.iter().find(|(key, _)| key.text == "openstack") {
-                given = Some((file, Given::of(openstack).map_err(|source| OpenStackError::Given { file: file.to_owned(), source })?));
+                given = Some((
+                    file,
+                    WrittenOptions::of(openstack).map_err(|source| OpenStackError::Options { file: file.to_owned(), source })?,
+                ));
             }
         }
         if let Some(file) = kuryr_conf {
             if given.is_some() {
                 return Err(OpenStackError::Place("OpenStack is described twice: remove \"openstack\" from the file, or --kuryr-conf"));
             }
-            let read = Given::kuryr_conf(&text(file)?).map_err(|source| OpenStackError::Given { file: file.to_owned(), source })?;
+            let read =
+                WrittenOptions::kuryr_conf(&text(file)?).map_err(|source| OpenStackError::Options { file: file.to_owned(), source })?;
             given = Some((file, read));
         }
         let (file, given) = given.ok_or(OpenStackError::Place("the file has no key \"openstack\": add it, or give --kuryr-conf"))?;

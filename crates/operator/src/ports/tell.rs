@@ -11,11 +11,11 @@ use crate::log::Line;
 
 /// What was said of pods, by UID.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<String, String>);
+pub(super) struct EventDedup(BTreeMap<String, String>);
 
-// === impl Told ===
+// === impl EventDedup ===
 
-impl Told {
+impl EventDedup {
     /// What is new of these problems. What was said of a pod that still waits, or that still has this problem, is not said again.
     pub(super) fn news(&mut self, problems: BTreeMap<String, String>, waits: impl Fn(&String) -> bool) -> Vec<(String, String)> {
         self.0.retain(|uid, _| waits(uid) || problems.contains_key(uid));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_is_the_same_is_said_once() {
-        let mut told = Told::default();
+        let mut told = EventDedup::default();
         let of =
             |texts: &[(&str, &str)]| texts.iter().map(|(uid, text)| ((*uid).to_owned(), (*text).to_owned())).collect::<BTreeMap<_, _>>();
         let mut news =

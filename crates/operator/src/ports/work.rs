@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use binding::{Cluster, Defaults, Element, Key, Owner, Pod, Refused, RequestError, Step, Tried, World, default_element, elements, step};
+use binding::{Cluster, Defaults, Element, Key, Owner, Pod, Refused, RequestError, Snapshot, Step, Tried, default_element, elements, step};
 use neutron::{Answered, Error, Refusal};
 use openstack::resource::{NewPort, Port};
 use tokio::task::JoinSet;
@@ -18,9 +18,9 @@ use super::call::{Came, Slot, Task};
 use super::cluster_uid::cluster_uid;
 use super::known::{Inner, PodSeen};
 use super::pace::Pace;
-use super::tell::{Told, problem};
+use super::tell::{EventDedup, problem};
 use super::unsure::Unsure;
-use crate::carry::Outcome;
+use crate::apply_write::Outcome;
 use crate::log::Line;
 
 /// Changes that come together are taken together.
@@ -51,7 +51,7 @@ pub(super) const EXTENSIONS_OF_TAGS: [&str; 2] = ["standard-attr-tag", "standard
 
 /// What is known and on its way.
 struct Work {
-    world: World,
+    world: Snapshot,
     tasks: JoinSet<(Slot, Came)>,
     busy: BTreeSet<Slot>,
     /// Calls that have failed.
@@ -81,7 +81,7 @@ struct Work {
     gone: BTreeSet<String>,
     alive: BTreeMap<String, Instant>,
     is_supported: bool,
-    told: Told,
+    told: EventDedup,
     /// How long the last decision took.
     took: Duration,
 }
@@ -148,7 +148,7 @@ impl Work {
         };
         let now = Instant::now();
         Work {
-            world: World::new(Cluster { name: ports.options.cluster.clone(), uid }, defaults),
+            world: Snapshot::new(Cluster { name: ports.options.cluster.clone(), uid }, defaults),
             tasks: JoinSet::new(),
             busy: BTreeSet::new(),
             calls: Pace::new(),
@@ -167,7 +167,7 @@ impl Work {
             gone: BTreeSet::new(),
             alive: BTreeMap::new(),
             is_supported: false,
-            told: Told::default(),
+            told: EventDedup::default(),
             took: Duration::ZERO,
         }
     }
@@ -181,7 +181,7 @@ impl Work {
     /// Another operator works: what it does is not seen here.
     fn stand_by(&mut self) {
         self.world.ports = None;
-        self.told = Told::default();
+        self.told = EventDedup::default();
     }
 
     fn go_on(&mut self, ports: &Ports) {

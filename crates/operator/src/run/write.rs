@@ -8,9 +8,9 @@ use ledger::Write;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Operator, TOGETHER};
-use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::apply_write::{Outcome, ReadResult, apply_write, kind, read, request};
 use crate::log::Line;
-use crate::seen::Kind;
+use crate::store::Kind;
 
 /// What came of several writes.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ impl Operator {
         let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
             sleep_until(at).await;
             let begun = this.seen.lock().times.now();
-            let outcome = this.stored.kept(&write, carry(&this.client, &write, request).await);
+            let outcome = this.stored.kept(&write, apply_write(&this.client, &write, request).await);
             this.take_in(write, outcome, begun).await
         });
         let add = |came: Came, one: Answer| Came {
@@ -90,9 +90,9 @@ impl Operator {
                 self.seen.absent(own, name, before.as_deref());
             }
             Outcome::Conflict => match read(&self.client, own, name).await {
-                Found::Is(object) => self.seen.put(own, *object),
-                Found::Absent => self.seen.absent(own, name, before.as_deref()),
-                Found::Unknown(error) => {
+                ReadResult::Is(object) => self.seen.put(own, *object),
+                ReadResult::Absent => self.seen.absent(own, name, before.as_deref()),
+                ReadResult::Unknown(error) => {
                     failed(&write, &error);
                     return Answer::Missing;
                 }

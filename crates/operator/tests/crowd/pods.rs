@@ -67,7 +67,7 @@ pub(crate) async fn of_one_range(nodes: usize, pods: usize, networks: usize) -> 
         tokio::task::spawn_blocking(move || {
             let source = || Source { pools: vec![wanted.pool.to_owned()], families: Vec::new() };
             let coming = asks.iter().map(|ask| (ask.key.clone(), source()));
-            let _foreseen = store.foresee(coming.collect());
+            let _foreseen = store.reserve_hint(coming.collect());
             let one = |ask: &Ask| store.reserve_by(ask, Instant::now() + PATIENCE).unwrap().addresses[0].address;
             asks.iter().map(one).collect::<Vec<_>>()
         })

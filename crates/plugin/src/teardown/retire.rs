@@ -17,7 +17,7 @@ use cni::CniError;
 use linux::link::{self, Change, MacvlanMode};
 use linux::{Batch, Errno, Netns};
 
-use super::{Doomed, Failure, Link, Mark, Netlink, Run, Stage, Teardown, delete, internal, netns_id, open};
+use super::{Failure, Link, LinkIdentity, LinkToDelete, Netlink, Run, Stage, Teardown, delete, internal, netns_id, open};
 use crate::Host;
 
 /// How many namespaces are entered at the same time.
@@ -29,7 +29,7 @@ impl Teardown {
     /// Whether [`Teardown::retire`] gains something and loses nothing: there are links, each will be found again by what it
     /// is known by, and nobody else has to be asked to delete one.
     pub fn can_retire(&self) -> bool {
-        let elsewhere = |l: &Doomed| l.netns.is_none() && !matches!(l.mark, Mark::Name(_));
+        let elsewhere = |l: &LinkToDelete| l.netns.is_none() && !matches!(l.mark, LinkIdentity::Name(_));
         !self.links.is_empty()
             && self.links.iter().all(|(_, l)| l.lasting && !elsewhere(l))
             && !self.steps.iter().any(|s| s.stage == Stage::Links)
@@ -65,7 +65,7 @@ impl Teardown {
 
 impl Run<'_> {
     /// Links of the host first: a pod is off its bridge before anything of it is looked at.
-    fn quiet(&mut self, links: Vec<(usize, Doomed)>) {
+    fn quiet(&mut self, links: Vec<(usize, LinkToDelete)>) {
         let (outer, mut inner): (Vec<_>, Vec<_>) = links.into_iter().partition(|(_, l)| is_of_the_host(l));
         let scopes: Vec<usize> = outer.iter().map(|(scope, _)| *scope).collect();
         if let Err(e) = self.host.netlink().and_then(|netlink| set_outer_ends_down(netlink, &outer)) {
@@ -75,7 +75,7 @@ impl Run<'_> {
         while let Some(ns) = inner.first().and_then(|(_, l)| l.netns.clone()) {
             let (here, others): (Vec<_>, Vec<_>) = inner.into_iter().partition(|(_, l)| netns_id(l) == Some(ns.id()));
             inner = others;
-            let links: Vec<&Doomed> = here.iter().map(|(_, l)| l).collect();
+            let links: Vec<&LinkToDelete> = here.iter().map(|(_, l)| l).collect();
             let done = ns.enter(|inside| silence(&mut open(inside)?, &links)).map_err(internal).and_then(|r| r);
             if let Err(e) = done {
                 let path = ns.path().display().to_string();
@@ -84,7 +84,7 @@ impl Run<'_> {
         }
     }
 
-    fn links_of_many(&mut self, links: Vec<(usize, Doomed)>) {
+    fn links_of_many(&mut self, links: Vec<(usize, LinkToDelete)>) {
         // A namespace that has to be entered anyway loses its pairs there, in the same grace period.
         let entered: HashSet<_> = links.iter().filter(|(_, l)| !is_of_the_host(l)).map(|(_, l)| netns_id(l)).collect();
         let links = links.into_iter().filter(|(scope, _)| !self.failed.contains(scope));
@@ -103,7 +103,7 @@ impl Run<'_> {
     }
 
     /// Each namespace on a thread of its own: grace periods in different namespaces overlap (16 pods on a busy machine: 120 to 170 ms instead of 330 on a calm one).
-    fn links_inside(&mut self, mut links: Vec<(usize, Doomed)>) {
+    fn links_inside(&mut self, mut links: Vec<(usize, LinkToDelete)>) {
         let mut namespaces = Vec::new();
         while let Some(ns) = links.first().and_then(|(_, l)| l.netns.clone()) {
             let (here, others): (Vec<_>, Vec<_>) = links.into_iter().partition(|(_, l)| netns_id(l) == Some(ns.id()));
@@ -112,8 +112,8 @@ impl Run<'_> {
         }
         for some in namespaces.chunks(AT_ONCE) {
             std::thread::scope(|scope| {
-                let delete = |(ns, here): &(Arc<Netns>, Vec<(usize, Doomed)>)| {
-                    let links: Vec<&Doomed> = here.iter().map(|(_, l)| l).collect();
+                let delete = |(ns, here): &(Arc<Netns>, Vec<(usize, LinkToDelete)>)| {
+                    let links: Vec<&LinkToDelete> = here.iter().map(|(_, l)| l).collect();
                     // What fails is tried again below, and told there.
                     let _ = ns.enter(|inside| delete(&mut open(inside)?, &links));
                 };
@@ -125,7 +125,7 @@ impl Run<'_> {
         self.links(namespaces.into_iter().flat_map(|(_, here)| here).chain(links).collect());
     }
 
-    fn delete_outer_ends(&mut self, links: &[(usize, Doomed)]) -> Result<(), CniError> {
+    fn delete_outer_ends(&mut self, links: &[(usize, LinkToDelete)]) -> Result<(), CniError> {
         if links.is_empty() {
             return Ok(());
         }
@@ -136,30 +136,30 @@ impl Run<'_> {
 }
 
 /// Whether it can be found in the host's namespace, whatever became of the container's.
-fn is_of_the_host(l: &Doomed) -> bool {
+fn is_of_the_host(l: &LinkToDelete) -> bool {
     match l.mark {
-        Mark::Pair { .. } => true,
-        Mark::Name(_) => l.netns.is_none(),
-        Mark::Group(_) | Mark::Foreign(_) => false,
+        LinkIdentity::Pair { .. } => true,
+        LinkIdentity::Name(_) => l.netns.is_none(),
+        LinkIdentity::Group(_) | LinkIdentity::Foreign(_) => false,
     }
 }
 
 /// Those that are still there. Asked for one by one: a host has many others.
-fn outer_ends(netlink: &mut Netlink, links: &[(usize, Doomed)]) -> Result<Vec<Link>, CniError> {
+fn outer_ends(netlink: &mut Netlink, links: &[(usize, LinkToDelete)]) -> Result<Vec<Link>, CniError> {
     let mut found = Vec::with_capacity(links.len());
-    for (_, doomed) in links {
-        let link = match &doomed.mark {
-            Mark::Pair { outer, .. } => netlink.link_by_index(*outer),
-            Mark::Name(name) => netlink.link(name.as_str()),
-            Mark::Group(_) | Mark::Foreign(_) => Ok(None),
+    for (_, link_to_delete) in links {
+        let link = match &link_to_delete.mark {
+            LinkIdentity::Pair { outer, .. } => netlink.link_by_index(*outer),
+            LinkIdentity::Name(name) => netlink.link(name.as_str()),
+            LinkIdentity::Group(_) | LinkIdentity::Foreign(_) => Ok(None),
         };
-        found.extend(link.map_err(internal)?.filter(|l| l.is(doomed.kind)));
+        found.extend(link.map_err(internal)?.filter(|l| l.is(link_to_delete.kind)));
     }
     Ok(found)
 }
 
 /// `ip link set down nomaster`
-fn set_outer_ends_down(netlink: &mut Netlink, links: &[(usize, Doomed)]) -> Result<(), CniError> {
+fn set_outer_ends_down(netlink: &mut Netlink, links: &[(usize, LinkToDelete)]) -> Result<(), CniError> {
     let change = |l: &Link| Change { up: Some(false), master: l.master.map(|_| 0), ..Change::default() };
     let found = outer_ends(netlink, links)?;
     let batch: Batch<'_> = found.iter().map(|l| link::set(l.index, &change(l)).tolerate(Errno::ENODEV)).collect();
@@ -168,9 +168,9 @@ fn set_outer_ends_down(netlink: &mut Netlink, links: &[(usize, Doomed)]) -> Resu
 
 /// What is inside a container's namespace receives nothing any more. To set a link down costs the same grace period as to
 /// delete it: so a vlan, an ipvlan or a macvlan in mode passthru, which keeps its mode, goes at once. A dummy has no wire.
-fn silence(netlink: &mut Netlink, links: &[&Doomed]) -> Result<(), CniError> {
+fn silence(netlink: &mut Netlink, links: &[&LinkToDelete]) -> Result<(), CniError> {
     let there = netlink.links().map_err(internal)?;
-    let ours = there.iter().filter(|l| links.iter().any(|doomed| doomed.is(l)));
+    let ours = there.iter().filter(|l| links.iter().any(|link_to_delete| link_to_delete.is(l)));
     let (mut batch, mut now) = (Batch::new(), Vec::new());
     for l in ours.filter(|l| !l.is("dummy")) {
         match l.macvlan {

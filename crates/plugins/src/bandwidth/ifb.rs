@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cni::{AttachmentId, CniError, IfName, NetworkName};
 use linux::link::{self, Kind};
 use linux::{Errno, Link, LinkSpec, Netlink, Reply};
-use plugin::{Call, Doomed, Mark};
+use plugin::{Call, LinkIdentity, LinkToDelete};
 use sha2::{Digest, Sha512};
 
 use crate::{identity, internal, verify};
@@ -77,14 +77,14 @@ pub(super) fn find(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link
 }
 
 /// What an ADD that fails leaves to undo: whichever name it has.
-pub(super) fn doomed(id: &AttachmentId) -> Doomed {
-    Doomed { netns: None, kind: "ifb", mark: Mark::Group(identity::group(id)), lasting: true }
+pub(super) fn link_to_delete(id: &AttachmentId) -> LinkToDelete {
+    LinkToDelete { netns: None, kind: "ifb", mark: LinkIdentity::Group(identity::group(id)), lasting: true }
 }
 
-/// As [`doomed`], of one that was found: by its name it can go with others.
-pub(super) fn doomed_by_name(ifb: &Link) -> Result<Doomed, CniError> {
+/// As [`link_to_delete`], of one that was found: by its name it can go with others.
+pub(super) fn link_to_delete_by_name(ifb: &Link) -> Result<LinkToDelete, CniError> {
     let name = IfName::parse(&ifb.name).map_err(internal)?;
-    Ok(Doomed { netns: None, kind: "ifb", mark: Mark::Name(name), lasting: true })
+    Ok(LinkToDelete { netns: None, kind: "ifb", mark: LinkIdentity::Name(name), lasting: true })
 }
 
 /// Those of a network's attachments that are not valid.

@@ -23,7 +23,7 @@ const ZONE: Object<'static> =
 const ENDED: [&str; 2] = ["org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner"];
 
 /// firewalld, as far as it is there.
-pub(super) enum Found {
+pub(super) enum ZoneState {
     /// Over this connection.
     Running(Bus),
     /// It is not, for this reason.
@@ -31,20 +31,20 @@ pub(super) enum Found {
 }
 
 /// Looks for firewalld. One that runs in another network namespace than ours has nothing to say here.
-pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
+pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<ZoneState, CniError> {
     let socket = match own_socket().and_then(seen_from_here) {
         Ok(socket) => socket,
-        Err(why) => return Ok(Found::Absent(why)),
+        Err(why) => return Ok(ZoneState::Absent(why)),
     };
     let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
     // A bus that does not answer shall not take all the time that a call has.
     let mut bus = match Bus::connect(&socket, uid, deadline.min(Instant::now() + PATIENCE)) {
         // The bus refuses who is root in a user namespace of his own only; no firewalld is there for him.
-        Err(e @ (BusError::Connect { .. } | BusError::Refused { .. })) => return Ok(Found::Absent(e.to_string())),
+        Err(e @ (BusError::Connect { .. } | BusError::Refused { .. })) => return Ok(ZoneState::Absent(e.to_string())),
         connected => connected.map_err(refused)?,
     };
     if !bus.has_owner(NAME).map_err(refused)? {
-        return Ok(Found::Absent(format!("no program owns the name {NAME} on the system bus")));
+        return Ok(ZoneState::Absent(format!("no program owns the name {NAME} on the system bus")));
     }
     let process = bus.process_of(NAME).map_err(refused)?;
     let elsewhere = process.and_then(|pid| std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()).is_some_and(|found| {
@@ -52,10 +52,10 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
         here.is_ok_and(|here| here != (found.dev(), found.ino()))
     });
     if elsewhere {
-        return Ok(Found::Absent("the firewalld of this machine runs in another network namespace".to_owned()));
+        return Ok(ZoneState::Absent("the firewalld of this machine runs in another network namespace".to_owned()));
     }
     bus.answer_by(deadline);
-    Ok(Found::Running(bus))
+    Ok(ZoneState::Running(bus))
 }
 
 /// Where the system bus listens for this process, or why it cannot be asked there.
@@ -80,8 +80,8 @@ fn seen_from_here(own: PathBuf) -> Result<PathBuf, String> {
 /// firewalld, or the error that an ADD or a STATUS that needs it gets.
 pub(super) fn required(inside: &Inside, deadline: Instant) -> Result<Bus, CniError> {
     match find(inside, deadline)? {
-        Found::Running(bus) => Ok(bus),
-        Found::Absent(why) => {
+        ZoneState::Running(bus) => Ok(bus),
+        ZoneState::Absent(why) => {
             let msg = format!("firewalld is not available: {why}. Start it, or set backend to \"nftables\"");
             Err(CniError::new(Code::NOT_AVAILABLE, msg))
         }

@@ -15,9 +15,9 @@ const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];
 
 /// Refuses a policy for a container at no bridge: with rules for the host's way to the outside, say, all containers with a policy
 /// would be cut off from there.
-pub(super) fn is_at_bridge(ingress: Option<&Ingress>, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn is_at_bridge(ingress: Option<&Ingress>, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let Some(Ingress { policy, bridge, .. }) = ingress else { return Ok(()) };
-    let is = match x.host.netlink()?.link(bridge.as_str()).map_err(internal)? {
+    let is = match cx.host.netlink()?.link(bridge.as_str()).map_err(internal)? {
         Some(link) if BRIDGES.iter().any(|kind| link.is(kind)) => return Ok(()),
         Some(link) => format!("is a {} on the host", link.kind.as_deref().unwrap_or("device without a kind")),
         None => "is not on the host".to_owned(),
@@ -26,25 +26,25 @@ pub(super) fn is_at_bridge(ingress: Option<&Ingress>, x: &mut Cx<'_>) -> Result<
 }
 
 /// What is there of bridges goes with the last container that has a policy.
-pub(super) fn forget_idle_bridges(x: &mut Cx<'_>) {
+pub(super) fn forget_idle_bridges(cx: &mut Cx<'_>) {
     let forget = |host: &mut Host| rules::forget_idle_bridges(host.nft()?).map_err(internal);
-    x.teardown.at(Stage::Devices, "remove rules of bridges without an ingress policy", forget);
+    cx.teardown.at(Stage::Devices, "remove rules of bridges without an ingress policy", forget);
 }
 
 /// Keeps the container's port apart from all others that are kept apart.
-pub(super) fn isolate(ingress: Option<&Ingress>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn isolate(ingress: Option<&Ingress>, prev: &AddResult, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let Some(Ingress { policy: Policy::Isolated, bridge, .. }) = ingress else { return Ok(()) };
     let flags = PortFlags { isolated: Some(true), ..PortFlags::default() };
-    let ports = ports(bridge, prev, x.host)?;
-    x.host.netlink()?.send(ports.iter().map(|port| set_port(port.index, &flags)).collect()).map_err(internal)?;
+    let ports = ports(bridge, prev, cx.host)?;
+    cx.host.netlink()?.send(ports.iter().map(|port| set_port(port.index, &flags)).collect()).map_err(internal)?;
     linux::crash_point!("firewall-isolated");
     Ok(())
 }
 
 /// CHECK: the flag is there.
-pub(super) fn is_isolated(ingress: Option<&Ingress>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn is_isolated(ingress: Option<&Ingress>, prev: &AddResult, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let Some(Ingress { policy: Policy::Isolated, bridge, .. }) = ingress else { return Ok(()) };
-    let ports = ports(bridge, prev, x.host)?;
+    let ports = ports(bridge, prev, cx.host)?;
     match ports.iter().find(|port| port.port.unwrap_or_default().isolated != Some(true)) {
         Some(port) => Err(verify::changed(&port.name, "its port of the bridge is not isolated any more, as ingressPolicy asks for")),
         None => Ok(()),

@@ -16,11 +16,11 @@ const MAX_FILE: usize = json::MAX_INPUT;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct SavedDelegate {
     path: PathBuf,
 }
 
-impl Kept {
+impl SavedDelegate {
     /// The file that a new attachment is to have: the one that it has, if it is there already.
     pub(super) fn for_new(dir: &Path, id: &AttachmentId) -> Result<Self, CniError> {
         use std::os::unix::fs::DirBuilderExt;
@@ -40,7 +40,7 @@ impl Kept {
     }
 
     fn places(dir: &Path, id: &AttachmentId) -> [Self; 2] {
-        let at = |name: String| Kept { path: dir.join(name) };
+        let at = |name: String| SavedDelegate { path: dir.join(name) };
         // No container's ID has an `@`.
         [at(format!("{}@{}", id.container, id.ifname)), at(id.container.to_string())]
     }
@@ -57,7 +57,7 @@ impl Kept {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name();
             let Some(container) = name.to_str().and_then(|name| name.split('@').next()) else { continue };
-            let kept = Kept { path: entry.path() };
+            let kept = SavedDelegate { path: entry.path() };
             let Some(object) = kept.object().filter(|o| o.str("name") == Some(network.as_str())) else { continue };
             if !valid.iter().any(|id| id.container.as_str() == container && is_of(&object, id)) {
                 stale.push(kept);
@@ -86,7 +86,7 @@ impl Kept {
         file::read(&self.path, MAX_FILE, Links::Refused).ok()
     }
 
-    /// The file as it was before [`Kept::write`].
+    /// The file as it was before [`SavedDelegate::write`].
     pub(super) fn put_back(&self, before: Option<&[u8]>) -> Result<(), CniError> {
         before.map_or_else(|| self.remove(), |text| self.write_text(text))
     }

@@ -36,7 +36,7 @@ struct RuntimeKeys {
 
 /// How the configuration names the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum DeviceSelector {
     Name(String),
     Mac(Mac),
     KernelPath(PathBuf),
@@ -63,7 +63,7 @@ pub(super) enum Device {
 
 /// The configuration, checked as far as it goes without a look at what is there.
 pub(super) struct Conf {
-    way: Way,
+    way: DeviceSelector,
     /// The PCI device whose driver says whether there is an interface at all.
     pci: Option<String>,
     dpdk: bool,
@@ -76,7 +76,7 @@ impl Conf {
     pub(super) fn read(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
         let pci = Some(keys.pci_bus_id.clone()).filter(|id| !id.is_empty() && keys.runtime_config.device_id.is_empty());
-        Ok(Conf { way: Way::of(&keys)?, pci, dpdk: keys.dpdk_mode, dns: keys.dns })
+        Ok(Conf { way: DeviceSelector::of(&keys)?, pci, dpdk: keys.dpdk_mode, dns: keys.dns })
     }
 
     /// Whether a device is named at all: STATUS comes without what the runtime chooses for a container.
@@ -90,11 +90,11 @@ impl Conf {
     pub(super) fn device(&self) -> Result<Option<Device>, CniError> {
         let pci = self.pci.as_ref().map(|id| pci_device(id)).transpose()?;
         let (device, driven) = match &self.way {
-            Way::Name(name) => (Device::Name(name.clone()), pci),
-            Way::Mac(mac) => (Device::Mac(mac.clone()), pci),
-            Way::KernelPath(path) => (kernel_device(path)?, pci),
-            Way::PciBus(id) => (pci_device(id)?, pci),
-            Way::Id(id) => match Bus::Pci.device(id) {
+            DeviceSelector::Name(name) => (Device::Name(name.clone()), pci),
+            DeviceSelector::Mac(mac) => (Device::Mac(mac.clone()), pci),
+            DeviceSelector::KernelPath(path) => (kernel_device(path)?, pci),
+            DeviceSelector::PciBus(id) => (pci_device(id)?, pci),
+            DeviceSelector::Id(id) => match Bus::Pci.device(id) {
                 Some(folder) => {
                     let device = Device::folder("runtimeConfig.deviceID", &folder, format!("PCI device {id}"))?;
                     (device.clone(), Some(device))
@@ -110,21 +110,21 @@ impl Conf {
     }
 }
 
-// === impl Way ===
+// === impl DeviceSelector ===
 
-impl Way {
+impl DeviceSelector {
     fn of(keys: &Keys) -> Result<Self, CniError> {
         Ok(if !keys.runtime_config.device_id.is_empty() {
-            Way::Id(keys.runtime_config.device_id.clone())
+            DeviceSelector::Id(keys.runtime_config.device_id.clone())
         } else if !keys.device.is_empty() {
             parent::any_name("device", &keys.device)?;
-            Way::Name(keys.device.clone())
+            DeviceSelector::Name(keys.device.clone())
         } else if !keys.hwaddr.is_empty() {
-            Way::Mac(keys.hwaddr.parse().map_err(|e| CniError::invalid("hwaddr", e))?)
+            DeviceSelector::Mac(keys.hwaddr.parse().map_err(|e| CniError::invalid("hwaddr", e))?)
         } else if !keys.kernelpath.is_empty() {
-            Way::KernelPath(kernel_path(&keys.kernelpath)?)
+            DeviceSelector::KernelPath(kernel_path(&keys.kernelpath)?)
         } else if !keys.pci_bus_id.is_empty() {
-            Way::PciBus(keys.pci_bus_id.clone())
+            DeviceSelector::PciBus(keys.pci_bus_id.clone())
         } else {
             return Err(
                 CniError::new(Code::INVALID_CONFIG, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"").at("device")

@@ -52,7 +52,7 @@ struct Borrower {
 }
 
 /// Moves the device into the container. It is down there.
-pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(), CniError> {
+pub(super) fn lend(call: &Call<'_>, cx: &mut Cx<'_>, device: &Link) -> Result<(), CniError> {
     let netns = call.netns()?;
     let name = call.id.ifname.clone();
     let inside = || netns.enter(|inside| open(inside)?.link(name.as_str()).map_err(internal)).map_err(internal)?;
@@ -60,16 +60,16 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
         return Err(internal(format!("interface name {name} already exists in the container: choose another CNI_IFNAME")));
     }
     let group = identity::group(call.id);
-    let borrower = Borrower::of(call, x);
+    let borrower = Borrower::of(call, cx);
     if let Some(other) = borrower.file.read().filter(|loan| loan.device != device.name) {
         return Err(internal(format!("{name} of this container has {} already: DEL it first", other.device)));
     }
-    let master = device.master.map(|index| x.host.netlink()?.link_by_index(index).map_err(internal)).transpose()?.flatten();
+    let master = device.master.map(|index| cx.host.netlink()?.link_by_index(index).map_err(internal)).transpose()?.flatten();
     let mut loan = Loan::of(device, master.map(|master| master.name), call.id, group, netns)?;
     borrower.file.write(&loan)?;
     linux::crash_point!("device-noted");
     let file = borrower.file.clone();
-    borrower.note(x);
+    borrower.note(cx);
     let change = Change {
         netns: Some(netns.as_fd()),
         name: Some(name.clone()),
@@ -78,7 +78,7 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
         ..Change::default()
     };
     let set = link::set(device.index, &change).called(format!("move {} into the container as {name}", device.name));
-    x.host.netlink()?.send_one(set).map_err(|e| match e.errno() {
+    cx.host.netlink()?.send_one(set).map_err(|e| match e.errno() {
         Errno::EINVAL => internal(format!("failed to move link: {e}; an interface of this kind cannot be moved")),
         _ => internal(format!("failed to move link: {e}")),
     })?;
@@ -90,20 +90,20 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
 }
 
 /// DEL: the device is to come back.
-pub(super) fn collect(call: &Call<'_>, x: &mut Cx<'_>) {
-    Borrower::of(call, x).note(x);
+pub(super) fn collect(call: &Call<'_>, cx: &mut Cx<'_>) {
+    Borrower::of(call, cx).note(cx);
 }
 
 /// GC: those of gone attachments come back.
-pub(super) fn collect_stale(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    for (file, loan) in LoanFile::stale(&x.host.dirs.borrowed, config, valid)? {
-        Borrower { id: loan.id, netns: None, device: None, file }.note(x);
-        x.teardown.next_attachment();
+pub(super) fn collect_stale(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+    for (file, loan) in LoanFile::stale(&cx.host.dirs.borrowed, config, valid)? {
+        Borrower { id: loan.id, netns: None, device: None, file }.note(cx);
+        cx.teardown.next_attachment();
     }
     if let Some(device) = named(config) {
         let valid: Vec<u32> = valid.iter().map(identity::group).collect();
-        x.teardown.at(Stage::Devices, "return an unused device", move |host| give_back_stray(host, &device, &valid));
-        x.teardown.next_attachment();
+        cx.teardown.at(Stage::Devices, "return an unused device", move |host| give_back_stray(host, &device, &valid));
+        cx.teardown.next_attachment();
     }
     Ok(())
 }
@@ -121,15 +121,15 @@ fn named(config: &Config) -> Option<Device> {
 // === impl Borrower ===
 
 impl Borrower {
-    fn of(call: &Call<'_>, x: &Cx<'_>) -> Self {
-        let file = LoanFile::of(&x.host.dirs.borrowed, call.id);
+    fn of(call: &Call<'_>, cx: &Cx<'_>) -> Self {
+        let file = LoanFile::of(&cx.host.dirs.borrowed, call.id);
         Borrower { id: call.id.clone(), netns: call.netns.cloned(), device: named(call.config), file }
     }
 
-    fn note(self, x: &mut Cx<'_>) {
+    fn note(self, cx: &mut Cx<'_>) {
         let (file, name) = (self.file.clone(), self.id.ifname.clone());
-        x.teardown.at(Stage::Devices, format!("return the device of {name}"), move |host| self.give_back(host));
-        x.teardown.at(Stage::Files, format!("remove {}", file.path().display()), move |_| file.remove());
+        cx.teardown.at(Stage::Devices, format!("return the device of {name}"), move |host| self.give_back(host));
+        cx.teardown.at(Stage::Files, format!("remove {}", file.path().display()), move |_| file.remove());
     }
 
     fn give_back(self, host: &mut Host) -> Result<(), CniError> {

@@ -49,12 +49,12 @@ pub(super) struct Loan {
     /// Where it was moved to.
     pub(super) netns: PathBuf,
     /// Which namespace that was: the path may be another one's by now.
-    pub(super) place: Place,
+    pub(super) place: LoanLocation,
 }
 
 /// A namespace, as far as the kernel tells one from all others, also those that are gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LoanLocation {
     id: NetnsId,
     cookie: Option<u64>,
 }
@@ -76,15 +76,15 @@ pub(super) struct Switches {
     pub(super) arp: bool,
 }
 
-// === impl Place ===
+// === impl LoanLocation ===
 
-impl Place {
+impl LoanLocation {
     fn of(netns: &Netns) -> Result<Self, CniError> {
-        Ok(Place { id: netns.id(), cookie: netns.cookie().map_err(internal)? })
+        Ok(LoanLocation { id: netns.id(), cookie: netns.cookie().map_err(internal)? })
     }
 
     pub(super) fn is(&self, netns: &Netns) -> bool {
-        netns.id() == self.id && Place::of(netns).as_ref() == Ok(self)
+        netns.id() == self.id && LoanLocation::of(netns).as_ref() == Ok(self)
     }
 
     /// The namespace, where it has no path any more, but a process.
@@ -149,7 +149,7 @@ impl Loan {
             mac: link.mac.clone(),
             master,
             netns: netns.path().to_owned(),
-            place: Place::of(netns)?,
+            place: LoanLocation::of(netns)?,
         })
     }
 
@@ -202,7 +202,7 @@ impl Loan {
             mac: mac("mac"),
             master: text("master"),
             netns: o.str("netns")?.into(),
-            place: Place { id: o.str("netnsId")?.parse().ok()?, cookie: o.str("netnsCookie").and_then(|s| s.parse().ok()) },
+            place: LoanLocation { id: o.str("netnsId")?.parse().ok()?, cookie: o.str("netnsCookie").and_then(|s| s.parse().ok()) },
         })
     }
 
@@ -341,7 +341,7 @@ mod tests {
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             master: Some("br0".into()),
             netns: "/run/netns/c1".into(),
-            place: Place { id: NetnsId { dev: 4, ino: 4026532281 }, cookie: Some(u64::MAX) },
+            place: LoanLocation { id: NetnsId { dev: 4, ino: 4026532281 }, cookie: Some(u64::MAX) },
         };
         assert_eq!(Loan::parse(loan.print().as_bytes()), Some(loan.clone()));
         let identity = Identity { kind: Some("veth".into()), permanent_mac: None, device: None };

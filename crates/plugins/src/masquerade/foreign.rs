@@ -16,18 +16,18 @@ const IN_NAME: usize = 24;
 
 /// Notes that it is to go, where there is some. No program is run to find that out, unless `thoroughly` and the older kind of
 /// iptables is in use.
-pub(super) fn remove(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn remove(id: &AttachmentId, thoroughly: bool, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let whose = comment(id);
     let is = move |comment: &str| comment.starts_with(&whose);
-    if !foreign::rules(x.host.nft()?, &CHAINS, &is)?.is_empty() {
-        x.teardown.at(Stage::Devices, "remove the masquerading of another implementation", move |host| {
+    if !foreign::rules(cx.host.nft()?, &CHAINS, &is)?.is_empty() {
+        cx.teardown.at(Stage::Devices, "remove the masquerading of another implementation", move |host| {
             foreign::remove_rules(host.nft()?, &CHAINS, &is)
         });
     }
     for family in [Family::V4, Family::V6] {
         let chain = chain(id);
-        if foreign::has_chain(family, &chain, x.host).map_err(internal)? || thoroughly && foreign::is_legacy(family, x.host)? {
-            x.teardown.at(Stage::Devices, "remove the masquerading chain of another implementation", move |host| {
+        if foreign::has_chain(family, &chain, cx.host).map_err(internal)? || thoroughly && foreign::is_legacy(family, cx.host)? {
+            cx.teardown.at(Stage::Devices, "remove the masquerading chain of another implementation", move |host| {
                 foreign::remove_chains(family, &[chain], |_, _| {}, host).map(drop)
             });
         }

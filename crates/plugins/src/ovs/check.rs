@@ -10,10 +10,10 @@ use super::port::{self, failed};
 use crate::{internal, open, verify, veth};
 
 /// The whole of it, from the container outwards.
-pub(super) fn check(call: &Call<'_>, x: &mut Cx<'_>, conf: &Conf) -> Result<(), CniError> {
-    verify::ipam(call, x)?;
-    let (prev, name) = (&verify::told(call, x)?, &call.id.ifname);
-    let mut switch = port::connect(conf, x.deadline)?;
+pub(super) fn check(call: &Call<'_>, cx: &mut Cx<'_>, conf: &Conf) -> Result<(), CniError> {
+    verify::ipam(call, cx)?;
+    let (prev, name) = (&verify::told(call, cx)?, &call.id.ifname);
+    let mut switch = port::connect(conf, cx.deadline)?;
     let bridge = port::bridge(&mut switch, conf)?;
     let checked = |inside: &linux::Inside| {
         verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;
@@ -23,7 +23,7 @@ pub(super) fn check(call: &Call<'_>, x: &mut Cx<'_>, conf: &Conf) -> Result<(), 
         }
     };
     call.netns()?.enter(checked).map_err(internal)??;
-    let outer = veth::find(x.host.netlink()?, call)?.ok_or_else(|| verify::changed(name.as_str(), "its other end on the host is gone"))?;
+    let outer = veth::find(cx.host.netlink()?, call)?.ok_or_else(|| verify::changed(name.as_str(), "its other end on the host is gone"))?;
     if !outer.flags.up() {
         return Err(verify::changed(&outer.name, "it is down"));
     }

@@ -124,12 +124,12 @@ pub(crate) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Dis
 }
 
 /// Notes that ports of ours are to go, before their links do. Where none may have been made, a database that is not there is no error.
-pub(crate) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
-    note_removal_of(None, socket, names, was_made, x);
+pub(crate) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, cx: &mut Cx<'_>) {
+    note_removal_of(None, socket, names, was_made, cx);
 }
 
 /// The same of ports of one attachment alone: another one may have a port of that name after it.
-pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: Vec<String>, was_made: bool, x: &mut Cx<'_>) {
+pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: Vec<String>, was_made: bool, cx: &mut Cx<'_>) {
     let socket: PathBuf = socket.to_owned();
     let what = format!("remove port {} from Open vSwitch", names.join(", "));
     let id = id.cloned();
@@ -137,7 +137,7 @@ pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: V
         let is_of = |id: &AttachmentId| (port.id(CONTAINER), port.id(INTERFACE)) == (Some(id.container.as_str()), Some(id.ifname.as_str()));
         is_ours(port) && id.as_ref().is_none_or(is_of)
     };
-    x.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names, is_meant) {
+    cx.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names, is_meant) {
         Err(e) if e.is_unreachable() && !was_made => Ok(()),
         done => done.map_err(failed),
     });

@@ -21,7 +21,7 @@ use linux::Family;
 use rules::iptables::{Changes, Rule, Saved};
 use rules::{HostPort, Protocol, Rewrite};
 
-use super::conf::{Conf, Mapping, Marks, Words};
+use super::conf::{ConditionWords, Conf, Mapping, Marks};
 use crate::foreign::NAT;
 
 /// What leads to every container's chain.
@@ -47,7 +47,7 @@ pub(super) struct Own {
 pub(super) struct Wanted {
     chain: String,
     /// Chains that others use as well, and what they need: nothing is taken away from them while somebody uses them.
-    shared: Vec<(&'static str, Rule, Place)>,
+    shared: Vec<(&'static str, Rule, ChainPlace)>,
     entries: Vec<Rule>,
     /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`.
     conditional: bool,
@@ -55,7 +55,7 @@ pub(super) struct Wanted {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChainPlace {
     First,
     Last,
 }
@@ -140,7 +140,7 @@ impl Own {
 // === impl Wanted ===
 
 impl Wanted {
-    pub(super) fn of(conf: &Conf, words: &Words, id: &AttachmentId, address: IpNet) -> Self {
+    pub(super) fn of(conf: &Conf, words: &ConditionWords, id: &AttachmentId, address: IpNet) -> Self {
         let chain = Own::of(id).ports;
         let set_mark = match &words.marks {
             Marks::Bit(_) => SET_MARK,
@@ -168,8 +168,8 @@ impl Wanted {
         }
         for (chain, rule, place) in self.shared.iter().filter(|(chain, rule, _)| !saved.has(chain, rule)) {
             match place {
-                Place::First => changes.insert(chain, rule),
-                Place::Last => changes.append(chain, rule),
+                ChainPlace::First => changes.insert(chain, rule),
+                ChainPlace::Last => changes.append(chain, rule),
             }
         }
         for (of, rule) in saved.leading_to(&self.chain) {
@@ -219,20 +219,20 @@ pub(super) fn without_users(saved: &Saved, gone: &[String], changes: &mut Change
     }
 }
 
-fn shared(rewrite: Option<Rewrite>, marks: &Marks) -> Vec<(&'static str, Rule, Place)> {
+fn shared(rewrite: Option<Rewrite>, marks: &Marks) -> Vec<(&'static str, Rule, ChainPlace)> {
     let mut shared = Vec::new();
     if let (Some(_), Marks::Bit(bit)) = (rewrite, marks) {
         let mark = 1_u32.checked_shl(u32::from(*bit)).unwrap_or_default();
         let mark = format!("{mark:#x}/{mark:#x}");
         let set = ["-m", "comment", "--comment", "CNI portfwd masquerade mark", "-j", "MARK", "--set-xmark", &mark];
-        shared.push((SET_MARK, Rule::new(set), Place::Last));
-        shared.push((MASQUERADE, Rule::new(["-m", "mark", "--mark", &mark, "-j", "MASQUERADE"]), Place::Last));
+        shared.push((SET_MARK, Rule::new(set), ChainPlace::Last));
+        shared.push((MASQUERADE, Rule::new(["-m", "mark", "--mark", &mark, "-j", "MASQUERADE"]), ChainPlace::Last));
         let entry = ["-m", "comment", "--comment", "CNI portfwd requiring masquerade", "-j", MASQUERADE];
         // The rules of `ipMasq` would take such a connection for one that stays in the network, and accept it.
-        shared.push(("POSTROUTING", Rule::new(entry), Place::First));
+        shared.push(("POSTROUTING", Rule::new(entry), ChainPlace::First));
     }
     let local = Rule::new(["-m", "addrtype", "--dst-type", "LOCAL", "-j", TOP]);
-    shared.extend(["PREROUTING", "OUTPUT"].map(|chain| (chain, local.clone(), Place::Last)));
+    shared.extend(["PREROUTING", "OUTPUT"].map(|chain| (chain, local.clone(), ChainPlace::Last)));
     shared
 }
 

@@ -102,12 +102,12 @@ pub(super) struct Conf {
 pub(super) enum Backend {
     /// What connections of each family must match.
     Nftables([Option<Conditions>; 2]),
-    Iptables(Words),
+    Iptables(ConditionWords),
 }
 
 /// What is said in the words of iptables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct ConditionWords {
     conditions_v4: Vec<String>,
     conditions_v6: Vec<String>,
     pub(super) marks: Marks,
@@ -126,14 +126,14 @@ pub(super) enum Marks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping {
     pub(super) protocol: Protocol,
-    at: At,
+    at: AddressSide,
     pub(super) host_port: u16,
     pub(super) container_port: u16,
 }
 
 /// Where a port is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum AddressSide {
     /// At all addresses.
     Everywhere,
     /// At all of one family: `hostIP` is `0.0.0.0` or `::`.
@@ -226,7 +226,7 @@ impl Backend {
         if iptables {
             let [v4, v6] = conditions;
             let (conditions_v4, conditions_v6) = (said(Family::V4, v4)?, said(Family::V6, v6)?);
-            return Ok(Backend::Iptables(Words { conditions_v4, conditions_v6, marks }));
+            return Ok(Backend::Iptables(ConditionWords { conditions_v4, conditions_v6, marks }));
         }
         let [v4, v6] = conditions;
         Ok(Backend::Nftables([understood(Family::V4, v4)?, understood(Family::V6, v6)?]))
@@ -327,9 +327,9 @@ fn is_short(text: &str) -> bool {
     (1..4).contains(&text.split('.').count()) && text.split('.').all(is_plain)
 }
 
-// === impl Words ===
+// === impl ConditionWords ===
 
-impl Words {
+impl ConditionWords {
     /// What a packet of this family must match.
     pub(super) fn conditions(&self, family: Family) -> &[String] {
         match family {
@@ -391,10 +391,10 @@ impl Mapping {
         let ip: Option<IpAddr> = ip.map(|ip| ip.parse().map_err(|_| bad(format!("hostIP {ip:?} is not an IP address")))).transpose()?;
         // `::ffff:192.0.2.1` is an IPv4 address, as it is for Go.
         let at = match ip.map(|ip| ip.to_canonical()) {
-            None => At::Everywhere,
-            Some(IpAddr::V4(ip)) if ip.is_unspecified() => At::Ipv4,
-            Some(IpAddr::V6(ip)) if ip.is_unspecified() => At::Ipv6,
-            Some(ip) => At::One(ip),
+            None => AddressSide::Everywhere,
+            Some(IpAddr::V4(ip)) if ip.is_unspecified() => AddressSide::Ipv4,
+            Some(IpAddr::V6(ip)) if ip.is_unspecified() => AddressSide::Ipv6,
+            Some(ip) => AddressSide::One(ip),
         };
         Ok(Mapping { protocol, at, host_port, container_port })
     }
@@ -403,10 +403,10 @@ impl Mapping {
     fn of(&self, address: IpAddr) -> Option<HostPort> {
         let v4 = address.is_ipv4();
         let at = match self.at {
-            At::Everywhere => None,
-            At::Ipv4 => v4.then_some(None)?,
-            At::Ipv6 => (!v4).then_some(None)?,
-            At::One(ip) => Some((ip.is_ipv4() == v4).then_some(ip)?),
+            AddressSide::Everywhere => None,
+            AddressSide::Ipv4 => v4.then_some(None)?,
+            AddressSide::Ipv6 => (!v4).then_some(None)?,
+            AddressSide::One(ip) => Some((ip.is_ipv4() == v4).then_some(ip)?),
         };
         Some(HostPort { protocol: self.protocol, at, port: self.host_port, to: SocketAddr::new(address, self.container_port) })
     }
@@ -414,16 +414,16 @@ impl Mapping {
     /// Whether it publishes addresses of this family.
     pub(super) fn is_of(&self, family: Family) -> bool {
         match self.at {
-            At::Everywhere => true,
-            At::Ipv4 => family == Family::V4,
-            At::Ipv6 => family == Family::V6,
-            At::One(ip) => Family::of(ip) == family,
+            AddressSide::Everywhere => true,
+            AddressSide::Ipv4 => family == Family::V4,
+            AddressSide::Ipv6 => family == Family::V6,
+            AddressSide::One(ip) => Family::of(ip) == family,
         }
     }
 
     /// The one address of the host that it is published at.
     pub(super) fn one(&self) -> Option<IpAddr> {
-        if let At::One(ip) = self.at { Some(ip) } else { None }
+        if let AddressSide::One(ip) = self.at { Some(ip) } else { None }
     }
 }
 

@@ -19,11 +19,11 @@ const CHAINS: [Chain; 6] = [
 ];
 
 /// Notes that they are to go, where there are some.
-pub(super) fn remove(id: &AttachmentId, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn remove(id: &AttachmentId, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let container = id.container.to_string();
     let is = move |comment: &str| comment == container;
-    if !foreign::rules(x.host.nft()?, &CHAINS, &is)?.is_empty() {
-        x.teardown.at(Stage::Devices, "remove the rules of another implementation's host ports", move |host| {
+    if !foreign::rules(cx.host.nft()?, &CHAINS, &is)?.is_empty() {
+        cx.teardown.at(Stage::Devices, "remove the rules of another implementation's host ports", move |host| {
             foreign::remove_rules(host.nft()?, &CHAINS, &is)
         });
     }

@@ -9,10 +9,10 @@ use super::addresses;
 use crate::internal;
 
 /// Lets connections from 127.0.0.1 cross the interface that leads to the container. Others may need it as well: it stays.
-pub(super) fn answer_loopback(prev: &AddResult, name: &str, x: &mut Cx<'_>) -> Result<(), CniError> {
-    match localnet(prev, name, x.host)? {
+pub(super) fn answer_loopback(prev: &AddResult, name: &str, cx: &mut Cx<'_>) -> Result<(), CniError> {
+    match localnet(prev, name, cx.host)? {
         Some((_, setting, value)) if value != "1" => {
-            setting.write(x.host.inside(), "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}")))
+            setting.write(cx.host.inside(), "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}")))
         }
         _ => Ok(()),
     }

@@ -11,7 +11,7 @@ use rules::iptables::{Changes, Iptables, Saved};
 use rules::{AddError, HostPort};
 
 use super::chains::{self, Own, TOP, Wanted};
-use super::conf::{Conf, Words};
+use super::conf::{ConditionWords, Conf};
 use super::{addresses, localnet, tracked};
 use crate::foreign::{NAT, has_chain, is_legacy, refused, remove_chains};
 use crate::internal;
@@ -20,19 +20,19 @@ use crate::internal;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Publishes the ports of each address.
-pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn add(conf: &Conf, words: &ConditionWords, call: &Call<'_>, prev: &AddResult, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let addresses = addresses(prev, call.id.ifname.as_str());
     if addresses.is_empty() || conf.mappings.is_empty() {
         return Ok(());
     }
     for address in &addresses {
-        has_no_element(call.id, &conf.ports(*address), x.host)?;
+        has_no_element(call.id, &conf.ports(*address), cx.host)?;
     }
     linux::crash_point!("portmap-words-unwritten");
-    remove(call.id, x);
+    remove(call.id, cx);
     for address in addresses {
         let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
-        let iptables = Iptables::new(Family::of(address.addr()), x.deadline);
+        let iptables = Iptables::new(Family::of(address.addr()), cx.deadline);
         let taken = Cell::new(None);
         let changes = |saved: &Saved| {
             let found = chains::taken(saved, call.id, &ports);
@@ -44,8 +44,8 @@ pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult,
         held(taken.take())?;
         linux::crash_point!("portmap-words-written");
         // These rules are asked first. Who has published one of the ports meanwhile, in its own way, keeps it.
-        has_no_element(call.id, &ports, x.host)?;
-        tracked::forget_before_us(&ports, x.host)?;
+        has_no_element(call.id, &ports, cx.host)?;
+        tracked::forget_before_us(&ports, cx.host)?;
         linux::crash_point!("portmap-words-forgotten");
     }
     Ok(())
@@ -53,13 +53,13 @@ pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult,
 
 /// Whether no other container has one of these ports by rules of iptables, which are asked ahead of elements. The older kind is not
 /// looked at: that would run a program for each attachment. Nor are rules that cannot be shown.
-pub(super) fn are_free(id: &AttachmentId, ports: &[HostPort], x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn are_free(id: &AttachmentId, ports: &[HostPort], cx: &mut Cx<'_>) -> Result<(), CniError> {
     for (family, table) in [(Family::V4, nft::Family::Ip), (Family::V6, nft::Family::Ip6)] {
         let ports: Vec<HostPort> = ports.iter().copied().filter(|port| Family::of(port.to.ip()) == family).collect();
-        if ports.is_empty() || x.host.nft()?.count_rules(table, NAT, TOP).map_err(internal)? == 0 {
+        if ports.is_empty() || cx.host.nft()?.count_rules(table, NAT, TOP).map_err(internal)? == 0 {
             continue;
         }
-        if let Ok(saved) = Iptables::new(family, x.deadline).saved(NAT) {
+        if let Ok(saved) = Iptables::new(family, cx.deadline).saved(NAT) {
             held(chains::taken(&saved, id, &ports))?;
         }
     }
@@ -83,7 +83,7 @@ fn held(taken: Option<(HostPort, String)>) -> Result<(), CniError> {
 }
 
 /// Whether every rule is there, and none besides.
-pub(super) fn check(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, by: Instant) -> Result<(), CniError> {
+pub(super) fn check(conf: &Conf, words: &ConditionWords, call: &Call<'_>, prev: &AddResult, by: Instant) -> Result<(), CniError> {
     if conf.mappings.is_empty() {
         return Ok(());
     }
@@ -109,7 +109,7 @@ fn is_there(wanted: &Wanted, address: IpNet, by: Instant) -> Result<(), CniError
 }
 
 /// Notes every rule, to be put back.
-pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, into: &mut Restore) {
+pub(super) fn restore(conf: &Conf, words: &ConditionWords, call: &Call<'_>, prev: &AddResult, into: &mut Restore) {
     if conf.mappings.is_empty() {
         return;
     }
@@ -135,9 +135,9 @@ fn name(address: IpNet) -> &'static str {
 }
 
 /// Notes that the attachment's chains are to go, of both families.
-pub(super) fn remove(id: &AttachmentId, x: &mut Cx<'_>) {
+pub(super) fn remove(id: &AttachmentId, cx: &mut Cx<'_>) {
     let own = Own::of(id);
-    x.teardown.at(Stage::Devices, "remove the iptables chains of host ports", move |host| {
+    cx.teardown.at(Stage::Devices, "remove the iptables chains of host ports", move |host| {
         FAMILIES.iter().try_for_each(|family| {
             let removed = remove_now(*family, &own, host);
             linux::crash_point!("portmap-words-removed");
@@ -148,11 +148,11 @@ pub(super) fn remove(id: &AttachmentId, x: &mut Cx<'_>) {
 
 /// As [`remove`], where something of it is there: for an attachment that may have been made by another implementation. No
 /// program is run to find that out, unless `thoroughly` and the older kind of iptables is in use.
-pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, cx: &mut Cx<'_>) -> Result<(), CniError> {
     let own = Own::of(id);
     for family in FAMILIES {
-        if has_chain(family, &own.ports, x.host).map_err(internal)? || thoroughly && is_legacy(family, x.host)? {
-            remove(id, x);
+        if has_chain(family, &own.ports, cx.host).map_err(internal)? || thoroughly && is_legacy(family, cx.host)? {
+            remove(id, cx);
             break;
         }
     }
@@ -167,16 +167,16 @@ fn remove_now(family: Family, own: &Own, host: &mut Host) -> Result<(), CniError
 }
 
 /// Notes that the chains of a network's attachments that are not valid any more are to go.
-pub(super) fn gc(network: &NetworkName, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn gc(network: &NetworkName, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
     let valid: Vec<Own> = valid.iter().filter(|id| id.network == *network).map(Own::of).collect();
     for family in FAMILIES {
-        if !has_chain(family, TOP, x.host).unwrap_or(false) && !is_legacy(family, x.host)? {
+        if !has_chain(family, TOP, cx.host).unwrap_or(false) && !is_legacy(family, cx.host)? {
             continue;
         }
-        let saved = Iptables::new(family, x.deadline).saved(NAT).map_err(refused)?;
+        let saved = Iptables::new(family, cx.deadline).saved(NAT).map_err(refused)?;
         for own in chains::stale(&saved, network, &valid) {
             let what = format!("remove the chain {} of a deleted attachment", own.ports);
-            x.teardown.at(Stage::Devices, what, move |host| remove_now(family, &own, host));
+            cx.teardown.at(Stage::Devices, what, move |host| remove_now(family, &own, host));
         }
     }
     Ok(())

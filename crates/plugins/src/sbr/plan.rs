@@ -28,7 +28,7 @@ pub(super) struct Source {
 
 /// What is in the container's namespace.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found {
+pub(super) struct ParsedPlan {
     /// Index of the interface.
     pub(super) index: u32,
     /// The interface's addresses to whose networks the kernel has made routes.
@@ -77,7 +77,7 @@ impl Source {
     }
 }
 
-impl Found {
+impl ParsedPlan {
     /// The interface's routes in the main table, each with its own way alone.
     fn own(&self) -> Vec<Route> {
         self.main().filter_map(|route| route.over(self.index)).collect()
@@ -123,7 +123,7 @@ fn is_link_local(route: &Route) -> bool {
 }
 
 /// Where there is a table, it gets nothing but a default route that the configuration names.
-pub(super) fn make(found: &Found, sources: &[Source], wanted: &Wanted) -> Result<Plan, CniError> {
+pub(super) fn make(found: &ParsedPlan, sources: &[Source], wanted: &Wanted) -> Result<Plan, CniError> {
     let mut plan = Plan::default();
     if let Some(table) = wanted.table {
         for source in sources {
@@ -209,7 +209,7 @@ pub(super) fn is_ours(rule: &Rule, addresses: &[IpAddr], table: Option<u32>) -> 
 }
 
 /// CHECK: the first thing that is not as ADD made it.
-pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> Result<(), String> {
+pub(super) fn unchanged(found: &ParsedPlan, sources: &[Source], wanted: &Wanted) -> Result<(), String> {
     for source in sources {
         let address = source.address.addr();
         let ours = found.rules.iter().find(|r| is_ours(r, &[address], wanted.table));
@@ -241,7 +241,7 @@ pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> R
 }
 
 /// Whether the kernel has made a route to an address's network.
-fn has_network(found: &Found, source: &Source) -> bool {
+fn has_network(found: &ParsedPlan, source: &Source) -> bool {
     found.networks.contains(&source.address) && source.address.prefix_len() < source.address.max_prefix_len()
 }
 
@@ -253,7 +253,7 @@ fn diverts(rule: &Rule, address: IpAddr) -> bool {
 }
 
 /// The table of an address has its routes.
-fn filled(found: &Found, source: &Source, wanted: &Wanted, table: u32) -> Result<(), String> {
+fn filled(found: &ParsedPlan, source: &Source, wanted: &Wanted, table: u32) -> Result<(), String> {
     let address = source.address.addr();
     let mut routes = found.routes.iter().filter(|r| r.table == table && r.family() == source.family() && found.is_over(r));
     let gateway = if wanted.table.is_some() { wanted.gateway(source.family()) } else { source.gateway(wanted) };

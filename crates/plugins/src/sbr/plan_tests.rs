@@ -21,7 +21,7 @@ fn source(address: &str, gateway: Option<&str>) -> Source {
 }
 
 /// A pod with a default route over interface 3.
-fn found() -> Found {
+fn found() -> ParsedPlan {
     let connected = Route { src: ip("10.2.0.7"), ..over(7, "10.2.0.0/24", None) };
     let routes = vec![
         over(3, "0.0.0.0/0", Some("10.1.0.1")),
@@ -31,7 +31,7 @@ fn found() -> Found {
         over(7, "fd00:2::/64", None),
         over(7, "fe80::/64", None),
     ];
-    Found { index: 7, networks: Vec::new(), vrfs: vec![103], rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
+    ParsedPlan { index: 7, networks: Vec::new(), vrfs: vec![103], rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
 }
 
 fn shown(routes: &[Route]) -> Vec<String> {
@@ -75,7 +75,7 @@ fn a_table_that_anything_names_is_taken() {
 fn of_a_route_over_two_interfaces_one_way_moves() {
     let hop = |gateway, oif| Hop { gateway: ip(gateway), oif, weight: 1, onlink: false };
     let default = Route { hops: vec![hop("10.1.0.1", 3), hop("10.2.0.1", 7)], ..Route::to(net("0.0.0.0/0")) };
-    let found = Found { routes: vec![default.clone()], ..found() };
+    let found = ParsedPlan { routes: vec![default.clone()], ..found() };
     let plan = make(&found, &[source("10.2.0.7/24", None)], &Wanted::default()).unwrap();
     assert_eq!(shown(&plan.routes), ["0.0.0.0/0 via 10.2.0.1 table 100"]);
     assert_eq!((plan.moved, shown(&plan.left)), (vec![default], vec!["0.0.0.0/0 via 10.1.0.1 table 254".to_owned()]));
@@ -85,7 +85,7 @@ fn of_a_route_over_two_interfaces_one_way_moves() {
 #[test]
 fn no_route_is_lost() {
     let routes = vec![over(7, "169.254.1.1/32", None), over(7, "0.0.0.0/0", Some("169.254.1.1"))];
-    let plan = make(&Found { routes, ..found() }, &[source("10.2.0.7/32", None)], &Wanted::default()).unwrap();
+    let plan = make(&ParsedPlan { routes, ..found() }, &[source("10.2.0.7/32", None)], &Wanted::default()).unwrap();
     assert_eq!(shown(&plan.routes), ["169.254.1.1/32 table 100", "0.0.0.0/0 via 169.254.1.1 table 100"]);
 }
 
@@ -109,7 +109,7 @@ fn with_a_table_there_are_rules_alone() {
     let sources = [source("10.2.0.7/24", Some("10.2.0.1"))];
     let plan = make(&found(), &sources, &wanted).unwrap();
     assert_eq!(plan, Plan { rules: vec![Rule::from_address(ip("10.2.0.7").unwrap(), 5001)], ..Plan::default() });
-    let again = Found { rules: plan.rules, ..found() };
+    let again = ParsedPlan { rules: plan.rules, ..found() };
     assert_eq!(make(&again, &sources, &wanted).unwrap(), Plan::default());
 }
 

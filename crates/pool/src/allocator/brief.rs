@@ -18,9 +18,9 @@
 use std::net::IpAddr;
 
 use super::{Allocator, Ask, Pool, Want};
-use crate::half::{Half, State};
-use crate::space::Space;
-use crate::{Event, Family, Lease, Order, Origin, Run, Spec, Taken, number};
+use crate::address_table::AddressTable;
+use crate::family_pool::{FamilyPool, State};
+use crate::{Event, Family, Lease, Order, Origin, Run, Spec, Unavailable, number};
 
 impl Allocator {
     /// The events that make the state in short: each pool knows so many addresses that are free, or rest and come next, or fewer
@@ -29,7 +29,7 @@ impl Allocator {
     #[must_use]
     pub fn brief(&self, enough: u64) -> Vec<Event> {
         let mut events = self.terms();
-        let nothing = Space::default();
+        let nothing = AddressTable::default();
         for (name, pool) in &self.pools {
             let space = self.spaces.get(&pool.spec.network).unwrap_or(&nothing);
             let (mut runs, mut resting) = (Vec::new(), Vec::new());
@@ -112,11 +112,11 @@ impl Pool {
     }
 }
 
-// === impl Half ===
+// === impl FamilyPool ===
 
-impl Half {
+impl FamilyPool {
     /// Appends what is free, in order, until it is enough. How many addresses it is.
-    fn free(&self, space: &Space, enough: u64, runs: &mut Vec<Run>) -> u64 {
+    fn free(&self, space: &AddressTable, enough: u64, runs: &mut Vec<Run>) -> u64 {
         let mut known: u64 = 0;
         let usable = self.blocks.values().filter(|area| area.state == State::Active).flat_map(|area| &area.usable);
         for run in usable {
@@ -140,16 +140,16 @@ impl Half {
     }
 
     /// Those that rest, the one first that comes next.
-    fn first_to_rest<'s>(&'s self, space: &'s Space) -> impl Iterator<Item = (IpAddr, &'s Taken)> {
+    fn first_to_rest<'s>(&'s self, space: &'s AddressTable) -> impl Iterator<Item = (IpAddr, &'s Unavailable)> {
         let usable = |number: &u128| self.area(*number).is_some_and(|area| area.is_usable(*number));
         let resting = self.cooling.iter().filter(usable).filter_map(|number| Some((number, space.get(self.family(), number)?)));
-        let resting = resting.filter(|(_, taken)| matches!(taken, Taken::Cooling { .. }));
+        let resting = resting.filter(|(_, taken)| matches!(taken, Unavailable::Cooling { .. }));
         resting.map(|(number, taken)| (self.family().address(number), taken))
     }
 
     /// Appends the lowest addresses that are free, until it is enough, and those that rest among them. All that rests is returned, as
     /// events; where that is more than enough nothing is told.
-    fn lowest_in_short(&self, space: &Space, pool: &str, enough: u64, runs: &mut Vec<Run>) -> Vec<Event> {
+    fn lowest_in_short(&self, space: &AddressTable, pool: &str, enough: u64, runs: &mut Vec<Run>) -> Vec<Event> {
         let resting = self.resting(space, pool);
         if resting.len() as u64 > enough {
             return Vec::new();
@@ -161,7 +161,7 @@ impl Half {
         let told = |n: u128| end.is_none_or(|end| n <= end) && self.area(n).is_some_and(|area| area.is_usable(n));
         let rests = |event: &Event| match event {
             Event::Cooling { address, taken, .. } | Event::Quarantined { address, taken, .. } => {
-                Some(*address).filter(|address| told(number(*address)) && !matches!(taken, Taken::Held(_)))
+                Some(*address).filter(|address| told(number(*address)) && !matches!(taken, Unavailable::Held(_)))
             }
             _ => None,
         };
@@ -186,7 +186,7 @@ impl Half {
     }
 
     /// Whether both have an address.
-    fn overlaps(&self, other: &Half) -> bool {
+    fn overlaps(&self, other: &FamilyPool) -> bool {
         let others = || other.blocks.values().map(|area| area.block.run);
         self.blocks.values().any(|area| others().any(|run| area.block.run.common(&run).is_some()))
     }

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use super::{Allocator, Pool};
-use crate::half::{Half, State};
-use crate::{Block, Family, Key, Lease, Leased, Moment, Origin, Run, Spec, Taken, number};
+use crate::family_pool::{FamilyPool, State};
+use crate::{Block, Family, Key, Lease, Leased, Moment, Origin, Run, Spec, Unavailable, number};
 
 impl Allocator {
     pub(super) fn set_pool(&mut self, spec: &Spec) {
         self.spaces.entry(spec.network.clone()).or_default();
-        let new = || Pool { spec: spec.clone(), v4: Half::new(Family::V4), v6: Half::new(Family::V6), gone: false, in_short: false };
+        let new =
+            || Pool { spec: spec.clone(), v4: FamilyPool::new(Family::V4), v6: FamilyPool::new(Family::V6), gone: false, in_short: false };
         let pool = self.pools.entry(spec.name.clone()).or_insert_with(new);
         pool.gone = false;
         // A pool of which there is anything stays in its network: its addresses are unique there.
@@ -82,7 +83,7 @@ impl Allocator {
         half.remove(first);
         // What rests is forgotten with its block; what is held stays its holder's.
         let Some(space) = self.spaces.get_mut(&network) else { return };
-        let resting: Vec<u128> = space.of(run).filter(|(_, t)| !matches!(t, Taken::Held(_))).map(|(n, _)| n).collect();
+        let resting: Vec<u128> = space.of(run).filter(|(_, t)| !matches!(t, Unavailable::Held(_))).map(|(n, _)| n).collect();
         resting.into_iter().for_each(|n| space.remove(run.family(), n));
         self.forget_pool(name);
     }
@@ -97,11 +98,11 @@ impl Allocator {
             let (family, number) = (Family::of(leased.address), number(leased.address));
             // It is there since the pool is.
             let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
-            let before = space.insert(family, number, Taken::Held(lease.key.clone()));
+            let before = space.insert(family, number, Unavailable::Held(lease.key.clone()));
             pool.half_mut(family).0.hold(number);
             match before {
-                Some(Taken::Held(other)) if other != lease.key => self.forget(&other, leased),
-                Some(Taken::Held(_)) | None => {}
+                Some(Unavailable::Held(other)) if other != lease.key => self.forget(&other, leased),
+                Some(Unavailable::Held(_)) | None => {}
                 Some(_) => self.leave_others(&leased.pool, family, number),
             }
         }
@@ -144,7 +145,7 @@ impl Allocator {
             let (family, number) = (Family::of(leased.address), number(leased.address));
             let space = self.spaces.entry(pool.spec.network.clone()).or_default();
             if pool.half_mut(family).0.cool(number) {
-                space.insert(family, number, Taken::Cooling { since: *at, generation, pod: lease.pod.clone() });
+                space.insert(family, number, Unavailable::Cooling { since: *at, generation, pod: lease.pod.clone() });
             } else {
                 space.remove(family, number);
             }
@@ -152,12 +153,12 @@ impl Allocator {
         }
     }
 
-    pub(super) fn rest(&mut self, name: &str, address: IpAddr, taken: &Taken) {
+    pub(super) fn rest(&mut self, name: &str, address: IpAddr, taken: &Unavailable) {
         let Some(pool) = self.pools.get_mut(name) else { return };
         let (family, number) = (Family::of(address), number(address));
         let space = self.spaces.entry(pool.spec.network.clone()).or_default();
         // Who holds an address keeps it, whoever else answers for it.
-        if matches!(space.get(family, number), Some(Taken::Held(_))) {
+        if matches!(space.get(family, number), Some(Unavailable::Held(_))) {
             return;
         }
         if pool.half_mut(family).0.rest(number, taken) && space.insert(family, number, taken.clone()).is_some() {

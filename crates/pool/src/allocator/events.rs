@@ -1,14 +1,14 @@
 //! The whole state as the events that make it.
 
 use super::{Allocator, Pool};
-use crate::half::Half;
+use crate::family_pool::FamilyPool;
 use crate::{Event, Family, Key, Lease};
 
 impl Allocator {
     /// How many events [`Allocator::events`] has, without making them.
     #[must_use]
     pub fn size(&self) -> usize {
-        let half = |half: &Half| half.blocks.len() + half.cooling.len() + half.quarantined.len();
+        let half = |half: &FamilyPool| half.blocks.len() + half.cooling.len() + half.quarantined.len();
         let pool = |pool: &Pool| 1 + usize::from(pool.gone) + half(&pool.v4) + half(&pool.v6);
         1 + self.returned.len() + self.pools.values().map(pool).sum::<usize>() + self.leases.len()
     }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use super::{Allocator, Ask, Usage};
-use crate::half::State;
-use crate::space::Space;
-use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Scaling, Spec, Taken, number};
+use crate::address_table::AddressTable;
+use crate::family_pool::State;
+use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Scaling, Spec, Unavailable, number};
 
 impl Allocator {
     /// A pool's terms, `None` where there is no such pool.
@@ -67,13 +67,13 @@ impl Allocator {
 
     /// Why nobody gets this address of a network now; `None`: it is free, or none of this node's.
     #[must_use]
-    pub fn taken(&self, network: &str, address: IpAddr) -> Option<&Taken> {
+    pub fn taken(&self, network: &str, address: IpAddr) -> Option<&Unavailable> {
         self.spaces.get(network)?.get(Family::of(address), number(address))
     }
 
     /// All addresses of a network that are not free, in order.
-    pub fn all_taken(&self, network: &str) -> impl Iterator<Item = (IpAddr, &Taken)> {
-        self.spaces.get(network).into_iter().flat_map(Space::all).map(|(family, number, taken)| (family.address(number), taken))
+    pub fn all_taken(&self, network: &str) -> impl Iterator<Item = (IpAddr, &Unavailable)> {
+        self.spaces.get(network).into_iter().flat_map(AddressTable::all).map(|(family, number, taken)| (family.address(number), taken))
     }
 
     /// How much of a pool's family is what.
@@ -153,7 +153,7 @@ impl Allocator {
         let Some(p) = self.pools.get(pool) else { return 0 };
         let Some(space) = self.spaces.get(&p.spec.network) else { return 0 };
         let runs = p.half(family).blocks.values().filter(|area| area.block.claim.is_none()).map(|area| area.block.run);
-        runs.filter(|run| space.of(*run).any(|(_, taken)| matches!(taken, Taken::Held(_)))).count() as u64
+        runs.filter(|run| space.of(*run).any(|(_, taken)| matches!(taken, Unavailable::Held(_)))).count() as u64
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.

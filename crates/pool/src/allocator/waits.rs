@@ -9,15 +9,15 @@ pub(super) type Wants = Vec<(String, Family)>;
 
 /// All of them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waits {
+pub(super) struct WaitList {
     waiting: BTreeMap<Key, Wants>,
-    foreseen: BTreeMap<Key, Foreseen>,
+    foreseen: BTreeMap<Key, ReserveHint>,
     counts: BTreeMap<String, [Count; 2]>,
 }
 
 /// Attachments that will ask, and whether they hold something: then they will not.
 #[derive(Debug, Clone)]
-struct Foreseen {
+struct ReserveHint {
     wants: Wants,
     holds: bool,
 }
@@ -29,9 +29,9 @@ struct Count {
     coming: u64,
 }
 
-// === impl Waits ===
+// === impl WaitList ===
 
-impl Waits {
+impl WaitList {
     /// Whether that is new.
     pub(super) fn wait(&mut self, key: &Key, wants: Wants) -> bool {
         self.change(key, |all| all.waiting.insert(key.clone(), wants).is_none())
@@ -43,8 +43,8 @@ impl Waits {
     }
 
     /// `holds`: whether it has something already.
-    pub(super) fn foresee(&mut self, key: &Key, wants: Wants, holds: bool) {
-        self.change(key, |all| all.foreseen.insert(key.clone(), Foreseen { wants, holds }));
+    pub(super) fn reserve_hint(&mut self, key: &Key, wants: Wants, holds: bool) {
+        self.change(key, |all| all.foreseen.insert(key.clone(), ReserveHint { wants, holds }));
     }
 
     /// Whether it was foreseen.
@@ -114,7 +114,7 @@ mod tests {
         /// Whatever comes and goes: as many as are counted one by one.
         #[test]
         fn counted_one_by_one(steps in proptest::collection::vec((0_u8..6, 0_usize..5, any::<bool>(), any::<bool>()), 0..60)) {
-            let mut waits = Waits::default();
+            let mut waits = WaitList::default();
             let key = |n: usize| Key { network: "n".to_owned(), container: n.to_string(), ifname: "eth0".to_owned() };
             let both: Wants = [("a", Family::V4), ("a", Family::V6), ("b", Family::V4)].map(|(pool, family)| (pool.to_owned(), family)).to_vec();
             for (step, n, holds, all) in steps {
@@ -122,7 +122,7 @@ mod tests {
                 match step {
                     0 => drop(waits.wait(&key, wants)),
                     1 => drop(waits.stop(&key)),
-                    2 => waits.foresee(&key, wants, holds),
+                    2 => waits.reserve_hint(&key, wants, holds),
                     3 => drop(waits.unforesee(&key)),
                     _ => waits.holds(&key, holds),
                 }

@@ -226,7 +226,7 @@ impl World {
                 self.apply(Event::Pool(self.spec.clone()));
             }
             Step::Quarantine { address } => {
-                let taken = Taken::Quarantined { since: self.now, millis: COOLDOWN, by: "x".to_owned() };
+                let taken = Unavailable::Quarantined { since: self.now, millis: COOLDOWN, by: "x".to_owned() };
                 self.apply(Event::Quarantined { pool: "a".to_owned(), address: address_of(true, address), taken });
             }
             Step::Shorten { enough } => {
@@ -241,7 +241,7 @@ impl World {
 
     fn sound(&self) {
         let held: BTreeMap<IpAddr, Key> = self.held.iter().flat_map(|(who, all)| all.iter().map(|a| (*a, key(*who)))).collect();
-        let found = self.all.all_taken("lab").filter_map(|(a, t)| if let Taken::Held(k) = t { Some((a, k.clone())) } else { None });
+        let found = self.all.all_taken("lab").filter_map(|(a, t)| if let Unavailable::Held(k) = t { Some((a, k.clone())) } else { None });
         assert_eq!(found.collect::<BTreeMap<_, _>>(), held);
         let count = |v4: bool| held.keys().filter(|a| a.is_ipv4() == v4).count() as u64;
         assert_eq!([true, false].map(count), Family::ALL.map(|f| self.all.usage("a", f).held));

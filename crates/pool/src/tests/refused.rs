@@ -83,7 +83,7 @@ proptest! {
                     all.apply(&Event::Pool(spec(["a", "b", "c"][pool], order)));
                 }
                 Step::Quarantine { half, address: n } => {
-                    let taken = Taken::Quarantined { since: now, millis: 15, by: "x".to_owned() };
+                    let taken = Unavailable::Quarantined { since: now, millis: 15, by: "x".to_owned() };
                     all.apply(&Event::Quarantined { pool: HALVES[half].0.to_owned(), address: address(half, n), taken });
                 }
             }

@@ -118,7 +118,7 @@ impl World {
             Step::Quarantine { pool, address } => {
                 let (name, _, _, text) = POOLS[pool];
                 let address = run(text).family().address(run(text).numbers().0 + address % run(text).count());
-                let taken = Taken::Quarantined { since: self.now, millis: 9, by: "x".to_owned() };
+                let taken = Unavailable::Quarantined { since: self.now, millis: 9, by: "x".to_owned() };
                 self.since.push(Event::Quarantined { pool: name.to_owned(), address, taken });
             }
             Step::Shorten { enough } => {

@@ -1,7 +1,7 @@
 //! Masquerade at the cluster's edge: what is installed, what it does to packets, and that it and attachments' elements leave each
 //! other alone.
 
-use crate::{EGRESS, Egress, Kept, change, egress_is_whole, keep, meanings, missing_of, of_container, restore, stale};
+use crate::{EGRESS, Egress, RangeChanges, change, egress_is_whole, keep, meanings, missing_of, of_container, restore, stale};
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn sample() -> Egress {
 }
 
 /// Set and range of each, in order.
-fn texts(kept: &Kept) -> (Vec<String>, Vec<String>) {
+fn texts(kept: &RangeChanges) -> (Vec<String>, Vec<String>) {
     let of = |ranges: &[linux::nft::SetRange]| ranges.iter().map(|r| format!("{} {}", r.set, r.range)).collect();
     (of(&kept.added), of(&kept.removed))
 }
@@ -43,7 +43,7 @@ fn it_is_installed_as_nft_would() {
     let (ours, theirs) = (Namespace::new(), Namespace::new());
     ours.nft(|s| {
         assert_eq!(egress_is_whole(s, &sample()), Ok(false));
-        assert_eq!(keep(s, &Egress::default()), Ok(Kept::default()));
+        assert_eq!(keep(s, &Egress::default()), Ok(RangeChanges::default()));
         assert_eq!((egress_is_whole(s, &Egress::default()), s.has_table(Family::Inet, "netloom")), (Ok(true), Ok(false)));
         let kept = keep(s, &sample()).unwrap();
         assert!(kept.rules && kept.removed.is_empty() && kept.added.len() == 6, "{kept:?}");
@@ -61,7 +61,7 @@ fn it_is_installed_as_nft_would() {
     assert_eq!(ours.ruleset(), theirs.ruleset());
     assert_eq!(ours.run("nft list ruleset"), theirs.run("nft list ruleset"));
     // What `nft` has made is known, too.
-    theirs.nft(|s| assert_eq!(keep(s, &sample()), Ok(Kept::default())));
+    theirs.nft(|s| assert_eq!(keep(s, &sample()), Ok(RangeChanges::default())));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_change_of_what_is_known_reads_nothing_unless_the_kernel_has_something_else(
         let kept = change(s, &Egress::default(), &sample()).unwrap();
         assert!(kept.rules && kept.added.len() == 6, "what is not known is looked at: {kept:?}");
         assert_eq!(texts(&change(s, &sample(), &first).unwrap()), (vec!["inside4 192.0.2.20".into()], vec![]));
-        assert_eq!((egress_is_whole(s, &first), change(s, &first, &first)), (Ok(true), Ok(Kept::default())));
+        assert_eq!((egress_is_whole(s, &first), change(s, &first, &first)), (Ok(true), Ok(RangeChanges::default())));
         // What this change does not meet is not seen.
         ns.nft_file("delete element inet netloom own4 { 10.244.3.0/24 }");
         assert_eq!(texts(&change(s, &first, &sample()).unwrap()), (vec![], vec!["inside4 192.0.2.20".into()]));
@@ -99,12 +99,12 @@ fn only_what_differs_is_written() {
     ns.nft(|s| {
         keep(s, &sample()).unwrap();
         let before = ns.run("nft -a list ruleset");
-        assert_eq!(keep(s, &sample()), Ok(Kept::default()));
+        assert_eq!(keep(s, &sample()), Ok(RangeChanges::default()));
         // Neither order nor what others contain changes anything.
         let mut same = sample();
         same.inside.reverse();
         same.inside.extend(nets(&["10.244.7.0/24", "10.244.9.9/32"]));
-        assert_eq!(keep(s, &same), Ok(Kept::default()));
+        assert_eq!(keep(s, &same), Ok(RangeChanges::default()));
         assert_eq!(ns.run("nft -a list ruleset"), before);
 
         let mut changed = sample();
@@ -121,7 +121,7 @@ fn only_what_differs_is_written() {
         // All addresses are inside: nothing is masqueraded.
         let everything = egress(&["10.244.3.0/24"], &["0.0.0.0/0", "::/0"]);
         keep(s, &everything).unwrap();
-        assert_eq!((keep(s, &everything), egress_is_whole(s, &everything)), (Ok(Kept::default()), Ok(true)));
+        assert_eq!((keep(s, &everything), egress_is_whole(s, &everything)), (Ok(RangeChanges::default()), Ok(true)));
         // The rules stay, as the table does.
         let kept = keep(s, &Egress::default()).unwrap();
         assert_eq!((kept.added.len(), kept.removed.len(), kept.rules), (0, 3, false));
@@ -175,7 +175,7 @@ fn an_unknown_table_is_left_alone() {
     let before = ns.ruleset();
     let error = ns.nft(|s| keep(s, &sample())).unwrap_err();
     assert_eq!(error, AddError::OtherLayout { family: Family::Inet, found: String::new() });
-    assert_eq!(ns.nft(|s| keep(s, &Egress::default())), Ok(Kept::default()));
+    assert_eq!(ns.nft(|s| keep(s, &Egress::default())), Ok(RangeChanges::default()));
     assert_eq!(ns.ruleset(), before);
 }
 
@@ -188,7 +188,7 @@ fn ranges_and_attachments_leave_each_other_alone() {
         keep(s, &sample()).unwrap();
         assert!(!ns.run("nft list ruleset").contains("masquerade4"), "nothing of the other subjects");
         install_and_add(s, &added).unwrap();
-        assert_eq!(keep(s, &sample()), Ok(Kept::default()));
+        assert_eq!(keep(s, &sample()), Ok(RangeChanges::default()));
 
         // Nobody who looks for attachments' elements finds a range.
         assert_eq!((all(s, &EGRESS), owned_by(s, &EGRESS, &one)), (Ok(vec![]), Ok(vec![])));
@@ -246,7 +246,7 @@ fn many_at_once_install_one() {
         }
     });
     ns.nft(|s| {
-        assert_eq!(keep(s, &sample()), Ok(Kept::default()));
+        assert_eq!(keep(s, &sample()), Ok(RangeChanges::default()));
         assert_eq!(all(s, &MASQUERADE).unwrap().len(), usize::from(MANY));
     });
     one.nft(|s| {
@@ -272,7 +272,7 @@ fn five_thousand_nodes() {
     ns.nft(|s| {
         let kept = keep(s, &cluster).unwrap();
         assert_eq!(kept.added.len(), NODES as usize * 3 + 3);
-        assert_eq!((keep(s, &cluster), egress_is_whole(s, &cluster)), (Ok(Kept::default()), Ok(true)));
+        assert_eq!((keep(s, &cluster), egress_is_whole(s, &cluster)), (Ok(RangeChanges::default()), Ok(true)));
         // A node comes, and one goes: three ranges each.
         cluster.inside.extend(of_node(NODES));
         let kept = keep(s, &cluster).unwrap();

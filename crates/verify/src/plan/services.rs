@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Check, Expected, Planner, Seen};
-use crate::case::{Backend, By, Client, Need, Of, On, Protocol, Service};
+use super::{Check, Expected, ExpectedSource, Planner};
+use crate::case::{Backend, By, Client, Need, On, Protocol, Service, ServiceOwner};
 use crate::site::{ServicePort, SiteNode, SitePod, SiteService};
 use crate::snapshot::Place;
 
@@ -23,7 +23,7 @@ struct Asker {
 }
 
 /// Where a Service is asked.
-struct Asked {
+struct ServiceEndpoint {
     address: IpAddr,
     /// The node, where it is one's port.
     node: Option<String>,
@@ -54,7 +54,7 @@ impl Planner<'_> {
         let Some(host) = site.outside(Need::Metadata) else { return };
         let Some(address) = host.address(self.is_ipv4) else { return };
         for asker in self.askers(Client::Pod) {
-            let (case, answerers, expected) = (self.case, vec![host.place.clone()], Expected::Answer(Seen::Anyhow));
+            let (case, answerers, expected) = (self.case, vec![host.place.clone()], Expected::Answer(ExpectedSource::Anyhow));
             let (from, protocol) = (asker.place, Protocol::Tcp);
             self.checks.push(Check { case, network: None, from, answerers, address, protocol, port: HTTP, size: None, expected });
         }
@@ -93,7 +93,7 @@ impl Planner<'_> {
         let is_where = |backend: &Place, on: On| (self.node_of(backend) == asker.node.as_deref()) == (on == On::SameNode);
         let others: Vec<&Place> = service.backends.iter().filter(|backend| *backend != own).collect();
         let is_own = others.len() < service.backends.len();
-        if is_own != (wanted.of == Of::Itself) {
+        if is_own != (wanted.of == ServiceOwner::Itself) {
             return None;
         }
         match (wanted.backend, others.as_slice()) {
@@ -105,15 +105,19 @@ impl Planner<'_> {
     }
 
     /// The addresses at which the case asks the Service.
-    fn asked(&self, asker: &Asker, by: By, service: &SiteService) -> Vec<Asked> {
+    fn asked(&self, asker: &Asker, by: By, service: &SiteService) -> Vec<ServiceEndpoint> {
         let of_family = |addresses: &[IpAddr]| addresses.iter().copied().filter(|a| a.is_ipv4() == self.is_ipv4).collect::<Vec<_>>();
         match by {
-            By::ClusterIp => of_family(&service.cluster_ips).into_iter().map(|address| Asked { address, node: None }).collect(),
-            By::LoadBalancer => of_family(&service.balancer_ips).into_iter().map(|address| Asked { address, node: None }).collect(),
+            By::ClusterIp => of_family(&service.cluster_ips).into_iter().map(|address| ServiceEndpoint { address, node: None }).collect(),
+            By::LoadBalancer => {
+                of_family(&service.balancer_ips).into_iter().map(|address| ServiceEndpoint { address, node: None }).collect()
+            }
             By::NodePort(on) => {
                 let is_where = |node: &&SiteNode| (asker.node.as_ref() == Some(&node.name)) == (on == On::SameNode);
                 let nodes = self.site.nodes.iter().filter(is_where);
-                nodes.filter_map(|node| Some(Asked { address: node.address(self.is_ipv4)?, node: Some(node.name.clone()) })).collect()
+                nodes
+                    .filter_map(|node| Some(ServiceEndpoint { address: node.address(self.is_ipv4)?, node: Some(node.name.clone()) }))
+                    .collect()
             }
         }
     }
@@ -124,26 +128,26 @@ impl Planner<'_> {
         client: Client,
         asker: &Asker,
         wanted: Service,
-        asked: &Asked,
+        asked: &ServiceEndpoint,
         answerers: &[Place],
     ) -> Option<(Vec<Place>, Expected)> {
         if !wanted.is_local {
-            return Some((answerers.to_vec(), Expected::Answer(Seen::Anyhow)));
+            return Some((answerers.to_vec(), Expected::Answer(ExpectedSource::Anyhow)));
         }
         let Some(node) = &asked.node else {
             // A load balancer leads to nodes that have a backend; a proxy may take its place for pods and nodes.
-            let seen = if client == Client::Public { Seen::As(asker.sources.clone()) } else { Seen::Anyhow };
+            let seen = if client == Client::Public { ExpectedSource::As(asker.sources.clone()) } else { ExpectedSource::Anyhow };
             return Some((answerers.to_vec(), Expected::Answer(seen)));
         };
         let local: Vec<Place> = answerers.iter().filter(|backend| self.node_of(backend) == Some(node)).cloned().collect();
         match client {
             // Policy Local is for who comes from outside: what a node itself sends reaches every backend.
-            Client::Node if asker.node.as_ref() == Some(node) => Some((answerers.to_vec(), Expected::Answer(Seen::Anyhow))),
+            Client::Node if asker.node.as_ref() == Some(node) => Some((answerers.to_vec(), Expected::Answer(ExpectedSource::Anyhow))),
             // Whether pods count as outside depends on how the proxy finds out who is local.
-            Client::Pod => (!local.is_empty()).then(|| (answerers.to_vec(), Expected::Answer(Seen::Anyhow))),
-            Client::Node => (!local.is_empty()).then_some((local, Expected::Answer(Seen::Anyhow))),
+            Client::Pod => (!local.is_empty()).then(|| (answerers.to_vec(), Expected::Answer(ExpectedSource::Anyhow))),
+            Client::Node => (!local.is_empty()).then_some((local, Expected::Answer(ExpectedSource::Anyhow))),
             Client::Public if local.is_empty() => Some((answerers.to_vec(), Expected::Silence)),
-            Client::Public => Some((local, Expected::Answer(Seen::As(asker.sources.clone())))),
+            Client::Public => Some((local, Expected::Answer(ExpectedSource::As(asker.sources.clone())))),
         }
     }
 
@@ -152,7 +156,7 @@ impl Planner<'_> {
         asker: &Asker,
         wanted: Service,
         service: &SiteService,
-        asked: &Asked,
+        asked: &ServiceEndpoint,
         (answerers, expected): (Vec<Place>, Expected),
     ) {
         for port in service.ports.iter().filter(|port| port.remaps == wanted.remaps) {
@@ -169,8 +173,8 @@ impl Planner<'_> {
         let Some(is_served) = self.site.loopback_node_ports.filter(|_| is_meant) else { return };
         let (address, is_served) =
             if self.is_ipv4 { (IpAddr::from(Ipv4Addr::LOCALHOST), is_served) } else { (IpAddr::from(Ipv6Addr::LOCALHOST), false) };
-        let expected = if is_served { Expected::Answer(Seen::Anyhow) } else { Expected::NobodyServes };
-        self.ask_service(asker, wanted, service, &Asked { address, node: None }, (answerers.to_vec(), expected));
+        let expected = if is_served { Expected::Answer(ExpectedSource::Anyhow) } else { Expected::NobodyServes };
+        self.ask_service(asker, wanted, service, &ServiceEndpoint { address, node: None }, (answerers.to_vec(), expected));
     }
 
     fn node_of<'p>(&'p self, place: &'p Place) -> Option<&'p str> {
@@ -324,7 +328,7 @@ mod tests {
         let dropped: Vec<Check> = of("198.18.0.12").into_iter().filter(|check| check.answerers == servers).collect();
         assert!(!dropped.is_empty() && dropped.iter().all(|check| check.expected == Expected::Silence), "{dropped:?}");
         assert!(dropped.iter().all(|check| check.proofs().is_empty()), "nobody keeps these apart");
-        let seen = Expected::Answer(Seen::As(vec![ip("198.18.0.200")]));
+        let seen = Expected::Answer(ExpectedSource::As(vec![ip("198.18.0.200")]));
         assert!(!of("198.18.0.11").is_empty() && of("198.18.0.11").iter().all(|check| check.expected == seen));
         // What a node itself sends to its own port reaches every backend.
         let own: Vec<Check> =
@@ -337,12 +341,14 @@ mod tests {
     fn a_client_behind_nat_is_seen_as_its_router() {
         let mut site = site();
         site.outside.last_mut().unwrap().seen_as = vec![ip("192.0.2.7")];
-        let seen = Expected::Answer(Seen::As(vec![ip("192.0.2.7")]));
+        let seen = Expected::Answer(ExpectedSource::As(vec![ip("192.0.2.7")]));
         let answered: Vec<Check> = checks(&site, "49", true).into_iter().filter(|check| check.expected != Expected::Silence).collect();
         assert!(!answered.is_empty() && answered.iter().all(|check| check.expected == seen), "{answered:?}");
         // What was seen in one family says nothing of the other one.
         site.outside.last_mut().unwrap().addresses.push(ip("fd00::c8"));
-        assert!(checks(&site, "51", false).iter().all(|check| check.expected == Expected::Answer(Seen::As(vec![ip("fd00::c8")]))));
+        assert!(
+            checks(&site, "51", false).iter().all(|check| check.expected == Expected::Answer(ExpectedSource::As(vec![ip("fd00::c8")])))
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use linux::nft::{ListedBase, ListedChain, ListedRule, ListedTable, ListedVerdict
 
 use crate::case::Protocol;
 use crate::snapshot::{Neighbour, Place, Route, RouteKind, Rule, Snapshot};
-use crate::{CASES, Check, Direction, Expected, Fault, Finding, Observation, Seen, explain};
+use crate::{CASES, Check, Direction, Expected, ExpectedSource, Fault, Finding, Observation, explain};
 use scene::{Mode, address, ip, link, mac, network, of, put, route};
 
 const A: &str = "pod/default/a";
@@ -29,7 +29,7 @@ fn check(to: &str, at: &str) -> Check {
         protocol: Protocol::Tcp,
         port: crate::PORT,
         size: None,
-        expected: Expected::Answer(Seen::As(vec![ip("10.244.0.2")])),
+        expected: Expected::Answer(ExpectedSource::As(vec![ip("10.244.0.2")])),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex};
 
 use api::{Cell, GrantedIp, GrantedPool, Hold, IpLedgerShardSpec, NodeIpPoolSpec, Owner, Returning, SharedIp};
-use ledger::{ClaimSeen, DefinitionSeen, NodePoolSeen, NodeSeen, Place, PodSeen, PoolSeen, ShardSeen, Source, Write};
+use ledger::{CellPosition, ClaimSeen, DefinitionSeen, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Source, Write};
 
 use crate::known::{Known, once};
 
@@ -50,11 +50,11 @@ fn address() -> IpAddr {
     "10.0.0.1".parse().unwrap()
 }
 
-fn plain_world() -> ledger::World {
+fn plain_world() -> ledger::Snapshot {
     let spec = r#"{"ipv4": {"entries": [{"range": "10.0.0.1-10.0.0.1"}], "blockPrefix": 32, "prefixLength": 24}}"#;
     let (version, spec) = ("1".to_owned(), Ok(serde_json::from_str(spec).unwrap()));
     let pool = PoolSeen { version, generation: 1, created: String::new(), deleting: false, finalizer: true, spec, status: None };
-    let mut world = ledger::World { pools: [(POOL.to_owned(), pool)].into(), ..ledger::World::default() };
+    let mut world = ledger::Snapshot { pools: [(POOL.to_owned(), pool)].into(), ..ledger::Snapshot::default() };
     let node = |name: &str| (name.to_owned(), NodeSeen { uid: name.to_owned(), ..NodeSeen::default() });
     world.nodes.extend(NODES.map(node));
     world
@@ -69,7 +69,7 @@ fn terms() -> (IpLedgerShardSpec, BTreeMap<String, GrantedPool>) {
 
 /// The address is the claim's, and no node's.
 pub(crate) fn assigned() -> Cell {
-    let (mut cell, place) = (Cell::default(), Place::of(address(), 32));
+    let (mut cell, place) = (Cell::default(), CellPosition::of(address(), 32));
     let owner = Owner { claim: CLAIM.to_owned(), claim_uid: "uid".to_owned(), ..Owner::default() };
     ledger::assign(&mut cell, &place, address(), POOL, &owner, 0).unwrap();
     cell

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
 use api::{CellState as State, Demand, GrantedBlock, GrantedPool, Holding, IpLedgerShardSpec, Returning};
-use ledger::{Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};
+use ledger::{Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Snapshot, Write};
 use pool::Run;
 
 use crate::words::{A, Blocks, CELLS, Cell, CellState, NAMES, NodePool, Root, Shard};
@@ -47,7 +47,7 @@ pub(crate) enum Wrote {
 pub(crate) struct Known {
     /// What is known of the first `a`, if it is no more.
     pub(crate) gone: Option<Gone>,
-    /// [`World::first_epoch`]
+    /// [`Snapshot::first_epoch`]
     pub(crate) first_epoch: u8,
     /// So many cells the pool has: 1 or 2.
     pub(crate) cells: u8,
@@ -76,7 +76,7 @@ pub(crate) fn step(view: &View, known: Known) -> Vec<Wrote> {
     writes
 }
 
-fn plain_world(cells: u8) -> World {
+fn plain_world(cells: u8) -> Snapshot {
     let cidr = if cells == 1 { "10.0.0.0/31" } else { "10.0.0.0/30" };
     let spec =
         r#"{"ipv4": {"entries": [{"cidr": "CIDR"}], "blockPrefix": 31, "prefixLength": 30}, "allowFirstIP": true, "allowLastIP": true}"#;
@@ -90,7 +90,7 @@ fn plain_world(cells: u8) -> World {
         spec: Ok(serde_json::from_str(&spec).unwrap()),
         status: None,
     };
-    World { pools: BTreeMap::from([(POOL.to_owned(), pool)]), grace: Some(1), ..World::default() }
+    Snapshot { pools: BTreeMap::from([(POOL.to_owned(), pool)]), grace: Some(1), ..Snapshot::default() }
 }
 
 fn terms() -> (IpLedgerShardSpec, BTreeMap<String, GrantedPool>) {
@@ -119,7 +119,7 @@ fn text(uid: u8) -> String {
     if uid == 0 { String::new() } else { uid.to_string() }
 }
 
-fn world_of(view: &View, known: Known) -> World {
+fn world_of(view: &View, known: Known) -> Snapshot {
     let mut world = plain_world(known.cells);
     let version = || "1".to_owned();
     let (root, pools) = &*TERMS;

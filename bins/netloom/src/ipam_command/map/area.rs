@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ipam::Seen;
-use pool::{Block, Family, Lease, Run, Spec, State, Taken};
+use ipam::HostPools;
+use pool::{Block, Family, Lease, Run, Spec, State, Unavailable};
 
 /// Addresses without a gap, in cells.
 #[derive(Debug)]
@@ -59,8 +59,8 @@ pub(super) enum Kind {
 const WHOLE: u128 = 1 << 20;
 
 /// The areas of a pool's family, in cells of which `row` stand beside each other, in about `rows` rows.
-pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: usize) -> Vec<Area> {
-    let taken: BTreeMap<u128, (IpAddr, &Taken)> = seen
+pub(super) fn areas(seen: &HostPools, spec: &Spec, family: Family, row: usize, rows: usize) -> Vec<Area> {
+    let taken: BTreeMap<u128, (IpAddr, &Unavailable)> = seen
         .allocator
         .all_taken(&spec.network)
         .filter(|(address, taken)| Family::of(*address) == family && taken.frees_in(spec.reuse.cooldown, &seen.now) != Some(0))
@@ -90,7 +90,7 @@ pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: 
 }
 
 /// Single addresses that are for somebody, whom another program attached or who has a claim.
-fn kept(seen: &Seen, spec: &Spec, family: Family, within: &Run) -> BTreeMap<u128, String> {
+fn kept(seen: &HostPools, spec: &Spec, family: Family, within: &Run) -> BTreeMap<u128, String> {
     let blocks = seen.allocator.blocks(&spec.name, family).filter(|(block, _)| block.run.count() == 1);
     let (first, last) = within.numbers();
     let of = |block: &Block| Some((block.run.numbers().0, ipam::owner_in_words(block.claim.as_deref()?)));
@@ -98,7 +98,7 @@ fn kept(seen: &Seen, spec: &Spec, family: Family, within: &Run) -> BTreeMap<u128
 }
 
 /// Blocks beside each other as one, as long as the same becomes of them.
-fn joined(seen: &Seen, spec: &Spec, family: Family) -> Vec<(Run, State)> {
+fn joined(seen: &HostPools, spec: &Spec, family: Family) -> Vec<(Run, State)> {
     let mut joined: Vec<(Run, State)> = Vec::new();
     for (block, state) in seen.allocator.blocks(&spec.name, family) {
         let run = block.run;
@@ -112,16 +112,16 @@ fn joined(seen: &Seen, spec: &Spec, family: Family) -> Vec<(Run, State)> {
     joined
 }
 
-fn cell_of(seen: &Seen, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr, &Taken)>) -> Cell {
+fn cell_of(seen: &HostPools, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr, &Unavailable)>) -> Cell {
     let count = |runs: &[Run]| runs.iter().filter_map(|r| r.common(&run)).fold(0_u128, |sum, r| sum.saturating_add(r.count()));
     let (first, last) = run.numbers();
     let (mut held, mut cooling, mut quarantined) = (0_u128, 0_u128, 0_u128);
     let mut who = None;
     for (_, taken) in taken.range(first..=last).map(|(_, one)| one) {
         match taken {
-            Taken::Held(_) => held += 1,
-            Taken::Cooling { .. } => cooling += 1,
-            Taken::Quarantined { .. } => quarantined += 1,
+            Unavailable::Held(_) => held += 1,
+            Unavailable::Cooling { .. } => cooling += 1,
+            Unavailable::Quarantined { .. } => quarantined += 1,
         }
         who = Some(taken);
     }
@@ -152,8 +152,8 @@ fn cell_of(seen: &Seen, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr,
 }
 
 /// Who has it: the pod where that is known.
-fn holder(seen: &Seen, taken: &Taken) -> String {
-    let lease: Option<&Lease> = if let Taken::Held(key) = taken { seen.allocator.lease(key) } else { None };
+fn holder(seen: &HostPools, taken: &Unavailable) -> String {
+    let lease: Option<&Lease> = if let Unavailable::Held(key) = taken { seen.allocator.lease(key) } else { None };
     match lease.and_then(|lease| Some((lease, lease.pod.as_ref()?))) {
         Some((lease, pod)) => format!("pod {pod} has it, {} of container {}", lease.key.ifname, lease.key.container),
         None => taken.to_string(),

@@ -24,7 +24,7 @@ struct World {
     sides: [Side; 2],
     shards: BTreeMap<String, ShardSeen>,
     /// What objects and shards were.
-    past: Vec<ledger::World>,
+    past: Vec<ledger::Snapshot>,
     /// Writes of operators that have stopped for a while.
     late: Vec<Write>,
     version: u64,
@@ -77,7 +77,7 @@ impl World {
         };
         let node = |name: &str| (name.to_owned(), NodeSeen { uid: format!("uid-{name}"), labels: BTreeMap::new() });
         let mut first =
-            ledger::World { pools: [("p".to_owned(), pool)].into(), nodes: ["a", "b"].map(node).into(), ..ledger::World::default() };
+            ledger::Snapshot { pools: [("p".to_owned(), pool)].into(), nodes: ["a", "b"].map(node).into(), ..ledger::Snapshot::default() };
         (first.cilium.pool, first.cilium.complete) = ("p".to_owned(), true);
         let sides = [Side::new("a"), Side::new("b")];
         World { sides, shards: BTreeMap::new(), past: vec![first], late: Vec::new(), version: 0, next: 0, chance: 7 }
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// What there is to be seen.
-    fn now(&self) -> ledger::World {
+    fn now(&self) -> ledger::Snapshot {
         let mut now = self.past[0].clone();
         now.cilium.nodes = self.sides.iter().map(|side| (side.name.to_owned(), side.seen())).collect();
         now.shards = self.shards.clone();

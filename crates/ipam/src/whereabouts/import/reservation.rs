@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fate, ImportPlan, Inventory, Left, NotedBy, TheirAllocation, WhereaboutsRange, address_of, fate};
+use super::{ImportPlan, Inventory, Left, NotedBy, ReservationState, TheirAllocation, WhereaboutsRange, address_of, fate};
 
 /// An OverlappingRangeIPReservation of whereabouts (`whereabouts.cni.cncf.io/v1alpha1`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -63,23 +63,23 @@ pub(super) fn plan(all: &Inventory, plan: &mut ImportPlan) {
         let noted =
             TheirAllocation { id: reservation.containerid.clone(), podref: reservation.podref.clone(), ifname: reservation.ifname.clone() };
         match fate(all, &|range| is_of(range, place), place.1, (NotedBy::Reservation, &noted), pod) {
-            Fate::Kept(kept) => plan.kept.push(*kept),
-            Fate::Stale(why) => plan.stale.push(left(why)),
-            Fate::Unclear(why) => plan.unclear.push(left(why)),
+            ReservationState::Kept(kept) => plan.kept.push(*kept),
+            ReservationState::Stale(why) => plan.stale.push(left(why)),
+            ReservationState::Unclear(why) => plan.unclear.push(left(why)),
         }
     }
 }
 
 /// A network's name, or nothing, and an address of it.
-type Place = (String, IpAddr);
+type ReservationKey = (String, IpAddr);
 
 /// Whether a range is of that network and has the address.
-fn is_of(range: &WhereaboutsRange, (network, address): &Place) -> bool {
+fn is_of(range: &WhereaboutsRange, (network, address): &ReservationKey) -> bool {
     range.network_name == *network && range.run.contains(*address)
 }
 
 /// Whether a pool of that network has the address for the same pod.
-fn is_noted(all: &Inventory, (network, address): &Place, podref: &str) -> bool {
+fn is_noted(all: &Inventory, (network, address): &ReservationKey, podref: &str) -> bool {
     let pools = all.pools.iter().filter(|pool| all.is_of_network(pool, network));
     let mut noted = pools.flat_map(|pool| pool.allocations.iter().map(move |(offset, allocation)| (pool, offset, allocation)));
     noted.any(|(pool, offset, allocation)| allocation.podref == podref && address_of(pool, offset) == Some(*address))
@@ -89,7 +89,7 @@ fn is_noted(all: &Inventory, (network, address): &Place, podref: &str) -> bool {
 
 impl TheirReservation {
     /// All that its name may mean, without a network first.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<ReservationKey> {
         let starts = std::iter::once(0).chain(self.name.match_indices('-').map(|(at, _)| at + 1));
         let place = |at: usize| {
             let (network, address) = self.name.split_at_checked(at)?;

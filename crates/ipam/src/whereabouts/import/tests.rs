@@ -45,7 +45,7 @@ fn planned(pools: Vec<TheirPool>) -> [Vec<String>; 3] {
 }
 
 fn shown(plan: &ImportPlan) -> [Vec<String>; 3] {
-    let kept = |k: &Kept| {
+    let kept = |k: &Reservation| {
         let holder = k.owner.attachment.clone().unwrap();
         format!("{} {} {} {} {} {}", k.address, k.pool, k.owner.pod, holder.ifname, k.node, if k.confirmed { "sure" } else { "" })
     };

@@ -130,7 +130,7 @@ impl Path {
 
     /// Across to a column, along it, and across to the end.
     pub(super) fn over(self, x: f64, end: Point) -> Self {
-        let Turn { dx: before, dy, r } = Turn::new(self.at, x, end);
+        let Corner { dx: before, dy, r } = Corner::new(self.at, x, end);
         if dy == 0.0 && (end.0 - x) * before > 0.0 {
             return self.line(end);
         }
@@ -142,7 +142,7 @@ impl Path {
 
     /// Across to a line that goes down or up to `level`, and into it.
     pub(super) fn into_line(self, x: f64, level: f64) -> Self {
-        let Turn { dx, dy, r } = Turn::new(self.at, x, (x, level));
+        let Corner { dx, dy, r } = Corner::new(self.at, x, (x, level));
         let from = self.at.1;
         self.line((x - dx * r, from)).curve((x, from), (x, from + dy * r))
     }
@@ -167,19 +167,19 @@ impl Path {
 }
 
 /// The directions of a way over a column, each -1, 0 or 1, and the radius that its corners have room for.
-struct Turn {
+struct Corner {
     dx: f64,
     dy: f64,
     r: f64,
 }
 
-// === impl Turn ===
+// === impl Corner ===
 
-impl Turn {
+impl Corner {
     fn new(from: Point, x: f64, to: Point) -> Self {
         let rise = to.1 - from.1;
         let dy = if rise == 0.0 { 0.0 } else { rise.signum() };
-        Turn { dx: (x - from.0).signum(), dy, r: RADIUS.min(rise.abs() / 2.0) }
+        Corner { dx: (x - from.0).signum(), dy, r: RADIUS.min(rise.abs() / 2.0) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! `netloom verify --cluster --record FILE` has written it; `captured/keep.py` has kept some of the many Services.
 
 use crate::snapshot::Snapshot;
-use crate::{Check, Expected, Fault, Observation, Place, Planned, explain, foresee, plan};
+use crate::{Check, Expected, Fault, Observation, Place, Planned, explain, plan, predict};
 
 const NFTABLES: &[u8] = include_bytes!("captured/nftables.json");
 const IPTABLES: &[u8] = include_bytes!("captured/iptables.json");
@@ -42,7 +42,7 @@ fn every_question_of_a_whole_cluster_arrives() {
             let finding = explain(&snapshot, check, &Observation::Silent);
             match check.expected {
                 Expected::Answer(_) => assert_eq!(finding.fault, Fault::Unexplained, "{what}: {finding}"),
-                _ => assert!(!matches!(foresee(&snapshot, check), Observation::Answered { .. }), "{what}: {finding}"),
+                _ => assert!(!matches!(predict(&snapshot, check), Observation::Answered { .. }), "{what}: {finding}"),
             }
         }
     }

@@ -5,7 +5,7 @@ use linux::nft::{ListedBase, ListedChain, ListedData, ListedElement, ListedHeade
 use super::scene::{Mode, ip, link, network, of, put, route};
 use super::{A, A2, B, BOTH, REPLY, REQUEST, broken, check};
 use crate::snapshot::Snapshot;
-use crate::{CASES, Check, Expected, Fault, Observation, Seen, explain};
+use crate::{CASES, Check, Expected, ExpectedSource, Fault, Observation, explain};
 
 /// The Service's address in the cluster; its port is that of the probes.
 const SERVICE: &str = "10.96.0.5";
@@ -14,7 +14,7 @@ const SERVICE: &str = "10.96.0.5";
 fn to_service(case: &str, answerers: &[&str], at: &str) -> Check {
     let case = CASES.iter().find(|known| known.id == case).unwrap();
     let answerers = answerers.iter().map(|place| place.parse().unwrap()).collect();
-    Check { case, answerers, expected: Expected::Answer(Seen::Anyhow), ..check(B, at) }
+    Check { case, answerers, expected: Expected::Answer(ExpectedSource::Anyhow), ..check(B, at) }
 }
 
 fn based(name: &str, kind: &str, hook: u32, priority: i32, ops: Vec<Op>) -> ListedChain {

@@ -3,7 +3,7 @@
 use super::scene::{Mode, address, ip, link, local, network, of, put, route};
 use super::{A, B, BOTH, REPLY, REQUEST, check, dropping, found, to_b};
 use crate::case::Need;
-use crate::plan::{Check, Expected, Seen};
+use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Place, Snapshot, Unobserved};
 use crate::{Fault, Finding, Observation, Outside, Site, explain};
 
@@ -98,7 +98,7 @@ fn a_router_outside_is_taken_for_whole() {
 fn hosts_outside() {
     let internet = Check {
         answerers: vec![Place::Outside("internet".to_owned())],
-        expected: Expected::Answer(Seen::NotAs(vec![ip("10.244.0.2")])),
+        expected: Expected::Answer(ExpectedSource::NotAs(vec![ip("10.244.0.2")])),
         ..check(B, "198.51.100.1")
     };
     assert_eq!(faults(&routed(Mode::Direct), &internet), (Fault::MasqueradeMissing, "node/a".to_owned()));
@@ -106,8 +106,11 @@ fn hosts_outside() {
     of(&mut without, "node/a").routes.retain(|route| route.to.prefix_len() != 0);
     assert_eq!(faults(&without, &internet), (Fault::NoRoute, "node/a".to_owned()));
     // Somebody outside asks a node.
-    let public =
-        Check { from: Place::Outside("public".to_owned()), expected: Expected::Answer(Seen::Anyhow), ..check("node/b", "172.30.2.2") };
+    let public = Check {
+        from: Place::Outside("public".to_owned()),
+        expected: Expected::Answer(ExpectedSource::Anyhow),
+        ..check("node/b", "172.30.2.2")
+    };
     assert_eq!(faults(&routed(Mode::Direct), &public).0, Fault::Unexplained);
     let mut guarded = routed(Mode::Direct);
     of(&mut guarded, "node/b").tables.push(dropping("inet", 1));

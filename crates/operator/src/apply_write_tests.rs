@@ -10,7 +10,7 @@ use pool::Scaling;
 use testbed::ControlPlane;
 
 use super::*;
-use crate::seen::Seen;
+use crate::store::Store;
 
 /// What etcd takes at once.
 const ETCD: usize = 3 << 19;
@@ -22,7 +22,7 @@ const ONE_SHARD: &str = "fd00::/114";
 /// What a cluster is, as far as the ledger knows, and the server that has it.
 struct Scene {
     client: Client,
-    seen: Seen,
+    seen: Store,
 }
 
 /// How large an object is, in bytes of JSON, and how much of that are its `managedFields`.
@@ -47,7 +47,7 @@ fn node(n: usize) -> String {
 impl Scene {
     /// With nodes of these numbers, which no other one has.
     fn new(client: &Client, nodes: Range<usize>) -> Self {
-        let seen = Seen::default();
+        let seen = Store::default();
         for n in nodes {
             seen.put(Kind::Node, object(json!({"metadata": {"name": node(n), "uid": uid(n), "resourceVersion": "1"}})));
         }
@@ -71,7 +71,7 @@ impl Scene {
             }
             for write in writes {
                 let request = request(&write, &self.seen.lock()).unwrap();
-                match carry(&self.client, &write, request).await {
+                match apply_write(&self.client, &write, request).await {
                     Outcome::Done(Some(object)) => self.seen.put(kind(&write), *object),
                     other => panic!("{:?}: {other:?}", write.object()),
                 }

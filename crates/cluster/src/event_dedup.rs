@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::call::ANSWER;
 use crate::event::{now, path};
-use crate::{About, ApiError, Asked, Cluster, Digest, Event, EventKind, PodRef};
+use crate::{About, ApiError, Cluster, Digest, Event, EventKind, PodRef, RequestedObject};
 
 /// For how long an event is the same one.
 const SAME: Duration = Duration::from_secs(600);
@@ -39,17 +39,17 @@ pub enum Recorded {
 
 /// What was told of which pod. By UID; the pod that was told of longest ago is forgotten first.
 #[derive(Default)]
-pub(crate) struct Told(Mutex<Pods>);
+pub(crate) struct EventDedup(Mutex<Pods>);
 
 /// Events by their pod's UID, and the UIDs from the oldest on.
 #[derive(Default)]
 struct Pods {
-    events: HashMap<String, Vec<One>>,
+    events: HashMap<String, Vec<DedupEntry>>,
     order: VecDeque<String>,
 }
 
 /// An event that was told.
-struct One {
+struct DedupEntry {
     what: Digest,
     name: String,
     first: Instant,
@@ -59,17 +59,17 @@ struct One {
 }
 
 /// What to do with an event.
-enum Turn {
+enum EventWrite {
     Create(String),
     Count(String, u32),
     Keep,
     Drop,
 }
 
-// === impl Told ===
+// === impl EventDedup ===
 
-impl Told {
-    fn turn(&self, about: &PodRef, what: Digest, times: u32, name: impl FnOnce() -> String) -> Turn {
+impl EventDedup {
+    fn turn(&self, about: &PodRef, what: Digest, times: u32, name: impl FnOnce() -> String) -> EventWrite {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Pods { events: pods, order } = &mut *told;
         if !pods.contains_key(&about.uid) {
@@ -87,18 +87,18 @@ impl Told {
             let (written, at) = one.written;
             // Who is refused a thousand times a second is written of ten times, not a thousand.
             if one.count / 2 < written && at.elapsed() < COUNTED {
-                return Turn::Keep;
+                return EventWrite::Keep;
             }
             one.written = (one.count, Instant::now());
-            return Turn::Count(one.name.clone(), one.count);
+            return EventWrite::Count(one.name.clone(), one.count);
         }
         if events.len() >= PER_POD {
-            return Turn::Drop;
+            return EventWrite::Drop;
         }
         let name = name();
         let now = Instant::now();
-        events.push(One { what, name: name.clone(), first: now, count: times, written: (1, now) });
-        Turn::Create(name)
+        events.push(DedupEntry { what, name: name.clone(), first: now, count: times, written: (1, now) });
+        EventWrite::Create(name)
     }
 
     /// It was not told after all.
@@ -127,10 +127,10 @@ impl Cluster {
         let (controller, instance, action) = (CONTROLLER, self.inner.node.as_str(), "Attach");
         let event = Event { controller, instance, action, kind, reason, message, regarding };
         match self.inner.told.turn(about, what, times, || event.new_name()) {
-            Turn::Drop => Ok(Recorded::Dropped),
-            Turn::Keep => Ok(Recorded::Kept),
-            Turn::Create(name) => self.create(about, &event, &name, what).await,
-            Turn::Count(name, count) => match self.count(about, &name, count).await {
+            EventWrite::Drop => Ok(Recorded::Dropped),
+            EventWrite::Keep => Ok(Recorded::Kept),
+            EventWrite::Create(name) => self.create(about, &event, &name, what).await,
+            EventWrite::Count(name, count) => match self.count(about, &name, count).await {
                 // It has expired, or somebody deleted it.
                 Err(ApiError::NotServed { .. }) => self.create(about, &event, &name, what).await,
                 other => other,
@@ -139,7 +139,7 @@ impl Cluster {
     }
 
     async fn create(&self, about: &PodRef, event: &Event<'_>, name: &str, what: Digest) -> Result<Recorded, ApiError> {
-        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
+        let asked = RequestedObject { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
         match self.inner.caller.ask::<IgnoredAny>(&asked, event.request(name), ANSWER).await {
             Ok(IgnoredAny) => Ok(Recorded::New),
             Err(e) => {
@@ -150,7 +150,7 @@ impl Cluster {
     }
 
     async fn count(&self, about: &PodRef, name: &str, count: u32) -> Result<Recorded, ApiError> {
-        let asked = Asked { verb: "patch", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
+        let asked = RequestedObject { verb: "patch", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
         let change = Patch::Merge(json!({"series": {"count": count, "lastObservedTime": now()}}));
         let request = Request::new(path(&about.namespace)).patch(name, &PatchParams::default(), &change);
         self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await.map(|IgnoredAny| Recorded::Counted)

@@ -21,7 +21,7 @@ const OBJECTIONS: (u32, Duration) = (3, Duration::from_secs(60));
 
 /// What an agent may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ConflictDecision {
     /// Take what is granted.
     Serve,
     /// Put its name there, and use nothing of what is granted for so long.
@@ -64,11 +64,11 @@ impl Contest {
     }
 
     /// What to do, as the object names this agent.
-    pub(super) fn look(&mut self, there: &AgentIdentity, now: Instant) -> Turn {
+    pub(super) fn look(&mut self, there: &AgentIdentity, now: Instant) -> ConflictDecision {
         let is_own = there.instance == self.own.instance;
         let is_new = *there != std::mem::replace(&mut self.seen, there.clone());
         match &self.state {
-            State::Stopped(other) => return Turn::Stop(other.clone()),
+            State::Stopped(other) => return ConflictDecision::Stop(other.clone()),
             State::New if is_own || self.succeeds(there) => self.state = State::Serving,
             State::New => self.state = State::Waiting(None),
             State::Waiting(since) => match (since, is_own) {
@@ -89,10 +89,10 @@ impl Contest {
             }
         }
         match &self.state {
-            State::Serving => Turn::Serve,
-            State::Stopped(other) => Turn::Stop(other.clone()),
-            State::Waiting(Some(since)) => Turn::Wait((*since + OBJECTION).saturating_duration_since(now)),
-            State::New | State::Waiting(None) => Turn::Wait(OBJECTION),
+            State::Serving => ConflictDecision::Serve,
+            State::Stopped(other) => ConflictDecision::Stop(other.clone()),
+            State::Waiting(Some(since)) => ConflictDecision::Wait((*since + OBJECTION).saturating_duration_since(now)),
+            State::New | State::Waiting(None) => ConflictDecision::Wait(OBJECTION),
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     fn who_follows_on_serves_at_once() {
         let now = Instant::now();
         for before in [AgentIdentity::default(), agent("s0", "b", "i0"), agent("s", "b", "i0"), agent("s", "b", "i")] {
-            assert_eq!(contest(&agent("s", "b", "i"), now).look(&before, now), Turn::Serve, "{before:?}");
+            assert_eq!(contest(&agent("s", "b", "i"), now).look(&before, now), ConflictDecision::Serve, "{before:?}");
         }
     }
 
@@ -144,10 +144,14 @@ mod tests {
         let started_anew = agent("s", "b0", "i0");
         let other_machine = AgentIdentity { machine_id: "m0".to_owned(), ..agent("s", "b", "i0") };
         for before in [&started_anew, &other_machine] {
-            assert_eq!(contest(&own, now).look(before, now), Turn::Wait(OBJECTION), "{before:?}");
+            assert_eq!(contest(&own, now).look(before, now), ConflictDecision::Wait(OBJECTION), "{before:?}");
         }
         for before in [AgentIdentity::default(), agent("s", "b", "i0")] {
-            assert_eq!(Contest::new(own.clone(), true, true, now).look(&before, now), Turn::Wait(OBJECTION), "with a copy: {before:?}");
+            assert_eq!(
+                Contest::new(own.clone(), true, true, now).look(&before, now),
+                ConflictDecision::Wait(OBJECTION),
+                "with a copy: {before:?}"
+            );
         }
     }
 
@@ -155,10 +159,10 @@ mod tests {
     fn a_machine_that_says_so_itself_has_started_anew() {
         let (now, own) = (Instant::now(), agent("s", "b", "i"));
         let look = |before: &AgentIdentity| Contest::new(own.clone(), false, true, now).look(before, now);
-        assert_eq!(look(&agent("s", "b0", "i0")), Turn::Serve);
-        assert_eq!(look(&agent("s0", "b0", "i0")), Turn::Wait(OBJECTION), "another journal");
+        assert_eq!(look(&agent("s", "b0", "i0")), ConflictDecision::Serve);
+        assert_eq!(look(&agent("s0", "b0", "i0")), ConflictDecision::Wait(OBJECTION), "another journal");
         let other = AgentIdentity { machine_id: "m0".to_owned(), ..agent("s", "b0", "i0") };
-        assert_eq!(look(&other), Turn::Wait(OBJECTION), "another machine");
+        assert_eq!(look(&other), ConflictDecision::Wait(OBJECTION), "another machine");
     }
 
     #[test]
@@ -167,14 +171,14 @@ mod tests {
         // Two machines of one disk image, journal and all.
         let (old, new) = (agent("s", "b1", "i1"), agent("s", "b2", "i2"));
         let (mut first, mut second) = (contest(&old, now), contest(&new, now));
-        assert_eq!(first.look(&old, now), Turn::Serve);
-        assert_eq!(second.look(&old, now), Turn::Wait(OBJECTION));
+        assert_eq!(first.look(&old, now), ConflictDecision::Serve);
+        assert_eq!(second.look(&old, now), ConflictDecision::Wait(OBJECTION));
         // It has put its name there, the first one objects.
-        assert_eq!(second.look(&new, now), Turn::Wait(OBJECTION));
-        assert_eq!(first.look(&new, now), Turn::Serve);
-        assert_eq!(second.look(&old, now), Turn::Stop(old.clone()));
-        assert_eq!(second.look(&new, now), Turn::Stop(old));
-        assert_eq!(first.look(&new, now), Turn::Serve);
+        assert_eq!(second.look(&new, now), ConflictDecision::Wait(OBJECTION));
+        assert_eq!(first.look(&new, now), ConflictDecision::Serve);
+        assert_eq!(second.look(&old, now), ConflictDecision::Stop(old.clone()));
+        assert_eq!(second.look(&new, now), ConflictDecision::Stop(old));
+        assert_eq!(first.look(&new, now), ConflictDecision::Serve);
     }
 
     #[test]
@@ -182,10 +186,10 @@ mod tests {
         let now = Instant::now();
         let own = agent("s1", "b1", "i1");
         let mut contest = contest(&own, now);
-        assert_eq!(contest.look(&own, now), Turn::Serve);
+        assert_eq!(contest.look(&own, now), ConflictDecision::Serve);
         for life in 0..9 {
             let other = agent("s2", "b2", &format!("life{life}"));
-            assert_eq!([&other, &own].map(|there| contest.look(there, now)), [Turn::Serve, Turn::Serve], "{life}");
+            assert_eq!([&other, &own].map(|there| contest.look(there, now)), [ConflictDecision::Serve, ConflictDecision::Serve], "{life}");
         }
     }
 
@@ -194,10 +198,10 @@ mod tests {
         let now = Instant::now();
         let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
         let mut contest = contest(&new, now);
-        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION));
-        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION), "nothing was written yet");
+        assert_eq!(contest.look(&old, now), ConflictDecision::Wait(OBJECTION));
+        assert_eq!(contest.look(&old, now), ConflictDecision::Wait(OBJECTION), "nothing was written yet");
         contest.wrote(now);
-        assert_eq!(contest.look(&old, now), Turn::Stop(old));
+        assert_eq!(contest.look(&old, now), ConflictDecision::Stop(old));
     }
 
     #[test]
@@ -205,10 +209,10 @@ mod tests {
         let now = Instant::now();
         let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
         let mut contest = contest(&new, now);
-        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION));
-        assert_eq!(contest.look(&old, now + OBJECTION), Turn::Wait(OBJECTION), "its name is not there yet");
-        assert_eq!(contest.look(&new, now), Turn::Wait(OBJECTION));
-        assert_eq!(contest.look(&new, now + OBJECTION), Turn::Serve);
+        assert_eq!(contest.look(&old, now), ConflictDecision::Wait(OBJECTION));
+        assert_eq!(contest.look(&old, now + OBJECTION), ConflictDecision::Wait(OBJECTION), "its name is not there yet");
+        assert_eq!(contest.look(&new, now), ConflictDecision::Wait(OBJECTION));
+        assert_eq!(contest.look(&new, now + OBJECTION), ConflictDecision::Serve);
     }
 
     #[test]
@@ -216,8 +220,8 @@ mod tests {
         let now = Instant::now();
         let (own, other) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
         let mut contest = contest(&own, now);
-        assert_eq!(contest.look(&own, now), Turn::Serve);
+        assert_eq!(contest.look(&own, now), ConflictDecision::Serve);
         let mut turns = || [&other, &other, &own].map(|there| contest.look(there, now))[0].clone();
-        assert_eq!([turns(), turns(), turns()], [Turn::Serve, Turn::Serve, Turn::Stop(other.clone())]);
+        assert_eq!([turns(), turns(), turns()], [ConflictDecision::Serve, ConflictDecision::Serve, ConflictDecision::Stop(other.clone())]);
     }
 }

@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use journal::{OpenError, Reading};
-use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Origin, Pod, Run, State, Taken, number};
+use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Origin, Pod, Run, State, Unavailable, number};
 
 use super::clock::Clock;
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{OfBoth, apply, of_file};
-use super::heard::{self, HeardAddress};
 use super::node::KeptFor;
+use super::observed::{self, ObservedAddress};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct HostPools {
     /// Who holds what. What was held when the machine was last started is given back here, as who opens the store does.
     pub allocator: Allocator,
     /// When they were looked at.
     pub now: Moment,
     /// Of the log that the last snapshot has replaced, then all that counts.
     events: Vec<Event>,
-    heard: Vec<HeardAddress>,
+    heard: Vec<ObservedAddress>,
 }
 
 /// How many addresses of a pool's family are what.
@@ -68,9 +68,9 @@ pub struct Tenure {
     pub until: Option<Moment>,
 }
 
-// === impl Seen ===
+// === impl HostPools ===
 
-impl Seen {
+impl HostPools {
     /// Looks at the store in a directory; nothing in it where there is none.
     ///
     /// # Errors
@@ -88,15 +88,15 @@ impl Seen {
         }
         // What another release wrote, long ago, harms nobody.
         let past = past.iter().filter_map(|r| Event::decode(r).ok());
-        Ok(Seen { allocator, now, events: past.chain(current).collect(), heard: heard::read(dir, &now) })
+        Ok(HostPools { allocator, now, events: past.chain(current).collect(), heard: observed::read(dir, &now) })
     }
 
-    /// Nothing is known yet: what is applied to it makes a store ([`Seen::begin_anew`]).
+    /// Nothing is known yet: what is applied to it makes a store ([`HostPools::begin_anew`]).
     ///
     /// # Errors
     /// [`PoolStoreError::Boot`]
     pub fn nothing() -> Result<Self, PoolStoreError> {
-        Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new(), heard: Vec::new() })
+        Ok(HostPools { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new(), heard: Vec::new() })
     }
 
     /// The pools of which what can be read of a damaged journal tells, and of whom each is, where that can be read: the last ones that it
@@ -145,7 +145,7 @@ impl Seen {
 
     /// What is known of a machine outside that has an address of a network which an attachment has as well.
     #[must_use]
-    pub fn heard(&self, network: &str, address: IpAddr) -> Option<&HeardAddress> {
+    pub fn heard(&self, network: &str, address: IpAddr) -> Option<&ObservedAddress> {
         self.heard.iter().find(|heard| heard.network == network && heard.address == address)
     }
 
@@ -178,7 +178,7 @@ impl Seen {
                         tenure.until = Some(*at);
                     }
                 }
-                Event::Cooling { pool, address: other, taken: Taken::Cooling { since, generation, pod } } if *other == address => {
+                Event::Cooling { pool, address: other, taken: Unavailable::Cooling { since, generation, pod } } if *other == address => {
                     let network = networks.get(pool.as_str()).copied().unwrap_or(pool).to_owned();
                     let known = found.entry(*generation).or_insert_with(|| Tenure {
                         network,
@@ -263,9 +263,9 @@ impl Figures {
                 continue;
             }
             match taken {
-                Taken::Held(_) => {}
-                Taken::Cooling { .. } => figures.cooling += 1,
-                Taken::Quarantined { .. } => figures.quarantined += 1,
+                Unavailable::Held(_) => {}
+                Unavailable::Cooling { .. } => figures.cooling += 1,
+                Unavailable::Quarantined { .. } => figures.quarantined += 1,
             }
             busy += u128::from(covered(&usable, address));
         }

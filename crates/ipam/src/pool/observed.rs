@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use linux::file::{self, Durability, Links};
-use pool::{Allocator, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken};
+use pool::{Allocator, Event, Family, Key, Lease, Moment, Pod, Run, State, Unavailable};
 use serde::{Deserialize, Serialize};
 
 use super::conflict::{AddressConflict, QUARANTINE, Was};
@@ -39,7 +39,7 @@ const REFRESHED: u64 = 600_000;
 /// An address that an attachment has, and a machine outside as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HeardAddress {
+pub struct ObservedAddress {
     /// Where it is unique.
     pub network: String,
     /// Its pool.
@@ -73,7 +73,7 @@ pub(super) type AllNoted = BTreeMap<(String, IpAddr), Noted>;
 
 /// An address of this node's that somebody speaks with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spoken {
+pub struct ObservedClaim {
     /// Where it is unique.
     pub network: String,
     /// Its pool.
@@ -85,9 +85,9 @@ pub struct Spoken {
     pod: Option<Pod>,
 }
 
-// === impl HeardAddress ===
+// === impl ObservedAddress ===
 
-impl HeardAddress {
+impl ObservedAddress {
     /// When it was heard last.
     #[must_use]
     pub fn at(&self) -> Moment {
@@ -95,7 +95,7 @@ impl HeardAddress {
     }
 
     fn of((network, address): &(String, IpAddr), noted: &Noted) -> Self {
-        HeardAddress {
+        ObservedAddress {
             network: network.clone(),
             pool: noted.pool.clone(),
             address: *address,
@@ -108,9 +108,9 @@ impl HeardAddress {
 }
 
 /// What is heard of the store in a directory, and holds: within the last hour. Nothing where nobody has listened, or it cannot be read.
-pub(super) fn read(dir: &Path, now: &Moment) -> Vec<HeardAddress> {
+pub(super) fn read(dir: &Path, now: &Moment) -> Vec<ObservedAddress> {
     let bytes = file::read(&dir.join(FILE), MAX_FILE, Links::Refused).unwrap_or_default();
-    let mut all: Vec<HeardAddress> = serde_json::from_slice(&bytes).unwrap_or_default();
+    let mut all: Vec<ObservedAddress> = serde_json::from_slice(&bytes).unwrap_or_default();
     all.retain(|heard| is_fresh(&heard.at(), now));
     all.truncate(MOST);
     all
@@ -144,17 +144,17 @@ fn is_gateway_of(spec: &pool::Spec, address: IpAddr) -> bool {
 impl PoolStore {
     /// Whose an address is that somebody speaks with, of these pools: once for each network. Nothing where there is nothing to be done
     /// for it: it is not this node's, it is a claim's, it was given back just now, it is in quarantine for long enough.
-    pub fn spoken(&self, pools: &BTreeSet<String>, address: IpAddr) -> Vec<Spoken> {
+    pub fn spoken(&self, pools: &BTreeSet<String>, address: IpAddr) -> Vec<ObservedClaim> {
         let now = self.now();
         self.look(|all| {
-            let mut found: BTreeMap<&str, Spoken> = BTreeMap::new();
+            let mut found: BTreeMap<&str, ObservedClaim> = BTreeMap::new();
             for pool in pools {
                 let Some(spec) = all.spec(pool) else { continue };
                 let taken = all.taken(&spec.network, address);
                 let lease = match taken {
-                    Some(Taken::Held(key)) => all.lease(key),
-                    Some(Taken::Cooling { since, .. }) if since.elapsed(&now) < LAST_WORDS => continue,
-                    Some(Taken::Quarantined { .. }) if taken.and_then(|t| t.frees_in(0, &now)) > Some(QUARANTINE / 2) => continue,
+                    Some(Unavailable::Held(key)) => all.lease(key),
+                    Some(Unavailable::Cooling { since, .. }) if since.elapsed(&now) < LAST_WORDS => continue,
+                    Some(Unavailable::Quarantined { .. }) if taken.and_then(|t| t.frees_in(0, &now)) > Some(QUARANTINE / 2) => continue,
                     _ => None,
                 };
                 // Two nodes may have it while the claim's pod migrates.
@@ -163,7 +163,7 @@ impl PoolStore {
                 }
                 if is_own(all, pool, address, lease.is_some()) {
                     let (holder, pod) = (lease.map(|lease| lease.key.clone()), lease.and_then(|lease| lease.pod.clone()));
-                    let one = Spoken { network: spec.network.clone(), pool: pool.clone(), address, holder, pod };
+                    let one = ObservedClaim { network: spec.network.clone(), pool: pool.clone(), address, holder, pod };
                     found.entry(&spec.network).or_insert(one);
                 }
             }
@@ -176,13 +176,13 @@ impl PoolStore {
     ///
     /// # Errors
     /// [`PoolStoreError`]
-    pub fn heard(&self, spoken: &Spoken, by: &str) -> Result<bool, PoolStoreError> {
+    pub fn heard(&self, spoken: &ObservedClaim, by: &str) -> Result<bool, PoolStoreError> {
         let told = match &spoken.holder {
             Some(_) => self.note(spoken, by),
             None => self.keep_from_all(spoken, by)?,
         };
         if told {
-            let Spoken { pool, address, holder, pod, .. } = spoken.clone();
+            let ObservedClaim { pool, address, holder, pod, .. } = spoken.clone();
             let was = holder.map_or(Was::Free, Was::Held);
             self.count_conflict(AddressConflict { pool, address, by: by.to_owned(), was, pod });
             // Who tells of what is wrong is to look again.
@@ -191,7 +191,7 @@ impl PoolStore {
         Ok(told)
     }
 
-    fn keep_from_all(&self, Spoken { pool, address, .. }: &Spoken, by: &str) -> Result<bool, PoolStoreError> {
+    fn keep_from_all(&self, ObservedClaim { pool, address, .. }: &ObservedClaim, by: &str) -> Result<bool, PoolStoreError> {
         if self.look(|all| all.usage(pool, Family::of(*address)).quarantined) >= MOST_QUARANTINED {
             return Ok(false);
         }
@@ -203,7 +203,7 @@ impl PoolStore {
         Ok(new)
     }
 
-    fn note(&self, Spoken { network, pool, address, .. }: &Spoken, by: &str) -> bool {
+    fn note(&self, ObservedClaim { network, pool, address, .. }: &ObservedClaim, by: &str) -> bool {
         let now = self.now();
         let mut all = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, noted| is_fresh(&noted.at, &now));
@@ -228,17 +228,17 @@ impl PoolStore {
 
     /// As far as it can be written: what is lost with it is heard again.
     fn write(&self, all: &AllNoted) {
-        let heard: Vec<HeardAddress> = all.iter().map(|(place, noted)| HeardAddress::of(place, noted)).collect();
+        let heard: Vec<ObservedAddress> = all.iter().map(|(place, noted)| ObservedAddress::of(place, noted)).collect();
         if let Ok(bytes) = serde_json::to_vec(&heard) {
             let _ = file::write_atomic(&self.dir().join(FILE), &bytes, 0o600, Durability::Volatile);
         }
     }
 
     /// Addresses that attachments have, and machines outside as well that were heard within the last hour.
-    pub fn heard_addresses(&self) -> Vec<HeardAddress> {
+    pub fn heard_addresses(&self) -> Vec<ObservedAddress> {
         let now = self.now();
         let all = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter(|(_, noted)| is_fresh(&noted.at, &now)).map(|(place, noted)| HeardAddress::of(place, noted)).collect()
+        all.iter().filter(|(_, noted)| is_fresh(&noted.at, &now)).map(|(place, noted)| ObservedAddress::of(place, noted)).collect()
     }
 
     /// What was heard before this process: what nobody has any more is in quarantine now.
@@ -247,9 +247,9 @@ impl PoolStore {
     /// [`PoolStoreError`]
     pub fn recall_heard(&self) -> Result<(), PoolStoreError> {
         for heard in read(self.dir(), &self.now()) {
-            let HeardAddress { network, pool, address, by, .. } = &heard;
-            let held =
-                self.look(|all| is_own(all, pool, *address, true).then(|| matches!(all.taken(network, *address), Some(Taken::Held(_)))));
+            let ObservedAddress { network, pool, address, by, .. } = &heard;
+            let held = self
+                .look(|all| is_own(all, pool, *address, true).then(|| matches!(all.taken(network, *address), Some(Unavailable::Held(_)))));
             match held {
                 None => {}
                 Some(false) => drop(self.quarantine(pool, *address, QUARANTINE, by)?),
@@ -275,7 +275,7 @@ impl PoolStore {
         for leased in &lease.addresses {
             let network = all.network(&leased.pool).unwrap_or_default().to_owned();
             if let Some(other) = noted.remove(&(network, leased.address)).filter(|noted| is_fresh(&noted.at, &now)) {
-                let taken = Taken::Quarantined { since: now, millis: QUARANTINE, by: other.by };
+                let taken = Unavailable::Quarantined { since: now, millis: QUARANTINE, by: other.by };
                 events.push(Event::Quarantined { pool: leased.pool.clone(), address: leased.address, taken });
             }
         }

@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::address_table::AddressTable;
 use crate::queue::Queue;
-use crate::space::Space;
 use crate::spec::{Block, Order, Spec};
-use crate::{Event, Family, Moment, Run, Taken};
+use crate::{Event, Family, Moment, Run, Unavailable};
 
 /// So many addresses that somebody had are remembered before they come again ahead of those that nobody had.
 const REMEMBERED: usize = 4096;
@@ -22,7 +22,7 @@ const THROWS: u32 = 32;
 
 /// One pool's blocks of one family.
 #[derive(Debug, Clone)]
-pub(crate) struct Half {
+pub(crate) struct FamilyPool {
     family: Family,
     pub(crate) blocks: BTreeMap<u128, Area>,
     /// Blocks with addresses that nobody had yet.
@@ -88,7 +88,7 @@ impl Area {
     }
 
     /// Whether some of it is nobody's.
-    fn has_free(&self, space: &Space) -> bool {
+    fn has_free(&self, space: &AddressTable) -> bool {
         let all = self.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
         let taken: usize = self.usable.iter().map(|run| space.of(*run).count()).sum();
         self.state == State::Active && (taken as u128) < all
@@ -115,11 +115,11 @@ impl Area {
     }
 }
 
-// === impl Half ===
+// === impl FamilyPool ===
 
-impl Half {
+impl FamilyPool {
     pub(crate) fn new(family: Family) -> Self {
-        Half {
+        FamilyPool {
             family,
             blocks: BTreeMap::new(),
             fresh: BTreeSet::new(),
@@ -177,11 +177,11 @@ impl Half {
     }
 
     /// Moves what has cooled down into the line of those that are free.
-    pub(crate) fn settle(&mut self, space: &mut Space, spec: &Spec, now: &Moment) {
+    pub(crate) fn settle(&mut self, space: &mut AddressTable, spec: &Spec, now: &Moment) {
         while let Some(number) = self.cooling.front() {
             match space.get(self.family, number) {
                 // Somebody has it of another pool that has the same addresses.
-                Some(Taken::Held(_)) => {
+                Some(Unavailable::Held(_)) => {
                     self.cooling.pop();
                     continue;
                 }
@@ -202,7 +202,7 @@ impl Half {
     }
 
     /// In how many milliseconds the next one has rested long enough.
-    pub(crate) fn next_free(&self, space: &Space, spec: &Spec, now: &Moment) -> Option<u64> {
+    pub(crate) fn next_free(&self, space: &AddressTable, spec: &Spec, now: &Moment) -> Option<u64> {
         let frees = |number: u128, cooldown: u64| space.get(self.family, number).and_then(|taken| taken.frees_in(cooldown, now));
         let cooled = self.cooling.front().and_then(|number| frees(number, spec.reuse.cooldown));
         let healed = self.quarantined.iter().filter_map(|number| frees(*number, 0)).min();
@@ -232,7 +232,7 @@ impl Half {
     }
 
     /// The address that comes next, and is nobody's, nor one of these. It comes next until somebody holds it.
-    pub(crate) fn next(&mut self, space: &Space, order: Order, chosen: &[u128], chance: &mut u64) -> Option<u128> {
+    pub(crate) fn next(&mut self, space: &AddressTable, order: Order, chosen: &[u128], chance: &mut u64) -> Option<u128> {
         match order {
             Order::Fifo => self.first_in_line(space, chosen),
             Order::Lowest => self.of_line(space, chosen).into_iter().chain(self.of_new(space, chosen)).min(),
@@ -240,7 +240,7 @@ impl Half {
         }
     }
 
-    fn first_in_line(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
+    fn first_in_line(&mut self, space: &AddressTable, chosen: &[u128]) -> Option<u128> {
         if self.ready.len() > REMEMBERED
             && let Some(number) = self.of_line(space, chosen)
         {
@@ -252,13 +252,13 @@ impl Half {
     }
 
     /// The first one that is free and in no line, wherever the cursors are; none of these.
-    pub(crate) fn behind(&self, space: &Space, chosen: &[u128]) -> Option<u128> {
+    pub(crate) fn behind(&self, space: &AddressTable, chosen: &[u128]) -> Option<u128> {
         let is_free = |n: &u128| !chosen.contains(n) && !self.ready.contains(*n) && space.get(self.family, *n).is_none();
         self.blocks.values().filter(|area| area.has_free(space)).find_map(|area| area.from(0).find(is_free))
     }
 
     /// How many are free besides these, counted up to so many. `behind`: those are counted as well that a cursor has passed.
-    pub(crate) fn free_up_to(&self, most: usize, space: &Space, chosen: &[u128], behind: bool) -> usize {
+    pub(crate) fn free_up_to(&self, most: usize, space: &AddressTable, chosen: &[u128], behind: bool) -> usize {
         let is_free = |n: &u128| !chosen.contains(n) && space.get(self.family, *n).is_none();
         let active = self.blocks.values().filter(|area| area.state == State::Active);
         let in_blocks = active.filter_map(|area| Some(area.from(if behind { 0 } else { area.cursor? }))).flatten();
@@ -267,14 +267,14 @@ impl Half {
     }
 
     /// Looks for free addresses from the beginning of each block again.
-    pub(crate) fn rewind(&mut self, space: &Space) {
+    pub(crate) fn rewind(&mut self, space: &AddressTable) {
         for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.has_free(space)) {
             area.cursor = Some(*first);
             self.fresh.insert(*first);
         }
     }
 
-    fn of_line(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
+    fn of_line(&mut self, space: &AddressTable, chosen: &[u128]) -> Option<u128> {
         let is_taken = |number: u128| space.get(self.family, number).is_some();
         // Somebody has it of another pool that has the same addresses.
         while self.ready.front().is_some_and(is_taken) {
@@ -283,7 +283,7 @@ impl Half {
         self.ready.iter().find(|number| !chosen.contains(number) && !is_taken(*number))
     }
 
-    fn of_block(&mut self, first: u128, space: &Space, chosen: &[u128]) -> Option<u128> {
+    fn of_block(&mut self, first: u128, space: &AddressTable, chosen: &[u128]) -> Option<u128> {
         if !self.fresh.contains(&first) {
             return None;
         }
@@ -296,7 +296,7 @@ impl Half {
         found
     }
 
-    fn of_new(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
+    fn of_new(&mut self, space: &AddressTable, chosen: &[u128]) -> Option<u128> {
         let mut from = 0;
         while let Some(first) = self.fresh.range(from..).next().copied() {
             if let Some(number) = self.of_block(first, space, chosen) {
@@ -307,7 +307,7 @@ impl Half {
         None
     }
 
-    fn any(&self, space: &Space, chosen: &[u128], chance: &mut u64) -> Option<u128> {
+    fn any(&self, space: &AddressTable, chosen: &[u128], chance: &mut u64) -> Option<u128> {
         let runs = || self.blocks.values().filter(|a| a.state == State::Active).flat_map(|a| &a.usable);
         let total = runs().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
         for _ in 0..THROWS {
@@ -359,16 +359,16 @@ impl Half {
     }
 
     /// It is nobody's and not free: `false` where that is none of ours.
-    pub(crate) fn rest(&mut self, number: u128, taken: &Taken) -> bool {
+    pub(crate) fn rest(&mut self, number: u128, taken: &Unavailable) -> bool {
         if self.area(number).is_none() {
             return false;
         }
         self.ready.remove(number);
         self.leave(number);
         match taken {
-            Taken::Held(_) => return false,
-            Taken::Cooling { .. } => self.cooling.push(number),
-            Taken::Quarantined { .. } => {
+            Unavailable::Held(_) => return false,
+            Unavailable::Cooling { .. } => self.cooling.push(number),
+            Unavailable::Quarantined { .. } => {
                 self.quarantined.insert(number);
             }
         }
@@ -376,7 +376,7 @@ impl Half {
     }
 
     /// What rests, in the order in which it will be free, as events.
-    pub(crate) fn resting(&self, space: &Space, pool: &str) -> Vec<Event> {
+    pub(crate) fn resting(&self, space: &AddressTable, pool: &str) -> Vec<Event> {
         let taken = |number: u128| Some((self.family.address(number), space.get(self.family, number)?.clone()));
         let cooling = self.cooling.iter().filter_map(taken);
         let cooling = cooling.map(|(address, taken)| Event::Cooling { pool: pool.to_owned(), address, taken });

@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use tokio::time::timeout;
 
 use crate::log::Line;
-use crate::seen::{Inner, Seen};
+use crate::store::{Inner, Store};
 
 /// The ConfigMap's name.
 pub(crate) const NAME: &str = "netloom-ledgers";
@@ -93,7 +93,7 @@ pub(crate) async fn departed(client: &Client) -> kube::Result<BTreeMap<String, S
 
 /// Reads them. `false`: it is to be tried again. Where they may not be read there are none, and what nodes hold is all that tells of a
 /// ledger that was lost.
-pub(crate) async fn read(client: &Client, namespace: &str, seen: &Seen) -> bool {
+pub(crate) async fn read(client: &Client, namespace: &str, seen: &Store) -> bool {
     let sent = seen.lock().times.now();
     let found = timeout(ANSWER, api(client, namespace).get_opt(NAME)).await;
     let map = match found {
@@ -118,7 +118,7 @@ pub(crate) async fn read(client: &Client, namespace: &str, seen: &Seen) -> bool 
 }
 
 /// Marks what is there, or has gone, and has no mark, without those that are about to go. Whether all is so then.
-pub(crate) async fn write(client: &Client, namespace: &str, seen: &Seen) -> bool {
+pub(crate) async fn write(client: &Client, namespace: &str, seen: &Store) -> bool {
     let (roots, nodes, version) = {
         let inner = seen.lock();
         let leaving: BTreeSet<String> = inner.idle().into_iter().map(|(name, _)| name).collect();

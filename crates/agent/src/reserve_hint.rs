@@ -2,20 +2,20 @@
 //! other, and each would wait for its block alone.
 
 use attach::{Plan, Planned, Source};
-use ipam::Foreseen;
+use ipam::ReserveHint;
 
 use crate::Agent;
 
 impl Agent {
     /// Counts as needed what the attachments of a plan take of pools, until that which is returned is dropped.
-    pub(crate) fn foresee(&self, container: &str, plan: &Plan) -> Option<Foreseen> {
+    pub(crate) fn reserve_hint(&self, container: &str, plan: &Plan) -> Option<ReserveHint> {
         let addresses = self.addresses.as_ref().filter(|_| plan.attachments.len() > 1)?;
         let coming = plan.attachments.iter().filter(|planned| takes_any(planned)).filter_map(|planned| {
             let (_, source) = ipam::source(std::str::from_utf8(&planned.list.source).ok()?);
             let (network, ifname) = (planned.list.name.to_string(), planned.ifname.to_string());
             Some((pool::Key { network, container: container.to_owned(), ifname }, source.ok()?))
         });
-        Some(addresses.store.foresee(coming.collect()))
+        Some(addresses.store.reserve_hint(coming.collect()))
     }
 }
 

@@ -26,7 +26,7 @@ use api::{Cell, CellState, Demand};
 use pool::{Family, Run};
 
 use crate::Pool;
-use crate::demand::{Half, Held, block_size, wanted};
+use crate::demand::{BlockCounts, PoolFamily, block_size, wanted};
 use crate::index::{Index, cells};
 
 /// So many nodes are asked at a time for blocks of a pool and family.
@@ -48,20 +48,20 @@ struct Giver<'a> {
 }
 
 /// How many blocks of a pool those may keep who are asked, by the node's UID.
-pub(crate) type Asked<'a> = HashMap<(&'a str, &'a str, Family), u64>;
+pub(crate) type KeepRequests<'a> = HashMap<(&'a str, &'a str, Family), u64>;
 
 impl<'a> Index<'a> {
     /// Who is asked for as many blocks of pools and families as pods wait for.
-    pub(crate) fn ask(&self, short: &[(Half<'a>, u64)]) -> Asked<'a> {
+    pub(crate) fn ask(&self, short: &[(PoolFamily<'a>, u64)]) -> KeepRequests<'a> {
         if short.is_empty() {
-            return Asked::new();
+            return KeepRequests::new();
         }
         let held = self.held();
         short.iter().flat_map(|(half, waited_for)| self.ask_of(*half, *waited_for, &held)).collect()
     }
 
-    fn ask_of(&self, (name, family): Half<'a>, waited_for: u64, held: &Held<'_>) -> Asked<'a> {
-        let mut asked = Asked::new();
+    fn ask_of(&self, (name, family): PoolFamily<'a>, waited_for: u64, held: &BlockCounts<'_>) -> KeepRequests<'a> {
+        let mut asked = KeepRequests::new();
         let mut left = waited_for.saturating_sub(self.coming(name, family));
         if left == 0 {
             return asked;
@@ -96,7 +96,7 @@ impl<'a> Index<'a> {
     }
 
     /// The nodes, by UID, that have blocks of other pools among the addresses of this one, and those pools.
-    fn overlapping(&self, (name, family): Half<'_>) -> HashSet<(&str, &str)> {
+    fn overlapping(&self, (name, family): PoolFamily<'_>) -> HashSet<(&str, &str)> {
         let of_others = self.of_network(name, family).filter(|(cell, is_own)| cell.state == CellState::Granted && !is_own);
         of_others.map(|(cell, _)| (cell.node_uid.as_str(), cell.pool.as_str())).collect()
     }
@@ -114,7 +114,7 @@ impl<'a> Index<'a> {
         })
     }
 
-    fn givers(&self, name: &'a str, family: Family, held: &Held<'_>) -> Vec<Giver<'a>> {
+    fn givers(&self, name: &'a str, family: Family, held: &BlockCounts<'_>) -> Vec<Giver<'a>> {
         let world = self.world;
         let Some(Ok(pool)) = self.pools.get(name) else { return Vec::new() };
         let open = self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.is_open());

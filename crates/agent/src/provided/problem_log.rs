@@ -10,13 +10,13 @@ const PASSING: Duration = Duration::from_secs(3);
 
 /// What is wrong, since when, and whether it was told.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ProblemLog {
     holds: BTreeMap<String, (Instant, bool)>,
 }
 
-// === impl Told ===
+// === impl ProblemLog ===
 
-impl Told {
+impl ProblemLog {
     /// Takes what is wrong now; logs what has been so for a while, and what is over that was told. What is told now, and how long until
     /// more may be.
     pub(crate) fn take(&mut self, wrong: BTreeSet<String>, now: Instant) -> (Vec<String>, Option<Duration>) {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_holds_is_told_once_and_what_passes_is_not() {
-        let (mut told, start) = (Told::default(), Instant::now());
+        let (mut told, start) = (ProblemLog::default(), Instant::now());
         let mut take = |texts: &[&str], seconds: u64| {
             told.take(texts.iter().map(|text| (*text).to_owned()).collect(), start + Duration::from_secs(seconds))
         };

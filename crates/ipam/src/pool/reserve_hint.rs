@@ -9,7 +9,7 @@ use pool::{Allocator, Family, Key, Origin};
 use super::store::PoolStore;
 
 /// Attachments that are to come. Those that have not come when this is dropped will not.
-pub struct Foreseen {
+pub struct ReserveHint {
     store: Arc<PoolStore>,
     keys: Vec<Key>,
 }
@@ -18,13 +18,13 @@ pub struct Foreseen {
 
 impl PoolStore {
     /// Counts as needed what these attachments will take of a cluster's pools, whichever addresses come.
-    pub fn foresee(self: &Arc<Self>, coming: Vec<(Key, Source)>) -> Foreseen {
+    pub fn reserve_hint(self: &Arc<Self>, coming: Vec<(Key, Source)>) -> ReserveHint {
         let (mut keys, mut short) = (Vec::new(), false);
         let mut state = self.state();
         for (key, source) in coming {
             let all = &mut state.allocator;
             let wants = wants(all, &source);
-            all.foresee(key.clone(), wants.clone());
+            all.reserve_hint(key.clone(), wants.clone());
             short |= wants.iter().any(|(pool, family)| all.usage(pool, *family).is_short());
             keys.push(key);
         }
@@ -32,11 +32,11 @@ impl PoolStore {
         if short {
             self.tell(state);
         }
-        Foreseen { store: Arc::clone(self), keys }
+        ReserveHint { store: Arc::clone(self), keys }
     }
 }
 
-impl Drop for Foreseen {
+impl Drop for ReserveHint {
     fn drop(&mut self) {
         let mut state = self.store.state();
         let mut missing = false;

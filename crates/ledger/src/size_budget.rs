@@ -5,7 +5,7 @@
 //! as it comes into the object, in bytes of JSON. A shard has blocks of its own number, and single addresses as many as fit: of these
 //! is counted, too, what `metadata.managedFields` says of each.
 //!
-//! What is counted is more than what an API server (1.35) was seen to store (`crates/operator/src/carry_tests.rs`), with node names of 40
+//! What is counted is more than what an API server (1.35) was seen to store (`crates/operator/src/apply_write_tests.rs`), with node names of 40
 //! letters, in bytes:
 //!
 //! ```text
@@ -37,20 +37,20 @@ pub const MOST_SHARD_BYTES: usize = 1280 << 10;
 
 /// How many bytes are left, by the node's UID.
 #[derive(Debug, Default)]
-pub(crate) struct Room<'a> {
+pub(crate) struct SizeBudget<'a> {
     left: HashMap<&'a str, usize>,
 }
 
-// === impl Room ===
+// === impl SizeBudget ===
 
-impl<'a> Room<'a> {
+impl<'a> SizeBudget<'a> {
     /// What is left beside what the ledger has, as it is to be.
     pub(crate) fn of(index: &Index<'a>) -> Self {
         let mut left: HashMap<&'a str, usize> = HashMap::new();
         for seen in index.world.node_pools.values() {
             left.insert(&seen.spec.node_uid, MOST_BYTES.saturating_sub(terms(&seen.spec)));
         }
-        let mut room = Room { left };
+        let mut room = SizeBudget { left };
         for ((network, family), net) in &index.nets {
             for cell in net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values()) {
                 if cell.state == CellState::Granted {

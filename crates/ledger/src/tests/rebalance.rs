@@ -2,31 +2,31 @@
 
 use super::*;
 
-fn tells(world: &mut World, node: &str, v4: u64, in_use_v4: u64) {
+fn tells(world: &mut Snapshot, node: &str, v4: u64, in_use_v4: u64) {
     let demand = Demand { pool: "p".into(), v4, in_use_v4, ..Demand::default() };
     world.node_pools.get_mut(node).unwrap().status.demand = vec![demand];
 }
 
 /// Its pods wait for so many blocks; it wants two more in store.
-fn waits(world: &mut World, node: &str, blocks: u64) {
+fn waits(world: &mut Snapshot, node: &str, blocks: u64) {
     tells(world, node, (blocks + 2) * 4, 0);
     world.node_pools.get_mut(node).unwrap().status.demand[0].waiting = true;
 }
 
 /// How many blocks a node is told to keep.
-fn keeps(world: &World, node: &str) -> Option<u64> {
+fn keeps(world: &Snapshot, node: &str) -> Option<u64> {
     world.node_pools[node].spec.pools["p"].ipv4.as_ref().unwrap().keep
 }
 
 /// Whatever it has above so many blocks it gives back.
-fn gives_back(world: &mut World, node: &str, kept: usize) {
+fn gives_back(world: &mut Snapshot, node: &str, kept: usize) {
     let seen = world.node_pools.get_mut(node).unwrap();
     let returning = |b: &GrantedBlock| Returning { cidr: b.cidr.clone(), pool: b.pool.clone(), epoch: b.epoch };
     seen.status.returning = seen.spec.blocks.iter().skip(kept).map(returning).collect();
 }
 
 /// Four blocks of four addresses, of which these nodes have so many.
-fn scene(scaling: &str, has: &[(&str, u64)]) -> World {
+fn scene(scaling: &str, has: &[(&str, u64)]) -> Snapshot {
     let spec = format!(r#"{{"ipv4": {{"entries": [{{"cidr": "10.0.0.0/28"}}], "blockPrefix": 30}}, "scaling": {scaling}}}"#);
     let names: Vec<&str> = has.iter().map(|(name, _)| *name).chain(["w"]).collect();
     let mut world = world(&[("p", &spec)], &names);
@@ -128,7 +128,7 @@ fn a_node_with_a_stock_of_an_overlapping_range_is_asked_for_all_of_it() {
 }
 
 /// Pods of the node `w` wait for a block of a pool.
-fn waits_of(world: &mut World, pool: &str) {
+fn waits_of(world: &mut Snapshot, pool: &str) {
     let demand = Demand { pool: pool.into(), v4: 4, waiting: true, ..Demand::default() };
     world.node_pools.get_mut("w").unwrap().status.demand = vec![demand];
 }
@@ -164,11 +164,11 @@ fn who_tells_that_something_is_in_each_of_its_blocks_keeps_no_question_from_othe
     settle(&mut world);
     settle(&mut world);
     assert_eq!((has(&world, "n69").len(), has(&world, "z").len()), (3, 46));
-    let spread = |world: &mut World, node: &str, blocks: u64| {
+    let spread = |world: &mut Snapshot, node: &str, blocks: u64| {
         tells(world, node, 12, 3);
         world.node_pools.get_mut(node).unwrap().status.demand[0].blocks_v4 = blocks;
     };
-    let asked = |world: &World| names.iter().filter(|node| keeps(world, node).is_some()).count();
+    let asked = |world: &Snapshot| names.iter().filter(|node| keeps(world, node).is_some()).count();
     // They were asked by what they told before, and then tell that they have none to give. The last one has, and more in use.
     names.iter().for_each(|node| spread(&mut world, node, 1));
     tells(&mut world, "z", 46 * 4, 45 * 4);
@@ -213,7 +213,7 @@ fn pods_that_wait_come_before_the_stock_of_an_overlapping_range() {
     settle(&mut world);
     waits_of(&mut world, "p");
     settle(&mut world);
-    let terms = |world: &World| world.node_pools["n"].spec.pools["a"].ipv4.as_ref().unwrap().keep;
+    let terms = |world: &Snapshot| world.node_pools["n"].spec.pools["a"].ipv4.as_ref().unwrap().keep;
     assert_eq!((has(&world, "n").len(), terms(&world)), (2, Some(0)));
     // It has nothing in use, and wants as much as before.
     gives_back(&mut world, "n", 0);

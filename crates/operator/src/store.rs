@@ -8,7 +8,7 @@ use cluster::Own;
 use ipam::RangePools;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
-use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Step, World};
+use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Snapshot, Step};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -18,9 +18,9 @@ use crate::agents::Agents;
 use crate::configs::Configs;
 use crate::confirm::Times;
 use crate::defined::There;
-use crate::marks::Marks;
 use crate::reclaim::{RECLAIM, said};
-use crate::taken::{Taken, named};
+use crate::taken::{StoredObject, named};
+use crate::tombstones::Marks;
 use crate::{cilium_nodes, claims};
 
 /// A kind that is followed.
@@ -43,7 +43,7 @@ pub(crate) const CLAIM_KINDS: [Kind; 4] = [Kind::Claim, Kind::Definition, Kind::
 
 /// What was read.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Store {
     inner: Mutex<Inner>,
     changed: Notify,
     /// The same of definitions.
@@ -53,7 +53,7 @@ pub(crate) struct Seen {
 /// What was read, under its lock.
 #[derive(Default)]
 pub(crate) struct Inner {
-    pub(crate) world: World,
+    pub(crate) world: Snapshot,
     /// What the ledger does not need to know of pools.
     pub(crate) pools: BTreeMap<String, More>,
     /// The versions of nodes.
@@ -113,9 +113,9 @@ impl Kind {
     }
 }
 
-// === impl Seen ===
+// === impl Store ===
 
-impl Seen {
+impl Store {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,7 +139,7 @@ impl Seen {
 
     pub(crate) fn put(&self, kind: Kind, object: DynamicObject) {
         let name = named(&object.metadata);
-        match Taken::of(kind, object) {
+        match StoredObject::of(kind, object) {
             Some(taken) => self.lock().put(kind, taken),
             // Pods come and go all the time; few of them have a claim, and one that had may have none any more.
             None if name.is_some_and(|name| self.lock().forget(kind, &name)) => {}
@@ -164,9 +164,9 @@ impl Seen {
     }
 
     /// A whole list, in the place of what was known.
-    pub(crate) fn replace(&self, kind: Kind, objects: Vec<Taken>) {
+    pub(crate) fn replace(&self, kind: Kind, objects: Vec<StoredObject>) {
         let mut inner = self.lock();
-        let names: BTreeSet<String> = objects.iter().filter_map(Taken::name).collect();
+        let names: BTreeSet<String> = objects.iter().filter_map(StoredObject::name).collect();
         for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
             inner.forget(kind, &name);
         }
@@ -208,15 +208,15 @@ impl Seen {
 // === impl Inner ===
 
 impl Inner {
-    fn put(&mut self, kind: Kind, taken: Taken) {
+    fn put(&mut self, kind: Kind, taken: StoredObject) {
         let object = match taken {
-            Taken::Whole(object) => *object,
-            Taken::Definition(name, definition) => {
+            StoredObject::Whole(object) => *object,
+            StoredObject::Definition(name, definition) => {
                 let seen = self.configs.put(&name, definition);
                 self.world.claims.definitions.insert(name, seen);
                 return;
             }
-            Taken::Pod(name, pod) => return drop(self.world.claims.pods.insert(name, pod)),
+            StoredObject::Pod(name, pod) => return drop(self.world.claims.pods.insert(name, pod)),
         };
         let meta = &object.metadata;
         let Some(name) = named(meta) else { return };
@@ -304,7 +304,7 @@ impl Inner {
 
     /// Whether it was there.
     fn forget(&mut self, kind: Kind, name: &str) -> bool {
-        let World { nodes, pools, node_pools, shards, claims, cilium, .. } = &mut self.world;
+        let Snapshot { nodes, pools, node_pools, shards, claims, cilium, .. } = &mut self.world;
         match kind {
             Kind::Node => {
                 self.nodes.remove(name);

@@ -11,7 +11,7 @@ use ledger::Write;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::seen::{Inner, Kind};
+use crate::store::{Inner, Kind};
 use crate::{cilium_nodes, claims};
 
 /// How long an answer may take.
@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 }
 
 /// What an object is asked for.
-pub(crate) enum Found {
+pub(crate) enum ReadResult {
     Is(Box<DynamicObject>),
     Absent,
     Unknown(String),
@@ -151,7 +151,7 @@ pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> 
 }
 
 /// Sends a write.
-pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
+pub(crate) async fn apply_write(client: &Client, write: &Write, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
     // A claim that is deleted stays until its finalizer is off.
     let deletes = matches!(write, Write::NodePoolGone { .. } | Write::CiliumNodeGone { .. });
     sent(client, request, deletes).await
@@ -193,22 +193,24 @@ async fn sent(client: &Client, request: Result<Request<Vec<u8>>, http::Error>, d
 }
 
 /// Reads an object as it is now.
-pub(crate) async fn read(client: &Client, kind: Kind, name: &str) -> Found {
+pub(crate) async fn read(client: &Client, kind: Kind, name: &str) -> ReadResult {
     let (path, name) = place(kind, name);
     let path = format!("{path}/{name}");
     let request = match Request::get(path).body(Vec::new()) {
         Ok(request) => request,
-        Err(e) => return Found::Unknown(e.to_string()),
+        Err(e) => return ReadResult::Unknown(e.to_string()),
     };
     match timeout(ANSWER, client.request::<DynamicObject>(request)).await {
-        Err(_) => Found::Unknown(format!("no answer in {} s", ANSWER.as_secs())),
-        Ok(Ok(object)) => Found::Is(Box::new(object)),
+        Err(_) => ReadResult::Unknown(format!("no answer in {} s", ANSWER.as_secs())),
+        Ok(Ok(object)) => ReadResult::Is(Box::new(object)),
         // A kind that is not served is 404, too, and names no object.
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name) => Found::Absent,
-        Ok(Err(e)) => Found::Unknown(e.to_string()),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name) => {
+            ReadResult::Absent
+        }
+        Ok(Err(e)) => ReadResult::Unknown(e.to_string()),
     }
 }
 
 #[cfg(test)]
-#[path = "carry_tests.rs"]
+#[path = "apply_write_tests.rs"]
 mod tests;

@@ -10,7 +10,7 @@ use crate::shared;
 
 /// Something that a node has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Had {
+pub struct Holding {
     /// Where the addresses are unique.
     pub network: String,
     /// The pool.
@@ -21,11 +21,11 @@ pub struct Had {
 
 /// What each node of a name has, by the node's UID.
 #[must_use]
-pub fn had<'a>(shards: impl IntoIterator<Item = &'a IpLedgerShardSpec>, node: &str) -> BTreeMap<String, Vec<Had>> {
-    let mut found: BTreeMap<String, Vec<Had>> = BTreeMap::new();
+pub fn holdings_of<'a>(shards: impl IntoIterator<Item = &'a IpLedgerShardSpec>, node: &str) -> BTreeMap<String, Vec<Holding>> {
+    let mut found: BTreeMap<String, Vec<Holding>> = BTreeMap::new();
     for shard in shards {
         for (place, cell) in cells(shard) {
-            let of = |pool: &str, run: Run| Had { network: shard.network.clone(), pool: pool.to_owned(), run };
+            let of = |pool: &str, run: Run| Holding { network: shard.network.clone(), pool: pool.to_owned(), run };
             if cell.node == node && matches!(cell.state, CellState::Granted | CellState::Returning) {
                 found.entry(cell.node_uid.clone()).or_default().push(of(&cell.pool, place.run()));
             }

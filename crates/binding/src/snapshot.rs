@@ -10,7 +10,7 @@ use crate::Cluster;
 
 /// All that was read.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct Snapshot {
     /// Which cluster this is.
     pub cluster: Cluster,
     /// What holds where nobody says something else.
@@ -138,13 +138,13 @@ pub enum Tried {
     Alone,
 }
 
-// === impl World ===
+// === impl Snapshot ===
 
-impl World {
+impl Snapshot {
     /// A cluster of which nothing was read yet.
     #[must_use]
     pub fn new(cluster: Cluster, defaults: Defaults) -> Self {
-        World {
+        Snapshot {
             cluster,
             defaults,
             pods: BTreeMap::new(),

@@ -31,15 +31,15 @@ const ETHERNET: u16 = 1;
 
 /// Hears. It pins its namespace as long as it is open.
 #[derive(Debug)]
-pub struct Ear {
+pub struct ArpNdSocket {
     fd: OwnedFd,
 }
 
 /// What has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum Observed {
     /// Somebody says which address it has.
-    Speech(Speech),
+    Claim(AddressClaim),
     /// A packet that says nothing of that.
     Nothing,
     /// Whoever wanted to hear it has gone.
@@ -48,16 +48,16 @@ pub enum Heard {
 
 /// A station says that it has an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Speech {
+pub struct AddressClaim {
     /// The address.
     pub address: IpAddr,
     /// Whose it is by that, which need not be the station that has sent it: a switch may answer for others.
     pub by: EtherAddr,
 }
 
-// === impl Ear ===
+// === impl ArpNdSocket ===
 
-impl Ear {
+impl ArpNdSocket {
     /// Opens one on all links of the namespace, also on those that come later. Nothing that passed before is heard.
     ///
     /// # Errors
@@ -75,14 +75,14 @@ impl Ear {
         setsockopt(&fd, sockopt::RcvBuf, &QUEUE)?;
         // Of all protocols, as only that is heard before a bridge or a macvlan's parent takes it for another one.
         bind(&fd, &address(libc::ETH_P_ALL as u16, 0, [0; 6]))?;
-        Ok(Ear { fd })
+        Ok(ArpNdSocket { fd })
     }
 
     /// Waits until something comes, or the other end of the pipe `until` is closed.
     ///
     /// # Errors
     /// What poll(2) and recvfrom(2) say.
-    pub fn next(&self, until: &impl AsFd) -> Result<Heard, Errno> {
+    pub fn next(&self, until: &impl AsFd) -> Result<Observed, Errno> {
         let mut packet = [0; LONGEST as usize];
         loop {
             let mut fds = [PollFd::new(until.as_fd(), PollFlags::POLLIN), PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
@@ -91,15 +91,16 @@ impl Ear {
                 other => other?,
             };
             if fds.iter().take(1).any(|fd| fd.any().unwrap_or(true)) {
-                return Ok(Heard::Stopped);
+                return Ok(Observed::Stopped);
             }
             match take(&self.fd, &mut packet) {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(e) => return Err(e),
-                Ok((_, from)) if from.sll_hatype != ETHERNET => return Ok(Heard::Nothing),
+                Ok((_, from)) if from.sll_hatype != ETHERNET => return Ok(Observed::Nothing),
                 Ok((length, from)) => {
-                    let said = Speech::read(u16::from_be(from.sll_protocol), packet.get(..length).unwrap_or_default(), station(&from));
-                    return Ok(said.map_or(Heard::Nothing, Heard::Speech));
+                    let said =
+                        AddressClaim::read(u16::from_be(from.sll_protocol), packet.get(..length).unwrap_or_default(), station(&from));
+                    return Ok(said.map_or(Observed::Nothing, Observed::Claim));
                 }
             }
         }
@@ -130,9 +131,9 @@ fn filter() -> Vec<libc::sock_filter> {
     ]
 }
 
-// === impl Speech ===
+// === impl AddressClaim ===
 
-impl Speech {
+impl AddressClaim {
     /// Reads a packet, which begins with its network header, of a protocol (linux/if_ether.h). `None`: it says of nobody that he has an
     /// address, as who asks for one without having one (ARP probe, duplicate address detection) does not have it yet: somebody may
     /// answer for it, and there are switches that ask so whether a station is there.
@@ -153,7 +154,7 @@ impl Speech {
 }
 
 /// Request or answer, an announcement too: who has sent it has an address, unless that is 0.0.0.0 (RFC 826, RFC 5227).
-fn arp(packet: &[u8]) -> Option<Speech> {
+fn arp(packet: &[u8]) -> Option<AddressClaim> {
     let (head, rest) = packet.split_first_chunk::<8>()?;
     if !matches!(head, [0, 1, 8, 0, 6, 4, 0, 1 | 2]) {
         return None;
@@ -162,11 +163,11 @@ fn arp(packet: &[u8]) -> Option<Speech> {
     let (address, rest) = rest.split_first_chunk::<4>()?;
     // Cut off.
     rest.get(..10)?;
-    Some(Speech { address: Ipv4Addr::from(*address).into(), by: *by })
+    Some(AddressClaim { address: Ipv4Addr::from(*address).into(), by: *by })
 }
 
 /// Who asks has the address that the question comes from, who advertises the one that the answer is about (RFC 4861).
-fn neighbour(packet: &[u8], station: EtherAddr) -> Option<Speech> {
+fn neighbour(packet: &[u8], station: EtherAddr) -> Option<AddressClaim> {
     let (head, rest) = packet.split_first_chunk::<8>()?;
     let [first, _, _, _, high, low, next, hops] = *head;
     // A router would have made it fewer hops.
@@ -196,7 +197,7 @@ fn neighbour(packet: &[u8], station: EtherAddr) -> Option<Speech> {
         }
         options = others;
     }
-    Some(Speech { address: Ipv6Addr::from(*address).into(), by })
+    Some(AddressClaim { address: Ipv6Addr::from(*address).into(), by })
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus, Release};
 
-use crate::{AutoClaim, Cilium, Claims, gather};
+use crate::{AutoClaim, Cilium, Claims, recover};
 
 /// What keeps an IPPool from being gone while somebody has addresses of it.
 pub const FINALIZER: &str = "netloom.io/blocks";
 
 /// Everything that decides about blocks, as it was read last. Parts of it may be older than others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct World {
+pub struct Snapshot {
     /// Nodes, by name.
     pub nodes: BTreeMap<String, NodeSeen>,
     /// Pools, by name.
@@ -27,7 +27,7 @@ pub struct World {
     pub grace: Option<u64>,
     /// Ledgers that have been there, by the names of their roots: told by something that does not go with them.
     pub ledgers: BTreeSet<String>,
-    /// Nodes that are no more and have had something of the ledger, their names by UID: told by what tells of [`World::ledgers`]. Where
+    /// Nodes that are no more and have had something of the ledger, their names by UID: told by what tells of [`Snapshot::ledgers`]. Where
     /// the ledger was lost, nothing else tells that their pods may run.
     pub departed: BTreeMap<String, String>,
     /// Nodes of which a person says that nothing runs any more, by UID, whether or not they are there.
@@ -227,9 +227,9 @@ pub enum Write {
     },
 }
 
-// === impl World ===
+// === impl Snapshot ===
 
-impl World {
+impl Snapshot {
     /// The UIDs of the Nodes that are there.
     pub(crate) fn uids(&self) -> HashSet<&str> {
         self.nodes.values().map(|node| node.uid.as_str()).collect()
@@ -239,7 +239,7 @@ impl World {
     /// are no more.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let is_there = |root: &String| self.shards.contains_key(root) || !gather::is_missed(self, root);
+        let is_there = |root: &String| self.shards.contains_key(root) || !recover::is_missed(self, root);
         !self.shards.values().any(|seen| seen.spec.gathering) && self.ledgers.iter().all(is_there)
     }
 }

@@ -16,7 +16,7 @@ use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{CiliumNodeSeen, Gone, NodePoolSeen, World, Write};
+use crate::{CiliumNodeSeen, Gone, NodePoolSeen, Snapshot, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
@@ -47,7 +47,7 @@ fn has_told_of(index: &Index<'_>, network: &str, name: &str, uid: &str) -> bool 
 }
 
 /// Whether a node's agent has told what it holds.
-fn has_told(world: &World, name: &str, uid: &str) -> bool {
+fn has_told(world: &Snapshot, name: &str, uid: &str) -> bool {
     world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told())
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn departed<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
 }
 
 /// Whether what a node had of a network, whatever it was, may wait for a person when the node is no more.
-pub(crate) fn is_manual(world: &World, network: &str) -> bool {
+pub(crate) fn is_manual(world: &Snapshot, network: &str) -> bool {
     world.pools.iter().any(|(name, seen)| match &seen.spec {
         Ok(spec) => spec.reclaim == Reclaim::Manual && network_of(name, spec) == network,
         // What cannot be read may say so.
@@ -101,20 +101,20 @@ fn is_told(index: &Index<'_>, network: &str) -> bool {
     silent(index, network).is_empty() && departed(index, network).is_empty()
 }
 
-/// Whether a network whose root is not there had one before: by [`World::ledgers`], and by what nodes have. Who makes its root makes one
+/// Whether a network whose root is not there had one before: by [`Snapshot::ledgers`], and by what nodes have. Who makes its root makes one
 /// that gathers.
 #[must_use]
-pub fn is_lost(world: &World, network: &str, family: Family) -> bool {
+pub fn is_lost(world: &Snapshot, network: &str, family: Family) -> bool {
     world.ledgers.contains(&root_name(network, family)) || is_had(world, network, family)
 }
 
 /// Whether any node has something of a network.
-fn is_had(world: &World, network: &str, family: Family) -> bool {
+fn is_had(world: &Snapshot, network: &str, family: Family) -> bool {
     had_by_nodes(world).any(|(of, text)| of == network && text.parse::<Run>().is_ok_and(|run| run.family() == family))
 }
 
 /// What nodes have, by what they were granted and what they tell: networks, and addresses of them.
-fn had_by_nodes(world: &World) -> impl Iterator<Item = (&str, &str)> {
+fn had_by_nodes(world: &Snapshot) -> impl Iterator<Item = (&str, &str)> {
     world.node_pools.values().flat_map(|seen| {
         let blocks = seen.spec.blocks.iter().map(|b| (b.network.as_str(), b.cidr.as_str()));
         let ips = seen.spec.ips.iter().map(|ip| (ip.network.as_str(), ip.ip.as_str()));
@@ -124,7 +124,7 @@ fn had_by_nodes(world: &World) -> impl Iterator<Item = (&str, &str)> {
 
 /// Whether a ledger that was there, and is not, is missed, by the name of its root: a pool is of its network, a node has something of it, or
 /// has not told what it has. Of a network that nobody has any more nobody misses it, and it may never come again.
-pub(crate) fn is_missed(world: &World, root: &str) -> bool {
+pub(crate) fn is_missed(world: &Snapshot, root: &str) -> bool {
     let is_its = |network: &str| Family::ALL.into_iter().any(|family| root_name(network, family) == root);
     // What cannot be read may be of it.
     let of_pool = world.pools.iter().any(|(name, seen)| seen.spec.as_ref().map_or(true, |spec| is_its(network_of(name, spec))));

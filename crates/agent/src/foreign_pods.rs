@@ -24,7 +24,7 @@ const RUNTIMES: &str = "/var/lib/cni";
 const MULTUS: &str = "multus";
 
 /// What somebody else has attached of a pod.
-pub(crate) struct Stranger {
+pub(crate) struct ForeignPod {
     /// Who has kept it: `Multus`, or `the runtime`.
     pub(crate) by: &'static str,
     /// What was kept.
@@ -33,7 +33,7 @@ pub(crate) struct Stranger {
 
 impl Agent {
     /// What others have attached of a pod in this boot, as far as they have kept it.
-    pub(crate) fn strangers_of(&self, namespace: &str, name: &str) -> Vec<Stranger> {
+    pub(crate) fn strangers_of(&self, namespace: &str, name: &str) -> Vec<ForeignPod> {
         let runtimes = self.settings.plugin_state_dir.as_deref().unwrap_or(Path::new(RUNTIMES));
         let is_of = |cached: &Cached| {
             cached.args.get("K8S_POD_NAMESPACE") == Some(namespace)
@@ -42,7 +42,7 @@ impl Agent {
         };
         let of = |by, dir: &Path| {
             let (found, _) = Cache::new(dir).of_this_boot();
-            found.into_iter().filter(is_of).map(move |cached| Stranger { by, cached }).collect::<Vec<_>>()
+            found.into_iter().filter(is_of).map(move |cached| ForeignPod { by, cached }).collect::<Vec<_>>()
         };
         of("Multus", &runtimes.join(MULTUS)).into_iter().chain(of("the runtime", runtimes)).collect()
     }
