@@ -23,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         is_selected: true,
         uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
+        granted: None,
         is_on_disk: false,
     };
     let of_rule = |forbidden: &Forbidden| if let Forbidden::ByRule { rule, .. } = forbidden { Some(rule.clone()) } else { None };

@@ -94,7 +94,7 @@ impl Switch {
         let vsctl = format!("ovs-vsctl --no-wait --timeout=10 --db=unix:{}", self.socket());
         let wire = format!("{vsctl} set port $port tag=1 -- clear port $port vlan_mode -- clear port $port trunks");
         let dead = format!("{vsctl} --bare --columns=name find port tag=4095");
-        // It looks again and again, as nothing in a shell waits for a row.
+        // Sleeps: nothing in a shell waits for a row, so it looks again and again.
         let script = format!("while :; do for port in $({dead}); do {wire}; done; sleep 0.1; done");
         // So that none is left of a test that was killed.
         self.agent = Some(Running::start(Command::new("setpriv").args(["--pdeathsig", "KILL", "--", "sh", "-c", &script])));
