@@ -146,6 +146,7 @@ fn what_is_active_and_not_wired() {
     assert_eq!(pod.check().code, 0, "{:?}", pod.check());
     pod.must("DEL");
     drop(pod);
+    node.configure(&node.name, "openstackVIFs: kuryrports\nopenstackWait: 3s");
     node.expect(&before, "ports that were not wired");
 }
 

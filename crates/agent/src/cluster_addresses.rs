@@ -24,6 +24,7 @@ use ipnet::IpNet;
 
 use crate::log::Line;
 use crate::provided::PodNetwork;
+use crate::shares::Aside;
 use crate::{Agent, Settings};
 
 /// How long after the agent's start an answer that does not come is waited for: after that the agent serves the pods that need none, and
@@ -227,13 +228,16 @@ pub(crate) fn gaps(lists: &Lists, has_no_range: bool) -> Vec<String> {
 }
 
 impl Agent {
-    /// Waits until it is known what a pod's networks are held against.
+    /// Waits until it is known what a pod's networks are held against. Others are served meanwhile.
     pub(crate) fn knows_cluster_addresses(&self, by: Instant) -> Result<(), CniError> {
-        let by = self.cluster_addresses.patience(by);
-        let planned = |()| self.provided.as_ref().map_or(Ok(()), |provided| provided.wait_for_plan(by));
-        self.cluster_addresses
-            .wait(by)
-            .and_then(planned)
+        let is_planned = |by| self.provided.as_ref().map_or(Ok(()), |provided| provided.wait_for_plan(by));
+        let known = |by| self.cluster_addresses.wait(by).and_then(|()| is_planned(by));
+        known(Instant::now())
+            .or_else(|_| {
+                let mut aside = Aside::new(self.waits_for_others.get());
+                aside.step();
+                known(self.cluster_addresses.patience(by))
+            })
             .map_err(|why| CniError::new(Code::TRY_AGAIN_LATER, format!("{why}; until then no pod gets a network of a definition")))
     }
 

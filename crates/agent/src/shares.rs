@@ -11,6 +11,8 @@
 //! buffer among ports): two namespaces have a third each, and some are left for who comes later. ADDs have three quarters of all at the
 //! most, so that no DEL stands behind those of others either, nor the question for addresses of a plugin that an ADD waits for.
 //!
+//! What it waited for has come: it goes on, with a place where one is free for it, else without.
+//!
 //! Each call that has stepped aside has a thread that waits. So only so many may, and half as many of one namespace: one more keeps its
 //! place while it waits, and its namespace has one less for others.
 
@@ -26,6 +28,7 @@ use linux::local;
 use plugin::Exec;
 use wire::Call;
 
+use crate::agent::OnWait;
 use crate::lock;
 use crate::log::Line;
 use crate::serve::Heard;
@@ -59,6 +62,12 @@ pub(crate) struct CallSlot {
     is_aside: bool,
     /// Who has called.
     caller: Option<Arc<dyn Exec>>,
+}
+
+/// A call that waits: others have its place from [`Aside::step`] until this is dropped, and longer where none is free for it then.
+pub(crate) struct Aside<'a> {
+    on_wait: Option<&'a OnWait>,
+    is_aside: bool,
 }
 
 /// What became of a caller.
@@ -248,9 +257,12 @@ impl CallSlot {
         work()
     }
 
+    /// Lends its place, or takes one again. It goes on without one where its namespace has none to spare, so that calls which waited together
+    /// are not served together at the cost of others.
     fn stand(&mut self, is_aside: bool) {
         let mut state = lock(&self.of.state);
-        if self.is_aside != is_aside && (!is_aside || state.may_step_aside(&self.kind)) {
+        let may = if is_aside { state.may_step_aside(&self.kind) } else { self.of.is_free_for(&state, &self.kind) };
+        if self.is_aside != is_aside && may {
             state.count(&self.kind, !is_aside);
             state.count_aside(&self.kind, is_aside);
             self.is_aside = is_aside;
@@ -265,6 +277,31 @@ impl Drop for CallSlot {
             state.count_aside(&self.kind, false);
         } else {
             state.count(&self.kind, false);
+        }
+    }
+}
+
+// === impl Aside ===
+
+impl<'a> Aside<'a> {
+    /// Of a call that waits for nothing yet.
+    pub(crate) fn new(on_wait: Option<&'a OnWait>) -> Self {
+        Aside { on_wait, is_aside: false }
+    }
+
+    /// Lends the place, once.
+    pub(crate) fn step(&mut self) {
+        if !self.is_aside {
+            self.is_aside = true;
+            self.on_wait.into_iter().for_each(|on_wait| on_wait(true));
+        }
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if self.is_aside {
+            self.on_wait.into_iter().for_each(|on_wait| on_wait(false));
         }
     }
 }
@@ -411,6 +448,27 @@ mod tests {
         let (dels, _streams) = served(&shares, "DEL", "fourth", 1);
         assert_eq!(dels.len(), 1);
         drop((all, dels));
+        let state = lock(&shares.state);
+        assert!(state.aside.is_empty() && state.served.is_empty() && state.all == 0);
+    }
+
+    /// They get what they waited for at the same moment, and may be hostile in what comes next.
+    #[test]
+    fn calls_that_go_on_together_take_no_place_of_others() {
+        let shares = Shares::new(16);
+        let mut all = Vec::new();
+        for _ in 0..60 {
+            let (mut places, streams) = served(&shares, "ADD", "worst", 1);
+            places.iter_mut().for_each(|place| place.stand(true));
+            all.push((places, streams));
+        }
+        all.iter_mut().flat_map(|(places, _)| places).for_each(|place| place.stand(false));
+        assert_eq!(lock(&shares.state).all, 7, "the share of one namespace");
+        assert_eq!(shares.aside(), 53);
+        let (adds, _streams) = served(&shares, "ADD", "innocent", 1);
+        let (dels, _others) = served(&shares, "DEL", "innocent", 1);
+        assert_eq!((adds.len(), dels.len()), (1, 1));
+        drop((all, adds, dels));
         let state = lock(&shares.state);
         assert!(state.aside.is_empty() && state.served.is_empty() && state.all == 0);
     }

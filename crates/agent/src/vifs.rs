@@ -25,10 +25,10 @@ use plugin::Host;
 use serde_json::Map;
 
 use crate::Agent;
-use crate::agent::OnWait;
 use crate::call::Request;
 use crate::networks::PlanSources;
 use crate::settings::VifSource;
+use crate::shares::Aside;
 
 mod network;
 mod vlan;
@@ -74,12 +74,6 @@ enum ControllerReply {
 
 /// The VIF of the default network where that is Neutron's, and that of each selection, with their keys.
 type Matched = (Option<(String, Vif)>, Vec<(String, Vif)>);
-
-/// The place of a call among those that are served, which others have while this one waits ([`crate::shares`]).
-struct Aside<'a> {
-    on_wait: Option<&'a OnWait>,
-    is_aside: bool,
-}
 
 /// Waits for a change of what a controller says of one pod.
 enum Changes {
@@ -235,7 +229,7 @@ impl Agent {
             Some(ports) => Changes::KuryrPorts { last: ports.of(&pod.namespace, &pod.name), ports: Box::new(ports.clone()) },
             None => Changes::Pods(self.cluster.pod_changes()),
         };
-        let mut aside = Aside { on_wait: self.waits_for_others.get(), is_aside: false };
+        let mut aside = Aside::new(self.waits_for_others.get());
         let mut has_changed = true;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -350,26 +344,6 @@ fn place(vif: &Vif) -> String {
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "interface {}, Neutron port {} ({})", self.key, self.id, self.place)
-    }
-}
-
-// === impl Aside ===
-
-impl Aside<'_> {
-    /// Lends the place, once.
-    fn step(&mut self) {
-        if !self.is_aside {
-            self.is_aside = true;
-            self.on_wait.into_iter().for_each(|on_wait| on_wait(true));
-        }
-    }
-}
-
-impl Drop for Aside<'_> {
-    fn drop(&mut self) {
-        if self.is_aside {
-            self.on_wait.into_iter().for_each(|on_wait| on_wait(false));
-        }
     }
 }
 

@@ -111,7 +111,9 @@ fn keys_and_types() -> Vec<(String, &'static str)> {
             "did you mean \"gateway\"?",
         ),
         (
-            with_ipam(r#""type": "host-local", "subnet": "10.0.0.0/24", "routes": [{«"dest": "0.0.0.0/0", "dst": "1.0.0.0/8"}]"#),
+            with_ipam(
+                r#""type": "host-local", "subnet": "10.0.0.0/24", "routes": [{«"dest": "0.0.0.0/0", "dst": "1.0.0.0/8", "gw": "10.0.0.9"}]"#,
+            ),
             "did you mean \"dst\"?",
         ),
         (with_ipam(r#""type": "static", "addresses": [{"address": "10.0.0.2/24", «"gw": "10.0.0.1"}]"#), "unknown key \"gw\""),

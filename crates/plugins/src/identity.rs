@@ -50,7 +50,9 @@ fn mac_of(kind: &str, network: &NetworkName) -> Result<Mac, CniError> {
 /// Whether links of one network's attachments look like the other's to who finds them by group or hardware address alone: who chooses a name can
 /// choose one of which that is true.
 pub fn look_alike(one: &NetworkName, other: &NetworkName) -> bool {
-    network_group(one) == network_group(other) || bandwidth_mac(one).ok() == bandwidth_mac(other).ok()
+    let macs = |name| (bandwidth_mac(name).ok(), hybrid_mac(name).ok());
+    let ((bandwidth, hybrid), (other_bandwidth, other_hybrid)) = (macs(one), macs(other));
+    network_group(one) == network_group(other) || bandwidth == other_bandwidth || hybrid == other_hybrid
 }
 
 /// The group of a VRF in a container, by which the attachments that share it know that one of them made it.

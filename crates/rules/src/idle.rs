@@ -30,7 +30,6 @@ pub fn forget_idle_chains(socket: &mut Socket, few: usize) -> Result<usize, AddE
             continue;
         }
         for chains in idle.chunks(TOGETHER) {
-            linux::crash_point!("idle-chains-found");
             let done = socket.commit(&chains.iter().map(|name| delete(part, name)).collect());
             gone += match done {
                 Ok(()) => chains.len(),

@@ -22,7 +22,7 @@ fn refused(pod: &Pod<'_>, says: &str) {
 
 #[test]
 fn names_of_others_links() {
-    let node = Node::start("names", "");
+    let node = Node::start("link-names", "");
     for words in
         ["link add qbr1a2b3c4d-5e up type bridge", "link property add dev qbr1a2b3c4d-5e altname hybrid", "link add br-ex up type bridge"]
     {
@@ -75,7 +75,7 @@ fn names_of_others_links() {
 /// A device comes back under its name, if nobody has that.
 #[test]
 fn the_name_of_a_device_that_is_away() {
-    let node = Node::start("away", "");
+    let node = Node::start("lent", "");
     for words in [
         "link add below1 type veth peer name below2",
         "link add spare0 link below1 type macvlan",

@@ -48,7 +48,7 @@ pub(crate) enum OpenstackCommand {
     Ports(OpenstackLookArgs),
     /// List, or delete, this cluster's Neutron ports whose pods are gone
     Orphans(OpenstackOrphansArgs),
-    /// Replace a Kuryr-Kubernetes that was stopped: take over its KuryrPorts and their Neutron ports
+    /// Take over the KuryrPorts and Neutron ports of a Kuryr-Kubernetes that was stopped
     Adopt(OpenstackAdoptArgs),
 }
 

@@ -16,6 +16,7 @@ use ovsdb::{OvsdbError, Switch, Vlans};
 use super::{LOOK, Port};
 use crate::Agent;
 use crate::call::Request;
+use crate::shares::Aside;
 
 // === impl Agent ===
 
@@ -27,7 +28,10 @@ impl Agent {
         let until = request.by.min(Instant::now() + settings.wait);
         let mut waiting: Vec<&Port> = ports.iter().filter(|port| port.is_switched).collect();
         let mut connection = None;
+        // Each look waits for a change: others are served meanwhile.
+        let mut aside = Aside::new(self.waits_for_others.get());
         while !waiting.is_empty() {
+            aside.step();
             let by = Instant::now() + LOOK;
             // A database that restarts is asked again.
             let looked = connected(&mut connection, socket, by).and_then(|switch| look(switch, &mut waiting, by));

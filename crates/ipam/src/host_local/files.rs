@@ -115,8 +115,8 @@ pub(super) fn reserve(dir: &Path, ip: IpAddr, content: &str) -> Result<bool, IoF
     linux::crash_point!("lease-half-written");
     let (named, is_left) = match rename_new(&half, &path) {
         Ok(()) => (Ok(()), false),
-        // A file system that cannot do it (some network and user-space ones).
-        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => (link(&half, &path, content), true),
+        // A file system that cannot do it (some network and user-space ones), or a filter of system calls that does not know it.
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM) => (link(&half, &path, content), true),
         Err(e) => (Err(e.into()), true),
     };
     linux::crash_point!("lease-linked");
@@ -151,7 +151,11 @@ pub(super) fn remove(path: &Path) -> Result<(), IoFailure> {
     }
 }
 
-/// The file with the address of a set that was handed out last, open from the search until the next address is noted.
+/// How many sets' files stay open from the search until the next address is noted: a configuration may have hundreds, and a process has a
+/// limit of open files.
+const KEPT_OPEN: usize = 4;
+
+/// The file with the address of a set that was handed out last.
 #[derive(Debug)]
 pub(super) struct LastReserved {
     /// The address. It only says where the search begins: one that cannot be read begins at the beginning.
@@ -175,7 +179,7 @@ impl LastReserved {
         let Ok(length) = read_some(&mut file, &mut bytes) else { return last };
         let text = bytes.get(..length).and_then(|text| str::from_utf8(text).ok());
         last.ip = text.and_then(|text| text.trim().parse::<IpAddr>().ok()).map(|ip| ip.to_canonical());
-        last.file = Some((file, about.len()));
+        last.file = (set < KEPT_OPEN).then(|| (file, about.len()));
         last
     }
 
