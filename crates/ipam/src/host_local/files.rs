@@ -179,7 +179,7 @@ impl LastReserved {
         let Ok(length) = read_some(&mut file, &mut bytes) else { return last };
         let text = bytes.get(..length).and_then(|text| str::from_utf8(text).ok());
         last.ip = text.and_then(|text| text.trim().parse::<IpAddr>().ok()).map(|ip| ip.to_canonical());
-        last.file = (set < KEPT_OPEN).then(|| (file, about.len()));
+        last.file = (set < KEPT_OPEN).then_some((file, about.len()));
         last
     }
 
