@@ -297,8 +297,8 @@ fn listed(globs: &[Glob]) -> String {
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What a definition says may be long.
-        let short: String = self.what.chars().take(80).collect();
-        write!(f, "{short:?} ({})", self.place)
+        let short = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+        write!(f, "{:?} ({})", short(&self.what, 80), short(&self.place, Use::MAX_PLACE))
     }
 }
 

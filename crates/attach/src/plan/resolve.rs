@@ -28,6 +28,9 @@ pub const MAX_LEVELS: usize = 16;
 /// own in every combination.
 const MAX_REPEATS: usize = 2;
 
+/// The bytes of a key in a definition's configuration at the most. Real ones have up to some twenty.
+const MAX_KEY: usize = 256;
+
 /// The bytes of all networks of one pod at the most, as they are kept in its record.
 pub const MAX_NETWORKS: usize = 256 << 10;
 
@@ -195,7 +198,8 @@ impl<'a> Resolver<'a> {
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
         let is_on_disk = self.is_on_disk(&selection.definition);
         // Those that the selection asks for are among the plugins' arguments.
-        destinations_fit(if is_on_disk { selection.ips.len() } else { uses.destinations() }).map_err(&mut refuse).ok()?;
+        let asked = || selection.ips.len().max(uses.asked_by(selection).addresses.len());
+        destinations_fit(if is_on_disk { asked() } else { uses.destinations() }).map_err(&mut refuse).ok()?;
         let granted = device.as_ref().filter(|_| self.asked.devices.is_some()).map(|device| device.id.as_str());
         let case = Case { device: named, granted, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
@@ -379,13 +383,30 @@ pub fn network_of(definition: &Definition) -> Result<Option<NetworkList>, CniErr
             let why = format!("{count} plugins are too many: at most {MAX_PLUGINS} are accepted");
             Err(CniError::invalid("spec.config.plugins", why))
         }
-        _ => match list.plugins.iter().find_map(|plugin| too_often(plugin.raw())) {
-            None => Ok(Some(list)),
-            Some(key) => {
-                let why = format!("an object has the key {key:?} more than {MAX_REPEATS} times: keep the last one");
-                Err(CniError::invalid("spec.config", why))
-            }
-        },
+        _ => {
+            let why = list.plugins.iter().find_map(|plugin| {
+                let often = || {
+                    Some(format!("an object has the key {:?} more than {MAX_REPEATS} times: keep the last one", too_often(plugin.raw())?))
+                };
+                let long = |key| format!("the key that begins with {key:?} is too long: at most {MAX_KEY} bytes are accepted; shorten it");
+                too_long(plugin.raw()).map(long).or_else(often)
+            });
+            why.map_or(Ok(Some(list)), |why| Err(CniError::invalid("spec.config", why)))
+        }
+    }
+}
+
+/// The beginning of a key that is too long, at any depth.
+fn too_long(object: &Object) -> Option<String> {
+    let own = object.iter().find(|(key, _)| key.len() > MAX_KEY).map(|(key, _)| key.chars().take(60).collect());
+    own.or_else(|| object.iter().find_map(|(_, value)| too_long_below(value)))
+}
+
+fn too_long_below(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(list) => list.iter().find_map(too_long_below),
+        Value::Object(object) => too_long(object),
+        _ => None,
     }
 }
 

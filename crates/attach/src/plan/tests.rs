@@ -334,6 +334,15 @@ fn a_network_has_so_many_addresses_and_routes() {
             "513 addresses, ranges, gateways and routes, counted in each plugin that has them, are too many: at most 512 are accepted";
         assert!(refused[0].contains(says), "{refused:?}");
     }
+    // What the node's own network has is the owner's choice, and what the pod adds to it is not.
+    let on_disk = |count: usize| {
+        let ips = vec![r#""10.3.0.1/16""#; count].join(",");
+        let pod = pod(&format!(r#"[{{"name":"on-disk","cni-args":{{"ips":[{ips}]}}}}]"#));
+        plan(&PlanRequest::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).map_err(|refusals| shown(&refusals))
+    };
+    on_disk(512).unwrap();
+    let refused = on_disk(513).unwrap_err();
+    assert!(refused[0].contains("513 addresses, ranges, gateways and routes"), "{refused:?}");
 }
 
 #[test]
@@ -465,12 +474,13 @@ fn what_is_far_too_much_once_it_is_read_is_refused_by_its_text() {
             r#"the key "gateway" more"#,
         ),
         (with(r#","x":[{"ma\u017fter":1,"master":2,"Master":3}]"#), r#"the key "master" more than 2 times: keep the last one"#),
+        (with(&format!(r#","x":[{{"{}":[1,2]}}]"#, "k".repeat(257))), r#"kkkk" is too long: at most 256 bytes are accepted; shorten it"#),
     ] {
         let refused = plain(config, "plain").unwrap_err();
         assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: spec.config: ") && refused[0].contains(says), "{refused:?}");
     }
     // At its limits one is accepted, and a pod may have four of them.
-    let most = with(&format!(r#","type":"bridge","ipam":{},"x":{}"#, nested(14, "0"), zeros(2000)));
+    let most = with(&format!(r#","type":"bridge","ipam":{},"{}":{}"#, nested(14, "0"), "k".repeat(256), zeros(2000)));
     assert_eq!(plain(most.clone(), "plain,plain,plain,plain").unwrap().attachments.len(), 5);
     let refused = plain(most, &["plain"; 16].join(",")).unwrap_err();
     assert!(refused.len() == 1 && refused[0].contains("values together: at most 262144 bytes and 8192 values"), "{refused:?}");

@@ -145,6 +145,13 @@ impl Policy {
     pub fn taken_by_selection(&self, case: &Case, selection: &Selection, own: &dyn NodeOwn) -> Vec<Forbidden> {
         let mut all = routed::by_selection(selection, case.uses, own);
         all.extend(by_selection(selection, &case.taken(), own));
+        // Elsewhere they are held against the node's own as a part of the configuration, and no less.
+        if is_owners(case, own) || self.protection(case) < self.protection_of_selection(case) {
+            let (definition, asked) = (case.definition, case.uses.asked_by(selection));
+            let taken = by_configuration(definition, &asked, None, &case.taken(), own);
+            let taken = taken.into_iter().chain(routed::by_configuration(definition, &asked, own));
+            all.extend(taken.map(|what| format!("with the pod's cni-args, {what}")));
+        }
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected_from_pods(case.pod_namespace, what)).collect()
     }

@@ -207,6 +207,15 @@ pub fn handed_out(list: &NetworkList, builtins: Builtins) -> Vec<AddressRun> {
     Uses::of(list, builtins).routed.iter().map(|routed| routed.run).collect()
 }
 
+// === impl Routed ===
+
+impl Routed {
+    /// As the configuration says it.
+    pub(super) fn one(&self) -> &Use {
+        &self.one
+    }
+}
+
 // === impl HostSide ===
 
 impl HostSide {

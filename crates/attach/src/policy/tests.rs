@@ -360,11 +360,18 @@ fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
         // Each of the two gets what is written for the other.
         (r#"{"type":"macvlan","log_file_path":"/etc/x","ipam":{"type":"calico-ipam"}}"#, r#""/etc/x" (plugins[0].log_file_path)"#),
         (r#"{"type":"sriov","ipam":{"type":"whereabouts","log_file":"/etc/x"}}"#, r#""/etc/x" (plugins[0].ipam.log_file)"#),
+        // Not the first word, and behind any of them.
+        (r#"{"type":"theirs","mount":"ro:bind:/etc/x"}"#, r#""/etc/x" (plugins[0].mount)"#),
+        (r#"{"type":"theirs","run":"tool --log /etc/x --level=9"}"#, r#""/etc/x" (plugins[0].run)"#),
+        (r#"{"type":"theirs","to":"a,b@/etc/x=1"}"#, r#""/etc/x" (plugins[0].to)"#),
+        (r#"{"type":"theirs","to":"at:../etc/x"}"#, r#""../etc/x" (plugins[0].to)"#),
+        (r#"{"type":"theirs","net":"fd01::/64,/etc/x"}"#, r#""/etc/x" (plugins[0].net)"#),
     ] {
         assert_eq!(named(plugins), [path], "{plugins}");
     }
     for fine in [
         r#"{"type":"ovn","net":"10.1.0.0/16/24","six":"fd01::/48/64","definition":"a/n","at":"tcp:1.2.3.4","to":"https://[fd00::1]:80/x"}"#,
+        r#"{"type":"ovn","both":"10.1.0.0/16,fd01::/64","all":"::/0","by":"HTTPS://a@b:1/x?y=/z,/w"}"#,
         r#"{"type":"ovn","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks"}}"#,
         r#"{"type":"kube-ovn","server_socket":"/run/openvswitch/kube-ovn-daemon.sock","provider":"a.n.ovn"}"#,
         r#"{"type":"sriov","ipam":{"type":"whereabouts","log_file":"/tmp/whereabouts.log","kubernetes":{"kubeconfig":"/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}}}"#,
@@ -372,6 +379,53 @@ fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
     ] {
         assert_eq!(named(fine), [""; 0], "{fine}");
     }
+}
+
+/// A rule for the first would have allowed the second.
+#[test]
+fn every_path_of_a_text_is_found() {
+    let uses = Uses::of(&list(r#"{"type":"theirs","mount":"/srv/x:/etc/y","more":"a=/srv/x b=/etc/z"}"#), plugins::BUILTINS);
+    let found: Vec<&str> = uses.paths.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(found, ["/srv/x", "/etc/z", "/srv/x:/etc/y", "/etc/y"]);
+}
+
+/// Calico wrote its log over its own kubeconfig.
+#[test]
+fn a_usual_path_is_usual_under_its_own_keys_alone() {
+    let found = |plugin: &str| Uses::of(&list(plugin), plugins::BUILTINS).paths.len();
+    let (config, log, socket) = ("/etc/cni/net.d/calico-kubeconfig", "/var/log/calico/cni/cni.log", "/run/openvswitch/db.sock");
+    for (key, path, is_usual) in [
+        ("kubeconfig", config, true),
+        ("KubeConfig", config, true),
+        ("log_file_path", config, false),
+        ("socket", config, false),
+        ("x", config, false),
+        ("log_file_path", log, true),
+        ("log-file", log, true),
+        ("logFile", log, true),
+        ("log_file", log, true),
+        ("kubeconfig", log, false),
+        ("server_socket", socket, true),
+        ("log_file", socket, false),
+    ] {
+        let nested = format!(r#"{{"type":"calico","kubernetes":{{"{key}":"{path}"}},"log_level":"debug"}}"#);
+        let plain = format!(r#"{{"type":"calico","{key}":"{path}"}}"#);
+        assert_eq!((found(&plain), found(&nested)), (usize::from(!is_usual), usize::from(!is_usual)), "{key}: {path}");
+    }
+}
+
+/// The whole place of each value of a list below a long key was 230 MB.
+#[test]
+fn a_long_key_is_kept_once() {
+    let key = "k".repeat(120 << 10);
+    let paths = vec![r#""/x""#; 1900].join(",");
+    let uses = Uses::of(&list(&format!(r#"{{"type":"theirs","{key}":[{paths}],"/{key}":[{paths}]}}"#)), plugins::BUILTINS);
+    assert_eq!(uses.paths.len(), 2 * 1900 + 1);
+    assert!(uses.paths.iter().all(|one| one.place.len() <= Use::MAX_PLACE), "{}", uses.paths[0].place.len());
+    let bytes: usize = uses.paths.iter().map(|one| one.what.len() + one.place.len()).sum();
+    assert!(bytes < 1 << 20, "{bytes}");
+    let long = Use { what: key.clone(), place: key }.to_string();
+    assert_eq!(long.len(), 80 + 2 + Use::MAX_PLACE + 3, "{long}");
 }
 
 #[test]
@@ -725,6 +779,44 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"bridge","bridge":"b"},{"type":"firewall","firewalldZone":"trusted"}"#,
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
+    }
+}
+
+/// What the owner's network says is the owner's choice, and what a pod adds to it is the pod's.
+#[test]
+fn what_a_pod_adds_to_a_network_of_the_owner_is_its_own_choice() {
+    let trusting = policy(r#"[{"name":"r","definitionNamespaces":["a"],"protect":"off"}]"#).unwrap();
+    let taken = |policy: &Policy, definition: &str, is_on_disk, own: &str, cni_args: &str| {
+        let mut list = list(&format!(r#"{{"type":"bridge"}},{{"type":"tuning"{own}}}"#));
+        let selections = npwg::parse(&format!(r#"[{{"name":"n","cni-args":{cni_args}}}]"#), "a").unwrap();
+        list.set_in_plugins("args", |own| selections[0].args(own.and_then(json::Value::as_object)).map(json::Value::Object));
+        let (definition, uses) = (DefinitionRef::parse(definition, "none").unwrap(), Uses::of(&list, plugins::BUILTINS));
+        let case =
+            Case { pod_namespace: "a", definition: &definition, is_selected: true, uses: &uses, device: None, granted: None, is_on_disk };
+        let taken = policy.taken_by_selection(&case, &selections[0], &Node);
+        taken.into_iter().map(|e| e.to_string()).collect::<Vec<_>>()
+    };
+    for (cni_args, says) in [
+        (r#"{"mac":"02:00:00:00:00:01"}"#, r#"names the hardware address "02:00:00:00:00:01" (plugins[1].args.cni.mac)"#),
+        (r#"{"ips":["10.96.0.1/24"]}"#, r#"names the address "10.96.0.1/24" (plugins[1].args.cni.ips)"#),
+        (
+            r#"{"sysctl":{"net.ipv4.conf.all.proxy_arp":"1"}}"#,
+            r#"sets the sysctl "net.ipv4.conf.all.proxy_arp" (plugins[1].args.cni.sysctl)"#,
+        ),
+    ] {
+        for (policy, definition, is_on_disk) in
+            [(&Policy::OPEN, "a/n", true), (&Policy::OPEN, "infra/cbr0", false), (&trusting, "a/n", false)]
+        {
+            let got = taken(policy, definition, is_on_disk, "", cni_args);
+            let says = format!("with the pod's cni-args, definition {definition} {says}");
+            let rule = r#"{"name":"own","podNamespaces":["a"],"protect":"off"}"#;
+            assert!(got.iter().any(|what| what.starts_with(&says) && what.ends_with(rule)), "{cni_args}: {got:?}");
+        }
+        // Of a definition of others it is found with the rest.
+        assert_eq!(taken(&Policy::OPEN, "a/n", false, "", cni_args), [""; 0]);
+        // The owner's own, beside what the pod adds.
+        let own = format!(r#","args":{{"cni":{cni_args}}}"#);
+        assert_eq!(taken(&Policy::OPEN, "a/n", true, &own, r#"{"other":1}"#), [""; 0]);
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use cni::{NetworkList, PluginEntry};
 use ipam::DEFAULT_DATA_DIR;
 use json::{Object, Value};
+use npwg::Selection;
 use plugin::{Builtins, ITSELF, Key, Names};
 use rules::iptables::{Outside, names_outside};
 
@@ -18,6 +19,11 @@ pub(crate) struct Use {
     pub(crate) what: String,
     /// As `plugins[1].ipam.type`.
     pub(crate) place: String,
+}
+
+impl Use {
+    /// The letters of a place at the most that a refusal has.
+    pub(crate) const MAX_PLACE: usize = 200;
 }
 
 /// Everything that a network uses: a policy judges a network by it. It is read once for all rules.
@@ -155,27 +161,43 @@ const HOST_LOCAL: &str = "host-local";
 /// The zone of firewalld that `firewall` takes where it is told no other.
 const USUAL_ZONE: &str = "trusted";
 
-/// Paths that definitions for plugins of others have in those plugins' own manifests: sockets of switches, files that the plugin's installer
-/// has written for root alone, and logs. Only these very texts.
-const USUAL_PATHS: &[&str] = &[
+/// Paths that definitions for plugins of others have in those plugins' own manifests, each with the keys under which they do: sockets of
+/// switches, files that the plugin's installer has written for root alone, and logs. Only these very texts, and only under these keys: a
+/// log that is written to a kubeconfig destroys it.
+const USUAL_PATHS: &[(&[&str], &[&str])] = &[
     // OVS-CNI, Kube-OVN.
-    "/run/openvswitch/db.sock",
-    "/var/run/openvswitch/db.sock",
-    "unix:/run/openvswitch/db.sock",
-    "unix:/var/run/openvswitch/db.sock",
-    "/run/openvswitch/kube-ovn-daemon.sock",
-    "/var/run/openvswitch/kube-ovn-daemon.sock",
-    // whereabouts, also as OpenShift has it.
-    "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
-    "/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
-    "/var/log/whereabouts.log",
-    "/tmp/whereabouts.log",
-    // Calico, Cilium, Multus.
-    "/etc/cni/net.d/calico-kubeconfig",
-    "/var/log/calico/cni/cni.log",
-    "/var/run/cilium/cilium-cni.log",
-    "/etc/cni/net.d/multus.d/multus.kubeconfig",
-    "/var/log/multus.log",
+    (
+        &["socket_file", "server_socket", "socket"],
+        &[
+            "/run/openvswitch/db.sock",
+            "/var/run/openvswitch/db.sock",
+            "unix:/run/openvswitch/db.sock",
+            "unix:/var/run/openvswitch/db.sock",
+            "/run/openvswitch/kube-ovn-daemon.sock",
+            "/var/run/openvswitch/kube-ovn-daemon.sock",
+        ],
+    ),
+    // whereabouts, also as OpenShift has it; Calico, Multus.
+    (
+        &["kubeconfig"],
+        &[
+            "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
+            "/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
+            "/etc/cni/net.d/calico-kubeconfig",
+            "/etc/cni/net.d/multus.d/multus.kubeconfig",
+        ],
+    ),
+    // whereabouts, Calico, Cilium, Multus.
+    (
+        &["log_file", "log_file_path", "log-file", "logFile"],
+        &[
+            "/var/log/whereabouts.log",
+            "/tmp/whereabouts.log",
+            "/var/log/calico/cni/cni.log",
+            "/var/run/cilium/cilium-cni.log",
+            "/var/log/multus.log",
+        ],
+    ),
 ];
 
 /// Keys under which a plugin has another one's configuration, or a list of them.
@@ -201,6 +223,17 @@ impl Uses {
             uses.paths.extend(uses.leases.iter().map(|one| Use { what: one.what.clone(), place: "name".to_owned() }));
         }
         uses
+    }
+
+    /// What of this a pod's selection has put into the plugins' `args.cni`, without the addresses and the hardware address that it asks
+    /// for by their own keys.
+    pub(crate) fn asked_by(&self, selection: &Selection) -> Uses {
+        let has = |key: &str| selection.cni_args.iter().flat_map(Object::iter).any(|(own, _)| same_key(own, key));
+        let is_argument = |one: &&Use| one.place.contains(".args.cni.");
+        let of = |list: &[Use], key| if has(key) { list.iter().filter(is_argument).cloned().collect() } else { Vec::new() };
+        let (addresses, macs, sysctls) = (of(&self.addresses, "ips"), of(&self.macs, "mac"), of(&self.sysctls, "sysctl"));
+        let routed = self.routed.iter().filter(|routed| has("ips") && is_argument(&routed.one())).cloned().collect();
+        Uses { addresses, macs, sysctls, routed, sides: self.sides.clone(), ..Uses::default() }
     }
 
     /// What one plugin uses, which is the one of that number in its list.
@@ -352,18 +385,28 @@ impl Uses {
             builtins.iter().flat_map(|plugin| plugin.about().keys).filter(|key| matches!(key.names, Names::Path { .. } | Names::Directory))
         };
         let named = |key: &str, own: &Key| same_key(own.name.rsplit('.').next().unwrap_or_default(), key);
-        let is_usual = |key: &str, text: &str| USUAL_PATHS.contains(&text) || keys().any(|own| named(key, own) && own.is_usual(text));
+        let is_usual = |key: &str, text: &str| is_usual_path(key, text) || keys().any(|own| named(key, own) && own.is_usual(text));
         let mut found = Vec::new();
-        let mut below: Vec<(&str, &Value, String)> = raw.iter().map(|(key, value)| (key, value, format!("{place}.{key}"))).collect();
-        while let Some((key, value, place)) = below.pop() {
-            let texts = [Some(key), value.as_str().filter(|text| !is_usual(key, text))];
-            let path = texts.into_iter().flatten().find_map(path_in);
-            found.extend(path.map(|path| Use { what: path.to_owned(), place: place.clone() }));
+        // The whole place of each value would be a multiple of the configuration: a place is written where there is a path only.
+        let mut steps: Vec<Step> = raw.iter().map(|(key, value)| Step { above: None, part: Part::Key(key), key, value }).collect();
+        let mut at = 0;
+        while let Some(&Step { part, key, value, .. }) = steps.get(at) {
+            let own_key = if let Part::Key(key) = part { Some(key) } else { None };
+            let text = value.as_str().filter(|text| !is_usual(key, text));
+            for path in own_key.into_iter().chain(text).flat_map(paths_in) {
+                found.push(Use { what: path.to_owned(), place: place_of(place, &steps, at) });
+            }
+            let above = Some(at);
             match value {
-                Value::Array(list) => below.extend(list.iter().enumerate().map(|(at, value)| (key, value, format!("{place}[{at}]")))),
-                Value::Object(object) => below.extend(object.iter().map(|(key, value)| (key, value, format!("{place}.{key}")))),
+                Value::Array(list) => {
+                    steps.extend(list.iter().enumerate().map(|(at, value)| Step { above, part: Part::At(at), key, value }));
+                }
+                Value::Object(object) => {
+                    steps.extend(object.iter().map(|(key, value)| Step { above, part: Part::Key(key), key, value }));
+                }
                 _ => {}
             }
+            at += 1;
         }
         found.retain(|one| !self.paths.contains(one));
         found.sort_by(|a, b| a.place.cmp(&b.place));
@@ -444,7 +487,7 @@ impl Uses {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
                 if !key.is_usual(&what) {
                     // A rule names a path, and no word in front of it.
-                    let path = path_in(&what).filter(|_| matches!(key.names, Names::Path { .. })).map(str::to_owned);
+                    let path = paths_in(&what).next().filter(|_| matches!(key.names, Names::Path { .. })).map(str::to_owned);
                     list.push(Use { what: path.unwrap_or(what), place: format!("{place}.{name}") });
                 }
             }
@@ -603,20 +646,70 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
-/// The path that a text may be, without a word in front of it, as in `unix:///run/x` and `--log=/x`: from the root, or out of the directory
-/// that the plugin is started in. What is reached by a network is none.
-fn path_in(text: &str) -> Option<&str> {
+/// A value of a configuration, and how it is reached.
+struct Step<'a> {
+    /// The number of the step to what it stands in; `None` at the top.
+    above: Option<usize>,
+    part: Part<'a>,
+    /// The key that it stands below, if only in a list.
+    key: &'a str,
+    value: &'a Value,
+}
+
+/// What a value is called in what it stands in.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Key(&'a str),
+    At(usize),
+}
+
+/// The letters of a key at the most that a place has.
+const MAX_PART: usize = 80;
+
+/// The place of a step, as `plugins[1].ipam.type`, as far as it is told.
+fn place_of(first: &str, steps: &[Step], at: usize) -> String {
+    let mut parts: Vec<Part> = std::iter::successors(steps.get(at), |step| steps.get(step.above?)).map(|step| step.part).collect();
+    parts.reverse();
+    let mut place = first.to_owned();
+    for part in parts {
+        match part {
+            Part::Key(key) => {
+                place.push('.');
+                place.extend(key.chars().take(MAX_PART));
+            }
+            Part::At(number) => place.push_str(&format!("[{number}]")),
+        }
+        if place.len() > Use::MAX_PLACE {
+            break;
+        }
+    }
+    place.chars().take(Use::MAX_PLACE).collect()
+}
+
+/// Whether programs of others have a path under this key in their own manifests.
+fn is_usual_path(key: &str, text: &str) -> bool {
+    USUAL_PATHS.iter().any(|(keys, texts)| texts.contains(&text) && keys.iter().any(|own| same_key(own, key)))
+}
+
+/// The paths that a text may have, without a word in front of them, as in `unix:///run/x`, `--log=/x` and `ro,file:/x`: from the root, or
+/// out of the directory that the plugin is started in. What is reached by a network is none.
+fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     const REMOTE: &[&str] = &["http", "https", "tcp", "tls", "ssl", "udp", "dns", "grpc"];
     let text = text.trim();
-    if text.starts_with('/') || text.split('/').any(|part| part == "..") {
-        return Some(text);
-    }
-    let behind = |(word, rest): (&str, &'_ str)| {
-        let is_remote = rest.starts_with("//") && REMOTE.iter().any(|remote| word.eq_ignore_ascii_case(remote));
-        !is_remote && rest.starts_with('/')
-    };
-    let rest = text.split_once(':').filter(|parts| behind(*parts)).or_else(|| text.rsplit_once('=').filter(|parts| behind(*parts)));
-    rest.map(|(_, rest)| rest.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(rest))
+    let is_out = |text: &str| text.split('/').any(|part| part == "..");
+    let whole = Some(text).filter(|text| text.starts_with('/') || is_out(text));
+    let is_remote = text.split_once("://").is_some_and(|(word, _)| REMOTE.iter().any(|remote| word.eq_ignore_ascii_case(remote)));
+    let words = text.split(|c: char| matches!(c, '=' | ',' | '@') || c.is_whitespace()).filter(move |word| !is_remote && !is_network(word));
+    let parts = words.flat_map(|word| word.split(':')).filter(move |part| part.starts_with('/') || is_out(part));
+    // The first part of a path is told with the whole.
+    let parts = parts.skip(usize::from(text.starts_with('/'))).filter(move |_| whole.is_none() || text.starts_with('/'));
+    whole.into_iter().chain(parts.map(|path| path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path)))
+}
+
+/// Whether a text is an address with a prefix length, or several, as `fd01::/48/64`: its colons are no words' ends.
+fn is_network(text: &str) -> bool {
+    let (address, rest) = text.split_once('/').unwrap_or((text, ""));
+    address.parse::<IpAddr>().is_ok() && rest.chars().all(|c| c.is_ascii_digit() || c == '/')
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
