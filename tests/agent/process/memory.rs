@@ -154,6 +154,8 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     node.define("nested", &config(&format!(r#","ipam":{}"#, nested(""))));
     node.define("spelled", &config(&format!(r#","ipam":{}"#, nested(types))));
     node.define("flat", &config(&format!(r#","x":{}"#, zeros(62_000))));
+    let keyed = format!(r#","ipam":{{"type":"theirs"}},"{}":[{}"/x"]"#, "k".repeat(110 << 10), r#""/x","#.repeat(1900));
+    node.define("keyed", &config(&keyed));
     node.define("most", &config(&format!(r#","x":{},"y":"{}""#, zeros(1950), "y".repeat(56 << 10))));
     for n in 0..PODS {
         node.define(&format!("long-{n}"), &config(&format!(r#","x":"{}""#, "x".repeat(120 << 10))));
@@ -163,7 +165,7 @@ fn definitions_that_grow_when_they_are_read_do_not_fill_the_agent() {
     let every_long: Vec<String> = (0..PODS).map(|n| format!("long-{n}")).collect();
     let zeros_for_plugins = format!(r#"[{{"name":"most","cni-args":{{"x":{}}}}}]"#, zeros(100_000));
     let sixteen = |name: &str| [name; 16].join(",");
-    let definitions = ["nested", "spelled", "flat", "most"].map(sixteen);
+    let definitions = ["nested", "spelled", "flat", "keyed", "most"].map(sixteen);
     let selections: Vec<String> = definitions.into_iter().chain([every_long.join(","), zeros_for_plugins]).collect();
     let refused: Vec<_> = (0..14).map(|n| node.pod(&format!("refused{n}"), &selections[n % selections.len()])).collect();
     std::thread::scope(|scope| {
