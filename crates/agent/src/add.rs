@@ -23,6 +23,7 @@ use crate::addresses::NODE_GONE;
 use crate::call::{Request, Sandbox};
 use crate::events::Event;
 use crate::log::Line;
+use crate::networks::selects;
 use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::provided;
@@ -79,7 +80,7 @@ impl Agent {
         host: &mut Host,
         laps: &mut Timings,
     ) -> Result<Record, CniError> {
-        if view.networks.is_some() || view.default_network.is_some() {
+        if selects(&request.settings, view) {
             self.knows_cluster_addresses(request.by)?;
         }
         let mut known = self.known(&request.settings, view, request.by)?;

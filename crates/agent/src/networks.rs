@@ -177,7 +177,7 @@ impl Agent {
 }
 
 /// The network whose plugins are the files of a directory beside the default network's file, if there are any.
-fn auxiliary(settings: &Settings) -> Result<Option<ImplicitNetwork>, CniError> {
+pub(crate) fn auxiliary(settings: &Settings) -> Result<Option<ImplicitNetwork>, CniError> {
     let Some(name) = &settings.auxiliary_chain else { return Ok(None) };
     let beside = match &settings.default_network {
         NetworkSource::File(path) => path.parent(),
@@ -188,6 +188,11 @@ fn auxiliary(settings: &Settings) -> Result<Option<ImplicitNetwork>, CniError> {
     let place = |e: CniError| e.within("auxiliaryCNIChainName");
     let list = chain::from_directory(dir, name, settings.cni_version).map_err(|e| place(e.into()))?;
     Ok(list.map(|list| ImplicitNetwork { list, definition: None }))
+}
+
+/// Whether a pod's annotations may select a network. What cannot be read selects none: the plan says so at once.
+pub(crate) fn selects(settings: &Settings, pod: &PodView) -> bool {
+    !referred(settings, pod).is_empty()
 }
 
 /// The definitions that a pod's annotations name. What is wrong with them the plan tells.
@@ -201,4 +206,27 @@ fn referred(settings: &Settings, pod: &PodView) -> Vec<DefinitionRef> {
     named.sort();
     named.dedup();
     named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It waited for the lists of addresses, and was refused without them.
+    #[test]
+    fn a_pod_with_an_empty_annotation_selects_nothing() {
+        let settings = Settings::parse(b"{}").unwrap();
+        let pod = |networks: Option<&str>, default_network: Option<&str>| PodView {
+            namespace: "a".into(),
+            networks: networks.map(str::to_owned),
+            default_network: default_network.map(str::to_owned),
+            ..PodView::default()
+        };
+        for (networks, default) in [(None, None), (Some(""), Some("")), (Some(" "), Some(" ")), (Some("[]"), None), (Some(" [ ] "), None)] {
+            assert!(!selects(&settings, &pod(networks, default)), "{networks:?} {default:?}");
+        }
+        for (networks, default) in [(Some("x"), None), (Some(r#"[{"name":"x"}]"#), Some("")), (None, Some("x")), (Some("[]"), Some("x"))] {
+            assert!(selects(&settings, &pod(networks, default)), "{networks:?} {default:?}");
+        }
+    }
 }

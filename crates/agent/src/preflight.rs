@@ -17,6 +17,7 @@ use crate::Settings;
 use crate::cluster_addresses::{ClusterOwn, NO_RANGE, NO_RANGE_NEXT, connected};
 use crate::default_network::DefaultNetwork;
 use crate::network_table::NetworkTable;
+use crate::networks::auxiliary;
 use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::provided::{self, Addresses, PodNetwork, Provide, Source};
@@ -116,14 +117,14 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     };
     let mut host = Host::here(Dirs::default());
     let of_own_node = nodes.iter().find(|node| node.name == settings.node_name).map(|node| node.pod_cidrs.clone()).unwrap_or_default();
-    let default = default_network(settings, &all, &of_own_node);
+    let given = given_networks(settings, &all, &of_own_node);
     let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
     let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
     let provided = settings.provide.as_ref().map(|provide| PodsOfCluster::of(provide, &nodes, &blocks));
     let pods_of_cluster = provided.as_ref().map(|provided| provided as &dyn PodNetwork);
     let of_cluster = ClusterOwn { ranges: ranges.collect(), servers: servers.collect(), services: Some(&services), pods: pods_of_cluster };
     let has_no_range = of_cluster.ranges.is_empty();
-    let own = ThisNode::new(&mut host, default.as_slice(), of_cluster).with_openstack(&settings.vifs.bridges);
+    let own = ThisNode::new(&mut host, &given, of_cluster).with_openstack(&settings.vifs.bridges);
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();
@@ -192,11 +193,18 @@ fn selections(view: &PodView, settings: &Settings) -> Vec<DefinitionRef> {
     default.into_iter().chain(named.into_iter().flatten()).map(|selection| selection.definition).collect()
 }
 
-/// The default network where it is a file of this node, in the settings, or a definition; where agents provide it, with the ranges of this
-/// node's Node.
-fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Option<ImplicitNetwork> {
+/// The networks that pods get without asking for them, the default network first, as far as they are found.
+fn given_networks(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Vec<ImplicitNetwork> {
+    let sources = [&settings.default_network].into_iter().chain(&settings.every_pod);
+    let named = sources.filter_map(|source| given_network(source, settings, all, of_own_node));
+    named.chain(auxiliary(settings).ok().flatten()).collect()
+}
+
+/// A network that pods get without asking for it, where it is a file of this node, in the settings, or a definition; where agents provide it,
+/// with the ranges of this node's Node.
+fn given_network(source: &NetworkSource, settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Option<ImplicitNetwork> {
     let on_node = |list| Some(ImplicitNetwork { list, definition: None });
-    match &settings.default_network {
+    match source {
         NetworkSource::Provided => {
             let source = settings.provide.as_ref().map(|provide| provide.source).unwrap_or_default();
             let ports = settings.provide.as_ref().map(|provide| provide.ports).unwrap_or_default();
@@ -207,10 +215,14 @@ fn default_network(settings: &Settings, all: &All, of_own_node: &[IpNet]) -> Opt
         NetworkSource::File(path) => on_node(DefaultNetwork::default().file(path).ok()?),
         NetworkSource::Directory { path, file } => on_node(DefaultNetwork::default().first_of(path, file.as_deref()).ok()?),
         NetworkSource::Named(name) => {
-            let reference = DefinitionRef { namespace: all.system_namespace.clone(), name: name.clone() };
-            match all.definition(&reference).and_then(|definition| definition.network().ok().flatten()) {
-                Some(list) => Some(ImplicitNetwork { list, definition: Some(reference) }),
-                None => on_node(on_disk(&all.conf_dirs, name).ok()?),
+            let reference = DefinitionRef::parse(name, &settings.multus_namespace).ok()?;
+            let on_disk = || chain::load(&settings.conf_dir, name).ok();
+            match all.definition(&reference) {
+                Some(definition) => {
+                    let list = definition.network().ok()?.or_else(on_disk)?;
+                    Some(ImplicitNetwork { list, definition: Some(reference) })
+                }
+                None => on_node(on_disk()?),
             }
         }
     }
@@ -241,6 +253,23 @@ mod tests {
             let [refused] = of_the_cluster(&[e], false).try_into().unwrap();
             assert!(refused.fails && refused.message.starts_with("list services: "), "{refused:?}");
         }
+    }
+
+    /// Pods' networks were held against the default network alone.
+    #[test]
+    fn every_network_that_pods_get_is_known() {
+        let settings = Settings::parse(b"clusterNetwork: cbr0\ndefaultNetworks: [plain]\nmultusNamespace: networks\n").unwrap();
+        let definition = |namespace: &str, name: &str| {
+            let config = Some(r#"{"cniVersion":"1.0.0","type":"bridge","bridge":"cni9"}"#.to_owned());
+            let (namespace, name) = (namespace.to_owned(), name.to_owned());
+            let definition = Definition { namespace, name, config, resource_name: None, is_neutron: false };
+            (definition.reference(), definition)
+        };
+        let definitions = BTreeMap::from([definition("networks", "cbr0"), definition("networks", "plain")]);
+        let all = All { definitions, conf_dirs: Vec::new(), system_namespace: settings.multus_namespace.clone() };
+        let found = given_networks(&settings, &all, &[]);
+        let found: Vec<String> = found.iter().filter_map(|given| Some(given.definition.as_ref()?.to_string())).collect();
+        assert_eq!(found, ["networks/cbr0", "networks/plain"]);
     }
 
     #[test]
