@@ -302,6 +302,11 @@ mod tests {
         list.remove_from_plugins("runtimeConfig");
         assert_eq!(told(&list, "{}"), None);
         assert!(!String::from_utf8(list.source).unwrap().contains("untimeConfig"));
+        // Also where Go alone finds it.
+        let own = r#"{"type":"a","RuntimeConfig":null,"runtimeConfig":{"ips":[]},"RUNTIMECONFIG":{"mac":"x"}}"#;
+        let mut list = parse(&format!(r#"{{"cniVersion":"1.0.0","name":"n","plugin\u017f":[{own}]}}"#)).unwrap();
+        list.remove_from_plugins("runtimeConfig");
+        assert!(!String::from_utf8(list.source).unwrap().to_ascii_lowercase().contains("runtimeconfig"));
     }
 
     #[test]

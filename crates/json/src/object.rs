@@ -4,7 +4,7 @@ use crate::Value;
 
 /// A JSON object: pairs in the order in which they were read, duplicates and spelling kept.
 ///
-/// Looking a key up follows Go: the case of ASCII letters does not matter, the last pair that fits wins, and a pair
+/// Looking a key up follows Go: the case of letters does not matter, the last pair that fits wins, and a pair
 /// whose value is `null` counts as not given.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Object(pub(crate) Vec<(String, Value)>);
@@ -77,9 +77,18 @@ impl FromIterator<(String, Value)> for Object {
     }
 }
 
-/// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode; every key of the specifications is ASCII.
+/// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode: two letters beyond ASCII are letters of it, and every key of the
+/// specifications is ASCII.
 pub(crate) fn same_key(a: &str, b: &str) -> bool {
-    a.eq_ignore_ascii_case(b)
+    a.eq_ignore_ascii_case(b) || !(a.is_ascii() && b.is_ascii()) && a.chars().map(folded).eq(b.chars().map(folded))
+}
+
+fn folded(c: char) -> char {
+    match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +100,14 @@ mod tests {
             Ok(Value::Object(o)) => o,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn letters_that_go_folds_into_ascii_are_the_same() {
+        let mut o = object(r#"{"ma\u017fter":"a","\u212aey":"b","m\u00e4ster":"c","M\u00c4STER":"d"}"#);
+        assert_eq!((o.str("master"), o.str("KEY"), o.str("m\u{e4}ster")), (Some("a"), Some("b"), Some("c")));
+        o.remove("Master");
+        assert_eq!(crate::compact(&o), "{\"\u{212a}ey\":\"b\",\"m\u{e4}ster\":\"c\",\"M\u{c4}STER\":\"d\"}");
     }
 
     #[test]
