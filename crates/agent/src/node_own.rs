@@ -247,7 +247,7 @@ impl<'a> ThisNode<'a> {
     fn vlans_of_pods(&self) -> &[(u32, IpNet)] {
         let look = || {
             let (Ok(links), Ok(addresses)) = (self.links(), self.addresses()) else { return Vec::new() };
-            let is_of_plugin = |one: &&linux::Address| one.protocol == linux::addr::TRANSIENT;
+            let is_of_plugin = |one: &&linux::Address| [linux::addr::TRANSIENT, linux::addr::GATEWAY].contains(&one.protocol);
             let is_vlan = |index: u32| links.iter().any(|link| link.index == index && links::is_vlan_of_bridge(link, links));
             addresses.iter().filter(is_of_plugin).filter(|one| is_vlan(one.index)).map(|one| (one.index, one.net.trunc())).collect()
         };

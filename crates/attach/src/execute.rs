@@ -12,7 +12,7 @@ use linux::boot::BootIdError;
 use linux::{Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Host, PlannedChange, Teardown};
 
-use crate::idle_bridge::{self, Left};
+use crate::idle_bridge::Left;
 use crate::records::Tombstone;
 use crate::{Plan, Planned, PodView, Record, RecordError, Records, ReportedDevice, State, Step, default_route, device};
 
@@ -264,7 +264,7 @@ impl Attacher {
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
         let mut check = |plugin, foreseen: PlannedChange<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
-        host.is_transient = idle_bridge::is_chosen(step);
+        host.is_transient = step.is_chosen();
         let made = self.chain.add_in(&step.list, &runtime, Some(netns), host, by, &mut check);
         host.is_transient = false;
         let result = match made {

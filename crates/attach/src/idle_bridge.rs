@@ -11,11 +11,12 @@
 //! which a macvlan or an ipvlan stands, in whatever namespace. What is another's stays: a port, an address that is not marked, a link that
 //! stands on the bridge, and with it the bridge.
 //!
-//! **Addresses.** An ADD makes its pair before it looks for the addresses: either it finds that one is missing, or its pair is seen here, and
-//! they are put back. A kernel before Linux 5.18 forgets the mark, and the address stays.
+//! **The lock.** An ADD has the namespace's lock from its look for the bridge until its pair is a port, or its link stands on the bridge
+//! (`linux::NetnsLock`). Nobody removes a bridge or an address meanwhile: they are left to the agent's next look, as after a kill. It looks for
+//! the addresses after that: either its pair is seen here, or it finds that they are missing.
 //!
-//! **Bridges.** An ADD has the namespace's lock from its look for the bridge until its pair is a port, or its link stands on the bridge
-//! (`linux::NetnsLock`). Nobody removes a bridge meanwhile: it is left to the agent's next look, as after a kill.
+//! **Addresses.** A kernel before Linux 5.18 forgets the mark, and the address stays. One of IPv4 stays also while another's is in its subnet,
+//! where it was first: the kernel would take both.
 //!
 //! **Records** are read before the lock is taken, and under it only those that are new or changed since: nobody waits for the others.
 //!
@@ -25,8 +26,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
+use ipnet::IpNet;
 use linux::link::TRANSIENT;
-use linux::{Address, Batch, Errno, Link, Netlink, NetnsLock, addr};
+use linux::{AddrFlags, Address, Batch, Errno, Link, Netlink, NetnsLock, addr};
 use plugin::{Host, Stage, Teardown};
 
 use crate::policy::links_of;
@@ -52,7 +54,7 @@ pub(crate) struct Left {
 impl Left {
     /// What an attachment has named, if it is one of the pod's own choice.
     pub(crate) fn add(&mut self, step: &Step, sandbox: &ContainerId) {
-        let names: Vec<String> = step.list.plugins.iter().filter(|_| is_chosen(step)).flat_map(links_of).collect();
+        let names: Vec<String> = step.list.plugins.iter().filter(|_| step.is_chosen()).flat_map(links_of).collect();
         if !names.is_empty() {
             self.names.extend(names);
             self.sandboxes.insert(sandbox.clone());
@@ -75,7 +77,7 @@ impl Left {
     }
 
     fn forget(&self, host: &mut Host, records: &Records) -> Result<(), CniError> {
-        let is_meant = |bridge: &Bridge<'_>| bridge.own().any(|link| self.names.iter().any(|name| has_name(link, name)));
+        let is_meant = |bridge: &Bridge<'_>, _: &[Address]| bridge.own().any(|link| self.names.iter().any(|name| has_name(link, name)));
         // Most name a parent of the node's, and to look at all links takes longer on a node that has many.
         for name in &self.names {
             if host.netlink()?.link(name).map_err(internal)?.is_some_and(|link| link.is("bridge") || link.is("veth")) {
@@ -97,20 +99,17 @@ fn shown(names: &BTreeSet<String>) -> String {
 }
 
 impl Attacher {
-    /// Removes the bridges, and the links into their VLANs, that were made for definitions and that nobody uses: what a DEL has left that was
-    /// killed, or that met an ADD.
+    /// Removes the bridges, the links into their VLANs, and the gateways' addresses there, that were made for definitions and that nobody uses:
+    /// what a DEL has left that was killed, or that met an ADD.
     ///
     /// # Errors
     /// What the kernel says, or a record that cannot be read.
     pub fn forget_idle_bridges(&self, host: &mut Host) -> Result<(), CniError> {
-        let is_meant = |bridge: &Bridge<'_>| bridge.own().any(|link| link.group == TRANSIENT);
+        let is_meant = |bridge: &Bridge<'_>, marked: &[Address]| {
+            bridge.own().any(|link| link.group == TRANSIENT || marked.iter().any(|one| one.index == link.index))
+        };
         forget(host, is_meant, &self.records, &BTreeSet::new(), PATIENCE)
     }
-}
-
-/// Whether the pod, or its author, chose the network. No other network's name has a slash.
-pub(crate) fn is_chosen(step: &Step) -> bool {
-    step.name.contains('/')
 }
 
 fn has_name(link: &Link, name: &str) -> bool {
@@ -121,17 +120,19 @@ fn has_name(link: &Link, name: &str) -> bool {
 /// for in which no ADD is looking for a bridge.
 fn forget(
     host: &mut Host,
-    is_meant: impl Fn(&Bridge<'_>) -> bool,
+    is_meant: impl Fn(&Bridge<'_>, &[Address]) -> bool,
     records: &Records,
     going: &BTreeSet<ContainerId>,
     patience: Duration,
 ) -> Result<(), CniError> {
     let links = host.netlink()?.links().map_err(internal)?;
+    let marked = marked(&host.netlink()?.addresses(None).map_err(internal)?);
     let mut idle = Vec::new();
-    for bridge in bridges(&links).filter(is_meant) {
+    for bridge in bridges(&links).filter(|bridge| is_meant(bridge, &marked)) {
         idle.extend(bridge.idle(host.netlink()?)?);
     }
-    if idle.is_empty() || idle.iter().all(|one| one.group != TRANSIENT) && marked(host.netlink()?, &idle)?.is_empty() {
+    idle.retain(|one| one.group == TRANSIENT || marked.iter().any(|address| address.index == one.index));
+    if idle.is_empty() {
         return Ok(());
     }
     let mut used = Used { records, going, links: idle.clone(), read: HashMap::new() };
@@ -139,8 +140,6 @@ fn forget(
         return Ok(());
     }
     idle.retain(|one| !used.has(one.index));
-    clear(host.netlink()?, &idle)?;
-    idle.retain(|one| one.group == TRANSIENT);
     for some in idle.chunks(AT_ONCE) {
         let Some(_alone) = NetnsLock::alone(host.inside(), Instant::now() + patience) else { return Ok(()) };
         linux::crash_point!("idle-bridge-locked");
@@ -159,20 +158,29 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How many links go while ADDs wait. They lose their mark in the message that deletes them: it must be one.
 const AT_ONCE: usize = 100;
 
-/// Removes those of these links that are idle still, and have nothing that is another's.
+/// Removes those of these links that are idle still, and have nothing that is another's; of the others, the marked addresses.
 fn remove(netlink: &mut Netlink, candidates: &[&Link], used: &Used<'_>) -> Result<(), CniError> {
     let links = netlink.links().map_err(internal)?;
-    let addresses = netlink.addresses(None).map_err(internal)?;
+    let mut addresses = netlink.addresses(None).map_err(internal)?;
     let is_candidate = |one: &Link| candidates.iter().any(|candidate| candidate.index == one.index) && !used.has(one.index);
+    let mut idle = Vec::new();
+    for bridge in bridges(&links).filter(|bridge| bridge.own().any(is_candidate)) {
+        let own: Vec<&Link> = bridge.idle(netlink)?.into_iter().filter(|one| is_candidate(one)).collect();
+        idle.push((bridge, own));
+    }
+    let gone: Vec<Address> =
+        marked(&addresses).into_iter().filter(|a| idle.iter().flat_map(|(_, own)| own).any(|one| one.index == a.index)).collect();
+    clear(netlink, &gone)?;
+    addresses.retain(|one| !gone.contains(one));
     let is_plain = |one: &Link| {
         let has_address = addresses.iter().any(|a| a.index == one.index && !is_link_local(a));
         let is_below = links.iter().any(|other| other.link_netnsid.is_none() && other.parent == Some(one.index) && !other.is("veth"));
         !has_address && !is_below && one.master.is_none() && one.alias.is_none()
     };
     let (mut ways_in, mut themselves) = (Vec::new(), Vec::new());
-    for bridge in bridges(&links).filter(|bridge| bridge.own().any(is_candidate)) {
-        let idle = bridge.idle(netlink)?.into_iter().filter(|one| is_candidate(one) && is_plain(one));
-        let (itself, ways): (Vec<&Link>, Vec<&Link>) = idle.partition(|one| one.index == bridge.link.index);
+    for (bridge, own) in idle {
+        let own = own.into_iter().filter(|one| one.group == TRANSIENT && is_plain(one));
+        let (itself, ways): (Vec<&Link>, Vec<&Link>) = own.partition(|one| one.index == bridge.link.index);
         let is_of_way_in = |port: &&Link| ways.iter().any(|one| one.other_end() == port.index);
         if bridge.ports.iter().all(is_of_way_in) {
             themselves.extend(itself.iter().map(|one| one.index));
@@ -187,31 +195,31 @@ fn remove(netlink: &mut Netlink, candidates: &[&Link], used: &Used<'_>) -> Resul
     netlink.delete_together(&themselves).map_err(internal)
 }
 
-fn marked(netlink: &mut Netlink, on: &[&Link]) -> Result<Vec<Address>, CniError> {
-    let all = netlink.addresses(None).map_err(internal)?;
-    Ok(all.into_iter().filter(|one| one.protocol == addr::TRANSIENT && on.iter().any(|link| link.index == one.index)).collect())
+/// The addresses that the plugin has marked, and that can go alone: with the first IPv4 address of a subnet the kernel takes the others.
+fn marked(all: &[Address]) -> Vec<Address> {
+    let is_marked = |one: &&Address| one.protocol == addr::TRANSIENT;
+    let takes = |one: &Address, other: &Address| {
+        let is_first = one.net.addr().is_ipv4() && !one.flags.contains(AddrFlags::SECONDARY);
+        is_first && !is_marked(&other) && one.index == other.index && subnet(one) == subnet(other)
+    };
+    all.iter().filter(is_marked).filter(|one| !all.iter().any(|other| takes(one, other))).cloned().collect()
 }
 
-/// Takes the addresses that the plugin has marked from links of bridges without pods.
-fn clear(netlink: &mut Netlink, idle: &[&Link]) -> Result<(), CniError> {
-    let gone = marked(netlink, idle)?;
+/// The subnet by which the kernel says which address was there first: that of the other end, where there is one.
+fn subnet(address: &Address) -> Option<IpNet> {
+    let end = address.peer.unwrap_or(address.net.addr());
+    IpNet::new(end, address.net.prefix_len()).ok().map(|net| net.trunc())
+}
+
+/// Takes addresses from links.
+fn clear(netlink: &mut Netlink, gone: &[Address]) -> Result<(), CniError> {
     if gone.is_empty() {
         return Ok(());
     }
     let taken = gone.iter().map(|one| addr::delete(one.index, one.net).tolerate(Errno::EADDRNOTAVAIL).tolerate(Errno::ENODEV));
     netlink.send(taken.collect::<Batch<'_>>()).map_err(internal)?;
     linux::crash_point!("idle-bridge-cleared");
-    let links = netlink.links().map_err(internal)?;
-    let mut still = Vec::new();
-    for bridge in bridges(&links).filter(|bridge| bridge.own().any(|link| gone.iter().any(|one| one.index == link.index))) {
-        still.extend(bridge.idle(netlink)?);
-    }
-    let put = |one: &Address| {
-        let again = addr::add_of(one.protocol, one.index, one.net, one.flags);
-        again.tolerate(Errno::EEXIST).tolerate(Errno::ENODEV)
-    };
-    let again: Batch<'_> = gone.iter().filter(|one| still.iter().all(|link| link.index != one.index)).map(put).collect();
-    if again.is_empty() { Ok(()) } else { netlink.send(again).map(drop).map_err(internal) }
+    Ok(())
 }
 
 fn is_link_local(address: &Address) -> bool {
@@ -257,7 +265,7 @@ impl Used<'_> {
             Err(_) => return None,
         };
         let is_going = self.going.contains(sandbox);
-        let counts = |step: &&Step| !is_going || !is_chosen(step);
+        let counts = |step: &&Step| !is_going || !step.is_chosen();
         let steps = record.iter().flat_map(|record: &Record| &record.steps).filter(counts);
         let names = steps.flat_map(|step| &step.list.plugins).flat_map(links_of);
         let named = |name: String| self.links.iter().filter(move |link| has_name(link, &name)).map(|link| link.index);

@@ -171,6 +171,11 @@ impl Step {
         }
     }
 
+    /// Whether the pod, or its author, chose the network. No other network's name has a slash.
+    pub fn is_chosen(&self) -> bool {
+        self.name.contains('/')
+    }
+
     pub(crate) fn id(&self, sandbox: &ContainerId) -> AttachmentId {
         AttachmentId { network: self.list.name.clone(), container: sandbox.clone(), ifname: self.ifname.clone() }
     }

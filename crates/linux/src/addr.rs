@@ -23,6 +23,9 @@ const IFADDRMSG: usize = 8;
 /// iproute2 uses, as that of our routes.
 pub const TRANSIENT: u8 = 110;
 
+/// The protocol of pods' gateways that stay.
+pub const GATEWAY: u8 = 111;
+
 /// An address of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

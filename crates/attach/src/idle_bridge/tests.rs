@@ -27,7 +27,13 @@ fn links_that_plugins_make_or_stand_on() {
         (r#"{"type":"bridge","IsDefaultGateway":true}"#, vec!["cni0"]),
         (r#"{"type":"bridge","bridge":"x","vlan":5}"#, vec!["x"]),
         (r#"{"type":"bridge","Bridge":"x","vlan":5,"isGateway":true}"#, vec!["x", "x.5"]),
-        (r#"{"type":"bridge","bridge":"x","bridge":"y"}"#, vec!["x", "y"]),
+        (r#"{"type":"bridge","bridge":"x","bridge":"y"}"#, vec!["y"]),
+        (r#"{"type":"bridge","bridge":"x","BRIDGE":"","isGateway":true,"vlan":7,"vlan":5}"#, vec!["cni0", "cni0.5"]),
+        (r#"{"type":"bridge","bridge":"x","bridge":null,"isGateway":true,"ISGATEWAY":false,"vlan":5}"#, vec!["x"]),
+        (r#"{"type":"bridge","bridge":"x","runtimeConfig":{"bridge":"y"}}"#, vec!["x"]),
+        (r#"{"type":"host-device","device":"x","RuntimeConfig":{"deviceID":"y","device":"z"}}"#, vec!["x", "y"]),
+        (r#"{"type":"flannel","delegate":{"type":"bridge","type":"macvlan","bridge":"x","master":"m"}}"#, vec!["m"]),
+        (r#"{"type":"theirs","master":"x","master":"y"}"#, vec!["x", "y"]),
         (r#"{"type":"flannel"}"#, vec!["cni0"]),
         (r#"{"type":"flannel","delegate":{"bridge":"y"}}"#, vec!["y"]),
         (r#"{"type":"flannel","delegate":{"bridge":"y"},"delegate":{"vlan":5}}"#, vec!["y", "y.5"]),
@@ -70,6 +76,13 @@ impl Node {
         left.forget(&mut self.host, &self.records).unwrap();
     }
 
+    /// What of it is left after the agent's own look.
+    fn left_by_agent(&mut self) -> Vec<String> {
+        let chain = chain::Chain::new(plugin::Finder::new(plugins::BUILTINS, Vec::new(), plugin::Prefer::Builtin, Vec::new()), None);
+        Attacher::new(chain, self.records.clone()).forget_idle_bridges(&mut self.host).unwrap();
+        self.there()
+    }
+
     fn there(&mut self) -> Vec<String> {
         let netlink = self.host.netlink().unwrap();
         let (links, addresses) = (netlink.links().unwrap(), netlink.addresses(None).unwrap());
@@ -83,9 +96,13 @@ impl Node {
 
     /// As the plugin does for a definition.
     fn give(&mut self, link: &str, net: &str) {
+        self.give_of(addr::TRANSIENT, link, net);
+    }
+
+    fn give_of(&mut self, protocol: u8, link: &str, net: &str) {
         let netlink = self.host.netlink().unwrap();
         let index = netlink.link(link).unwrap().unwrap().index;
-        netlink.send_one(addr::add_of(addr::TRANSIENT, index, net.parse().unwrap(), linux::AddrFlags::NODAD)).unwrap();
+        netlink.send_one(addr::add_of(protocol, index, net.parse().unwrap(), linux::AddrFlags::NODAD)).unwrap();
     }
 
     fn record(&self, sandbox: &str, networks: &[(&str, &str)]) {
@@ -130,15 +147,52 @@ fn on_a_node(name: &str, test: impl FnOnce(&mut Node) + Send) {
 #[test]
 fn addresses_go_with_the_last_pod() {
     on_a_node("addresses", |node| {
-        sh("ip link add x type bridge; ip addr add 192.0.2.1/24 dev x; ip link add pod type veth peer name eth0; ip link set pod master x
+        sh("ip link add x type bridge; ip addr add 10.9.0.9/24 dev x; ip link add pod type veth peer name eth0; ip link set pod master x
             ip link add gw type veth peer name x.5; ip link set gw master x; ip tuntap add nic mode tap");
-        for (link, net) in [("x", "10.9.0.1/24"), ("x", "fd00:9::1/64"), ("x.5", "10.9.5.1/24")] {
+        for (link, net) in [("x", "10.9.0.1/24"), ("x", "10.9.1.1/24"), ("x", "fd00:9::1/64"), ("x.5", "10.9.5.1/24")] {
             node.give(link, net);
         }
-        assert_eq!(node.left("p")[0], "x 192.0.2.1/24 10.9.0.1/24 fd00:9::1/64", "there is a pod");
+        assert_eq!(node.left("p")[0], "x 10.9.0.9/24 10.9.1.1/24 10.9.0.1/24 fd00:9::1/64", "there is a pod");
         sh("ip link del pod");
-        assert_eq!(node.left("p"), ["x 192.0.2.1/24", "x.5"]);
+        assert_eq!(node.left("p"), ["x 10.9.0.9/24", "x.5"]);
         node.forget("none", "p");
+    });
+}
+
+/// The kernel takes with the first address of a subnet all others.
+#[test]
+fn an_address_stays_while_anothers_would_go_with_it() {
+    on_a_node("subnet", |node| {
+        sh("ip link add x type bridge");
+        node.give("x", "10.9.0.1/24");
+        node.give("x", "10.9.0.2/24");
+        sh("ip addr add 10.9.0.9/24 dev x");
+        assert_eq!(node.left("p"), ["x 10.9.0.1/24 10.9.0.9/24"]);
+        sh("ip addr del 10.9.0.9/24 dev x; ip addr add 10.9.0.9/16 dev x");
+        assert_eq!(node.left("p"), ["x 10.9.0.9/16"], "the kernel compares the lengths too");
+        node.give("x", "10.9.0.1/24");
+        node.give("x", "10.9.0.2/24");
+        sh("ip addr del 10.9.0.9/16 dev x");
+        assert_eq!(node.left("p"), ["x"]);
+    });
+}
+
+/// A DEL that meets an ADD, or a record that it cannot read, leaves the addresses to the agent, on whatever bridge they are.
+#[test]
+fn addresses_that_a_del_has_left_are_the_agents() {
+    on_a_node("left", |node| {
+        sh("ip link add x type bridge; ip link add gw type veth peer name x.5; ip link set gw master x");
+        node.give("x.5", "10.9.5.1/24");
+        node.give_of(addr::GATEWAY, "x", "10.9.0.1/24");
+        let all = ["x 10.9.0.1/24", "x.5 10.9.5.1/24"];
+        let lock = NetnsLock::shared(node.host.inside(), std::time::Instant::now()).unwrap();
+        assert_eq!(node.left("p"), all, "an ADD looks for a bridge");
+        drop(lock);
+        std::fs::create_dir_all(node.dir.join("records")).unwrap();
+        std::fs::write(node.dir.join("records/torn.json"), "{").unwrap();
+        assert_eq!((node.left("p"), node.left_by_agent()), (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec()));
+        std::fs::remove_file(node.dir.join("records/torn.json")).unwrap();
+        assert_eq!(node.left_by_agent(), ["x 10.9.0.1/24", "x.5"], "that of a network that pods have without asking stays");
     });
 }
 
@@ -233,9 +287,7 @@ fn what_records_say_of_a_bridge() {
         let lock = NetnsLock::shared(node.host.inside(), std::time::Instant::now()).unwrap();
         assert_eq!(node.left("p"), ["x"]);
         drop(lock);
-        let chain = chain::Chain::new(plugin::Finder::new(plugins::BUILTINS, Vec::new(), plugin::Prefer::Builtin, Vec::new()), None);
-        Attacher::new(chain, node.records.clone()).forget_idle_bridges(&mut node.host).unwrap();
-        assert_eq!(node.there(), [""; 0]);
+        assert_eq!(node.left_by_agent(), [""; 0]);
     });
 }
 

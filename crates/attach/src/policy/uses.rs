@@ -576,28 +576,37 @@ impl Uses {
     }
 }
 
-/// The links of the host that a plugin makes, or on which it puts the pod's link. Only the keys that the plugin reads for that count, and only
-/// those of the plugin that is executed: what stands anywhere else is a free text.
+/// The links of the host that a plugin makes, or on which it puts the pod's link. Only the keys that the plugin reads for that count, of several
+/// equal ones the last, and only those of the plugin that is executed: what stands anywhere else is a free text.
 pub(crate) fn links_of(plugin: &PluginEntry) -> Vec<String> {
     let raw = Keys::of(plugin.raw());
-    let (kinds, raw) = match plugin.kind.as_str() {
+    let (kind, raw) = match plugin.kind.as_str() {
         "flannel" => {
             let delegate = together(&raw, "delegate");
-            (kinds_or(&delegate, "bridge"), with_gateway(&delegate))
+            let kind = all(&delegate, "type").last().and_then(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty());
+            (kind.unwrap_or("bridge"), with_gateway(&delegate))
         }
-        kind => (vec![kind], raw),
+        kind => (kind, raw),
+    };
+    let (known, raw) = match KNOWN.iter().find(|known| known.kind == kind) {
+        Some(known) => (known, last_read(known, &raw)),
+        None => (&UNKNOWN, raw),
     };
     let mut uses = Uses::default();
-    for kind in kinds {
-        let before = uses.devices.len();
-        uses.host_devices(KNOWN.iter().find(|known| known.kind == kind).unwrap_or(&UNKNOWN), &raw, "");
-        let own = uses.devices.get(before..).unwrap_or_default().to_vec();
-        uses.done_to(own, kind, &raw);
-    }
+    uses.host_devices(known, &raw, "");
+    uses.done_to(uses.devices.clone(), kind, &raw);
     let mut links: Vec<String> = uses.devices.into_iter().chain(uses.made).map(|one| one.what).collect();
     links.sort();
     links.dedup();
     links
+}
+
+/// What a plugin that is known reads of the keys that say which links it makes or stands on. Of `runtimeConfig` it reads a device alone.
+fn last_read<'a>(known: &DeviceKeys, raw: &Keys<'a>) -> Keys<'a> {
+    let own = known.devices.iter().chain(&["linkInContainer", "isGateway", "isDefaultGateway", "vlan"]);
+    let runtime = together(raw, "runtimeConfig");
+    let given = known.devices.iter().filter(|key| **key == "deviceID").filter_map(|key| all(&runtime, key).last());
+    own.filter_map(|key| all(raw, key).last()).chain(given).collect()
 }
 
 /// Whether the device that a plugin names is certainly none of the host's.

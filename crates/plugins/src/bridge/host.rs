@@ -118,7 +118,8 @@ pub(super) fn first_address(net: &IpNet) -> Result<IpAddr, CniError> {
     .ok_or_else(too_small)
 }
 
-/// Puts the gateways' addresses on the bridge and lets the host forward. They are marked as what may go with the bridge's last pod.
+/// Puts the gateways' addresses on the bridge and lets the host forward. Those of a network that the pod chose are marked as what
+/// goes with the bridge's last pod.
 pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult, force: bool) -> Result<(), CniError> {
     for v4 in [true, false] {
         let wanted = gateway_nets(result, |ip| ip.address.addr().is_ipv4() == v4);
@@ -129,7 +130,8 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
             // The host may have IPv6 off for new interfaces.
             address::set_ipv6(host.inside(), bridge, Ipv6Conf::DisableIpv6, 0)?;
         }
-        addresses(host.netlink()?, bridge, &wanted, force)?;
+        let mark = if host.is_transient { addr::TRANSIENT } else { addr::GATEWAY };
+        addresses(host.netlink()?, bridge, (wanted.as_slice(), mark), force)?;
         linux::crash_point!("bridge-addressed");
         veth::forward(host, v4)?;
         linux::crash_point!("bridge-forwards");
@@ -147,7 +149,7 @@ pub(super) fn gateway_nets(result: &AddResult, of: impl Fn(&IpConfig) -> bool) -
     nets
 }
 
-fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool) -> Result<(), CniError> {
+fn addresses(netlink: &mut Netlink, bridge: &Link, (wanted, mark): (&[IpNet], u8), force: bool) -> Result<(), CniError> {
     let there: Vec<IpNet> = netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
     let mut batch = Batch::new();
     for net in wanted.iter().filter(|net| !there.contains(net)) {
@@ -159,7 +161,7 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool
             batch.push(addr::delete(bridge.index, *other).tolerate(Errno::EADDRNOTAVAIL));
         }
         let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
-        batch.push(addr::add_of(addr::TRANSIENT, bridge.index, *net, flags).tolerate(Errno::EEXIST));
+        batch.push(addr::add_of(mark, bridge.index, *net, flags).tolerate(Errno::EEXIST));
     }
     if batch.is_empty() {
         return Ok(());
