@@ -197,12 +197,12 @@ fn remove(netlink: &mut Netlink, candidates: &[&Link], used: &Used<'_>) -> Resul
 
 /// The addresses that the plugin has marked, and that can go alone: with the first IPv4 address of a subnet the kernel takes the others.
 fn marked(all: &[Address]) -> Vec<Address> {
-    let is_marked = |one: &&Address| one.protocol == addr::TRANSIENT;
-    let takes = |one: &Address, other: &Address| {
+    let (marked, others): (Vec<&Address>, Vec<&Address>) = all.iter().partition(|one| one.protocol == addr::TRANSIENT);
+    let takes_others = |one: &Address| {
         let is_first = one.net.addr().is_ipv4() && !one.flags.contains(AddrFlags::SECONDARY);
-        is_first && !is_marked(&other) && one.index == other.index && subnet(one) == subnet(other)
+        is_first && others.iter().any(|other| one.index == other.index && subnet(one) == subnet(other))
     };
-    all.iter().filter(is_marked).filter(|one| !all.iter().any(|other| takes(one, other))).cloned().collect()
+    marked.into_iter().filter(|one| !takes_others(one)).cloned().collect()
 }
 
 /// The subnet by which the kernel says which address was there first: that of the other end, where there is one.
