@@ -41,6 +41,7 @@ impl Agent {
         // Of each name one, as text: there may be two hundred records, and read, a network takes a multiple.
         let default = self.default_network_now(&request.settings, request.by)?.list;
         let mut lists = BTreeMap::from([(default.name, default.source)]);
+        let mut chosen_lists = BTreeMap::new();
         let (mut kept, mut gone): (Vec<AttachmentId>, Vec<ContainerId>) = (Vec::new(), Vec::new());
         let mut kept_sandboxes: BTreeSet<ContainerId> = BTreeSet::new();
         let mut unreadable: Vec<ContainerId> = Vec::new();
@@ -58,7 +59,8 @@ impl Agent {
                         gone.push(sandbox);
                     }
                     for step in record.steps {
-                        lists.entry(step.list.name).or_insert(step.list.source);
+                        let of_kind = if step.is_chosen() { &mut chosen_lists } else { &mut lists };
+                        of_kind.entry(step.list.name).or_insert(step.list.source);
                     }
                 }
                 Ok(None) if is_valid => {}
@@ -90,7 +92,20 @@ impl Agent {
             Line::info("gc").with("container", &stranger.container).with("what", why).end();
         }
         // What belongs to a record that cannot be read must stay: whatever its pod may have on these networks counts as valid. Of an
-        // external plugin nobody knows what else it would free.
+        // external plugin nobody knows what else it would free, nor of a network that a pod chose: its author may have given it a name by
+        // which its collection would find the links of another network's pods, and nobody knows on which networks those are.
+        match unreadable.first() {
+            None => {
+                for (name, source) in chosen_lists {
+                    lists.entry(name).or_insert(source);
+                }
+            }
+            Some(container) => {
+                let why =
+                    "its record cannot be read: unowned resources of networks that pods selected are not freed until it can, or is gone";
+                Line::warn("gc").with("container", container).with("what", why).end();
+            }
+        }
         let names = self.interface_names(valid, &unreadable);
         let is_sure = all_detached && (unreadable.is_empty() || names.is_some());
         if stranger.is_none() && is_sure {

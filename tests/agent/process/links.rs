@@ -2,6 +2,7 @@
 //! collections of a network that look like another's. Each was possible once.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
@@ -123,6 +124,8 @@ fn a_text_keeps_no_bridge() {
 #[test]
 fn pods_on_a_bridge_that_others_leave() {
     const ROUNDS: usize = 15;
+    /// How often the bridge has to be there for the one that makes none.
+    const FOUND: usize = 3;
     let node = Node::start("leave", "");
     node.define(
         "made",
@@ -135,27 +138,30 @@ fn pods_on_a_bridge_that_others_leave() {
     drop(first);
     let before = node.before();
     let (one, other, stands) = (node.pod("one", "made"), node.pod("other", "made"), node.pod("stands", "stands"));
-    let attached = std::thread::scope(|scope| {
+    let found = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let found = &found;
         let come_and_go = |pod: &Pod<'_>| {
-            for _ in 0..ROUNDS {
+            let goes_on = |round: &usize| *round < ROUNDS || *round < 100 * ROUNDS && found.load(Ordering::Relaxed) < FOUND;
+            for _ in (0..).take_while(goes_on) {
                 pod.must("ADD");
                 pod.must("CHECK");
                 pod.must("DEL");
             }
         };
-        scope.spawn(move || come_and_go(&one));
-        scope.spawn(move || come_and_go(&other));
-        let mut attached = 0;
-        for _ in 0..2 * ROUNDS {
+        let others = [scope.spawn(move || come_and_go(&one)), scope.spawn(move || come_and_go(&other))];
+        let mut rounds = 0;
+        while rounds < 2 * ROUNDS || others.iter().any(|other| !other.is_finished()) {
+            rounds += 1;
             if stands.add().code == 0 {
-                attached += 1;
                 stands.must("CHECK");
+                found.fetch_add(1, Ordering::Relaxed);
             }
             stands.must("DEL");
         }
-        attached
     });
-    println!("{attached} of {} found the bridge", 2 * ROUNDS);
+    let found = found.into_inner();
+    assert!(found >= FOUND, "the bridge was there {found} times");
     drop(stands);
     node.settled();
     node.until("the bridge is gone", || node.host.link("", "made2").is_none());
@@ -177,9 +183,18 @@ fn a_collection_takes_no_links_of_another_network() {
     let there = ports();
     let valid: Vec<Value> = [&pod, &attacker].iter().map(|pod| json!({"containerID": pod.sandbox(), "ifname": "eth0"})).collect();
     let gc = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "cni.dev/valid-attachments": valid});
-    let done = node.host.cni(Path::new(&node.bin)).call("GC", "netloom", gc.to_string());
+    let collect = || node.host.cni(Path::new(&node.bin)).call("GC", "netloom", gc.to_string());
+    let done = collect();
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(ports(), there, "a pod of another network lost its pair");
+    // Nor while nobody knows what networks the other pod is on.
+    let record = node.host.path(format!("/var/lib/netloom/sandboxes/{}.json", pod.sandbox()));
+    let whole = std::fs::read(&record).unwrap();
+    std::fs::write(&record, "{").unwrap();
+    let done = collect();
+    assert!(done.message().contains("cannot parse the record"), "{done:?}");
+    assert_eq!(ports(), there, "a pod with a torn record lost its pair");
+    std::fs::write(&record, whole).unwrap();
     pod.must("CHECK");
     attacker.must("CHECK");
     pod.must("DEL");
