@@ -274,7 +274,7 @@ pub(crate) fn whole(mode: Mode, parts: &[&Subject], targets: &BTreeSet<&str>) ->
 }
 
 /// What takes away the chains that a release of before had for these subjects, to be done together with writing the rules that replace them.
-fn without_former(socket: &mut Socket, parts: &[&Subject]) -> Result<Vec<Step>, ReadError> {
+pub(crate) fn without_former(socket: &mut Socket, parts: &[&Subject]) -> Result<Vec<Step>, ReadError> {
     let mut steps = Vec::new();
     for part in parts {
         let family = part.family;

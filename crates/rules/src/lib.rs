@@ -69,7 +69,7 @@ pub use restore::{Restored, missing_of, restore};
 pub use source::{strict, strict_address, strict_port, strict_source};
 pub use spoof::{guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 pub use tunnelled::{TUNNEL_PREFIX, TUNNELLED, Tunnelled, guard_tunnels};
-pub use vxlan::{Enclosed, VXLAN, guard_vxlan};
+pub use vxlan::{Enclosed, VXLAN, guard_vxlan, guard_vxlan_also};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";

@@ -1,6 +1,6 @@
 //! A vxlan tunnel takes packets from the cluster's nodes alone.
 
-use crate::{Enclosed, guard_vxlan, repair};
+use crate::{Enclosed, guard_vxlan, guard_vxlan_also, repair};
 
 use super::*;
 
@@ -11,20 +11,25 @@ const RULES: &str = r#"table inet netloom {
     set nodes4 { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
     set nodes6 { type ipv6_addr; elements = { 2001:db8::1, 2001:db8::2 }; }
     chain vxlan-senders {
-        ip saddr @nodes4 return
-        ip6 saddr @nodes6 return
+        ct status dnat counter packets 0 bytes 0 drop
+        ip saddr @nodes4 ip daddr @nodes4 return
+        ip6 saddr @nodes6 ip6 daddr @nodes6 return
         counter packets 0 bytes 0 drop
     }
     chain vxlan-nodes {
         ip daddr @nodes4 jump vxlan-senders
         ip6 daddr @nodes6 jump vxlan-senders
     }
-    chain vxlan-input {
-        type filter hook input priority filter; policy accept;
+    chain vxlan-arrivals {
+        type filter hook input priority 101; policy accept;
         udp dport @vxlanports jump vxlan-senders
     }
     chain vxlan-forward {
         type filter hook forward priority filter; policy accept;
+        udp dport @vxlanports jump vxlan-nodes
+    }
+    chain vxlan-output {
+        type filter hook output priority filter; policy accept;
         udp dport @vxlanports jump vxlan-nodes
     }
 }"#;
@@ -55,7 +60,8 @@ fn arrives(from: (&Namespace, &str), to: (&Namespace, &str), port: u16) -> bool 
 
 fn dropped(ns: &Namespace) -> u64 {
     let chain = ns.run("nft list chain inet netloom vxlan-senders");
-    chain.split_whitespace().skip_while(|word| *word != "packets").nth(1).unwrap().parse().unwrap()
+    let words: Vec<&str> = chain.split_whitespace().collect();
+    words.windows(2).filter(|pair| pair[0] == "packets").map(|pair| pair[1].parse::<u64>().unwrap()).sum()
 }
 
 #[test]
@@ -98,9 +104,35 @@ fn a_node_that_comes_or_goes_is_one_element_and_what_others_flush_is_put_back() 
             guard_vxlan(s, None, &sample()).unwrap();
             assert_eq!(ns.run("nft list ruleset"), whole, "{change}");
         }
+        // What a former release has looks at packets too early.
+        ns.nft_file(
+            "table inet netloom { chain vxlan-input { type filter hook input priority filter; udp dport @vxlanports jump vxlan-senders; }; }
+             flush chain inet netloom vxlan-output",
+        );
+        guard_vxlan(s, None, &sample()).unwrap();
+        assert_eq!(ns.run("nft list ruleset"), whole);
         // An attachment's repair knows of it.
-        ns.nft_file("flush chain inet netloom vxlan-input");
+        ns.nft_file("flush chain inet netloom vxlan-arrivals");
         repair(s).unwrap();
+        assert_eq!(ns.run("nft list ruleset"), whole);
+    });
+}
+
+/// An agent knows of no Nodes yet, and a tunnel with another port may still be there.
+#[test]
+fn what_is_known_from_before_takes_nothing_away() {
+    let ns = Namespace::new();
+    let more = Enclosed { port: Some(8472), ..enclosed(&["192.0.2.2", "192.0.2.3"]) };
+    ns.nft(|s| {
+        assert_eq!(guard_vxlan_also(s, &Enclosed { port: None, ..sample() }), Ok(0));
+        assert!(!s.has_table(Family::Inet, "netloom").unwrap());
+        assert_eq!(guard_vxlan_also(s, &sample()), Ok(5));
+        let whole = ns.run("nft list ruleset");
+        assert_eq!(guard_vxlan_also(s, &more), Ok(2));
+        assert_eq!(guard_vxlan_also(s, &more), Ok(0));
+        let both = ns.run("nft list ruleset");
+        assert!(["4789, 8472", "192.0.2.1, 192.0.2.2", "192.0.2.3"].iter().all(|text| both.contains(text)), "{both}");
+        assert_eq!(guard_vxlan(s, None, &sample()), Ok(2));
         assert_eq!(ns.run("nft list ruleset"), whole);
     });
 }
@@ -162,4 +194,70 @@ fn a_packet_from_a_pod_reaches_no_tunnel_of_this_node_or_another() {
     drop(receiver);
     // What pods send each other is theirs.
     assert!(arrives((pod, "10.1.0.5"), (neighbour, "10.1.0.6"), PORT) && arrives((pod, "fd01::5"), (neighbour, "fd01::6"), PORT));
+}
+
+/// Its own node lets it go, as that address is no node's, and masquerade gives it a node's address. The tunnel's socket has all addresses of the node.
+#[test]
+fn a_packet_to_another_address_of_a_node_reaches_no_tunnel() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    router.run("ip addr add 198.51.100.9/32 dev outside");
+    router.run("ip -6 addr add fd09::9/128 dev outside nodad");
+    let attacks = [("192.0.2.2", "198.51.100.9"), ("2001:db8::2", "fd09::9")];
+    for (from, to) in attacks {
+        assert!(arrives((outside, from), (router, to), PORT), "{from} to {to}");
+    }
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    for (from, to) in attacks {
+        let before = dropped(router);
+        assert!(!arrives((outside, from), (router, to), PORT), "{from} to {to}");
+        assert!(dropped(router) > before);
+        assert!(arrives((outside, from), (router, to), PORT + 1), "another port is anybody's");
+    }
+}
+
+/// A pod of another node asks for a Service or a host port here, and has that node's address.
+#[test]
+fn a_packet_that_is_turned_to_the_tunnel_does_not_reach_it() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    router.nft_file(
+        "table inet services { chain in { type nat hook prerouting priority dstnat; udp dport 53 dnat ip to 192.0.2.1:4789; }; }",
+    );
+    let receiver = router.netns.enter(|_| UdpSocket::bind(("192.0.2.1", PORT)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let asks = || {
+        let sender = outside.netns.enter(|_| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
+        (0..3).any(|_| {
+            sender.send_to(b"frame", "192.0.2.1:53").unwrap();
+            receiver.recv_from(&mut [0; 8]).is_ok()
+        })
+    };
+    assert!(asks());
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    let before = dropped(router);
+    assert!(!asks());
+    assert!(dropped(router) > before);
+}
+
+/// As IPVS sends what pods send to a Service: from the hook of the node's own packets, with the pod's address.
+#[test]
+fn what_leaves_the_node_itself_for_a_tunnel_has_a_nodes_address() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    router.run("ip addr add 10.1.0.9/32 dev pod");
+    router.run("ip -6 addr add fd01::9/128 dev pod nodad");
+    let pairs = [("10.1.0.9", "192.0.2.1", "192.0.2.2"), ("fd01::9", "2001:db8::1", "2001:db8::2")];
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    for (other, own, to) in pairs {
+        assert!(arrives((router, own), (outside, to), PORT), "{own} is a node's");
+        let receiver = outside.netns.enter(|_| UdpSocket::bind((to, PORT)).unwrap()).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let sender = router.netns.enter(|_| UdpSocket::bind((other, 0)).unwrap()).unwrap();
+        let before = dropped(router);
+        let refused = sender.send_to(b"frame", (to, PORT)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{other} is no node's");
+        assert!(receiver.recv_from(&mut [0; 8]).is_err());
+        assert!(dropped(router) > before);
+    }
 }
