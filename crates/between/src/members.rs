@@ -200,9 +200,11 @@ impl Member<'_> {
         }
     }
 
-    /// Where its vxlan packets come from; nowhere, where the mode uses no vxlan.
-    pub(crate) fn vxlan_endpoints(&self, mode: Mode) -> impl Iterator<Item = IpAddr> {
-        let is_used = mode.tunnel() == Some(Tunnel::Vxlan);
+    /// Where its vxlan packets come from; nowhere, where the mode uses no vxlan, or the node is known to have another mode than the own node's:
+    /// no packet goes there, so none is taken from there. The own node (`own`) has the mode whatever its Node says yet.
+    pub(crate) fn vxlan_endpoints(&self, mode: Mode, own: &str) -> impl Iterator<Item = IpAddr> {
+        let is_other = self.seen.mode.is_some_and(|announced| announced != mode) && self.seen.name != own;
+        let is_used = mode.tunnel() == Some(Tunnel::Vxlan) && !is_other;
         [self.v4, self.v6].into_iter().flatten().filter(move |_| is_used)
     }
 

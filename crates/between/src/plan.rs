@@ -115,7 +115,8 @@ pub struct Plan {
     /// Where a pod's own address may be seen: every node's ranges, and the endpoints that packets go to without a tunnel. The network
     /// below a tunnel need not know pods' addresses, and clouds drop what comes from such.
     pub inside: BTreeSet<IpNet>,
-    /// Where vxlan packets come from: each node's endpoints, the own ones among them. Empty where the mode uses no vxlan.
+    /// Where vxlan packets come from: the endpoints of each node that has announced no other mode, the own ones among them. Empty where the
+    /// mode uses no vxlan.
     pub endpoints: BTreeSet<IpAddr>,
     /// For links of pods, in bytes: the smallest MTU of the node's links less the largest header in use. The modes `vxlan` and `wireguard`
     /// count a header before there is a peer, so that the first node's pods have the MTU of all others. `None` without a link.
@@ -196,7 +197,7 @@ pub(crate) fn whole<'a>(
         }
         plan.look(origin, peer, &mut legs);
     }
-    plan.endpoints = members.iter().flat_map(|member| member.vxlan_endpoints(settings.mode)).collect();
+    plan.endpoints = members.iter().flat_map(|member| member.vxlan_endpoints(settings.mode, &own.name)).collect();
     let uplink = own.links.iter().map(|link| link.mtu).min();
     plan.mtu = uplink.map(|uplink| uplink.saturating_sub(largest_header(origin, &legs)));
     let has_v6 = member.ranges_of(Family::V6).chain(legs.iter().flat_map(|(peer, ..)| peer.ranges_of(Family::V6))).next().is_some();

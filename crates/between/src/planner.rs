@@ -243,7 +243,7 @@ impl Rows {
         rows.plan.problems.extend(problem);
         rows.plan.look(origin, &peer, &mut legs);
         rows.plan.inside.extend(&peer.ranges);
-        rows.plan.endpoints.extend(peer.vxlan_endpoints(origin.settings.mode));
+        rows.plan.endpoints.extend(peer.vxlan_endpoints(origin.settings.mode, &origin.own.name));
         for leg in legs {
             rows.paths.count(origin.settings, &leg.2);
             rows.plan.enter(origin.settings, rest.uplink, &rest.addresses, leg);

@@ -244,3 +244,27 @@ fn the_own_key_stays_the_own_one_whoever_else_announces_it() {
         assert!(matches!(said.as_slice(), [one] if one.starts_with("nodes thief and a announce the same WireGuard key")), "{said:?}");
     }
 }
+
+/// No packet goes to it, so whatever has its address sends none that is taken.
+#[test]
+fn a_node_of_another_mode_sends_nothing_to_the_tunnel() {
+    let all = ["192.0.2.1", "2001:db8::1", "192.0.2.2", "2001:db8::2"].map(ip);
+    let endpoints = |of_own: Option<Mode>, peer: Option<Mode>| {
+        let nodes = [NodeSeen { mode: of_own, ..a() }, NodeSeen { mode: peer, ..b() }];
+        let plan = of_a(Mode::Vxlan, &nodes);
+        let mut planner = Planner::new();
+        nodes.into_iter().for_each(|node| planner.set(node));
+        let own = own(&["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"]);
+        planner.plan(&settings(Mode::Vxlan), &own).unwrap();
+        planner.set(NodeSeen { mode: None, ..b() });
+        planner.plan(&settings(Mode::Vxlan), &own).unwrap();
+        planner.set(NodeSeen { mode: peer, ..b() });
+        assert_eq!(planner.plan(&settings(Mode::Vxlan), &own).unwrap().endpoints, plan.endpoints);
+        plan.endpoints
+    };
+    for believed in [None, Some(Mode::Vxlan)] {
+        assert_eq!(endpoints(believed, believed), all.into(), "{believed:?}");
+    }
+    assert_eq!(endpoints(None, Some(Mode::Direct)), all[..2].iter().copied().collect());
+    assert_eq!(endpoints(Some(Mode::Direct), None), all.into(), "the own node has the mode that it has");
+}

@@ -70,11 +70,13 @@ impl<'a> Oracle<'a> {
         (!taken && !within).then_some(endpoint)
     }
 
-    /// Where vxlan packets come from, to a node that takes some.
+    /// Where vxlan packets come from, to a node that takes some: not from a node that says it has another mode.
     pub(crate) fn endpoints(&self, at: &str) -> BTreeSet<IpAddr> {
-        let is_used = matches!(self.world.get(at).mode, Mode::Vxlan | Mode::Auto(Tunnel::Vxlan));
+        let mode = self.world.get(at).mode;
+        let is_used = matches!(mode, Mode::Vxlan | Mode::Auto(Tunnel::Vxlan));
+        let sends = |member: &&Member| is_used && (member.seen.name == at || member.seen.mode.is_none_or(|of_member| of_member == mode));
         let of = |member| [true, false].map(|v4| self.endpoint(member, v4));
-        self.world.members.iter().filter(|_| is_used).flat_map(of).flatten().collect()
+        self.world.members.iter().filter(sends).flat_map(of).flatten().collect()
     }
 
     /// Whether a packet to an address may leave a node encrypted alone: it is in a range of a node that is reached so, also if that lost it,
