@@ -654,7 +654,14 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        self.listeners.who(port, protocol, ip).or_else(|| self.published(port, protocol, ip))
+        let whose = self.tunnel(port, protocol).map(str::to_owned).or_else(|| self.listeners.who(port, protocol, ip));
+        whose.or_else(|| self.published(port, protocol, ip))
+    }
+
+    fn tunnel(&self, port: u16, protocol: Protocol) -> Option<&'static str> {
+        // At whatever address: the kernel takes the tunnel's packets at each, and what is published at one of them is turned before.
+        let is_tunnel = protocol == Protocol::Udp && self.cluster.pods.is_some_and(|pods| pods.has_tunnel_at(port));
+        is_tunnel.then_some("the port of the cluster network's tunnel between nodes: choose another one")
     }
 }
 

@@ -49,6 +49,7 @@ struct All {
 struct PodsOfCluster {
     ranges: NetworkTable<()>,
     nodes: BTreeMap<IpAddr, String>,
+    tunnel_ports: Vec<u16>,
 }
 
 impl PodsOfCluster {
@@ -61,7 +62,8 @@ impl PodsOfCluster {
             let own: Vec<_> = node.internal_ips.iter().map(|ip| (ip.to_canonical(), node.name.clone())).collect();
             own
         };
-        PodsOfCluster { ranges: ranges.collect(), nodes: nodes.iter().flat_map(addresses).collect() }
+        let tunnel_ports = provide.tunnel_ports();
+        PodsOfCluster { ranges: ranges.collect(), nodes: nodes.iter().flat_map(addresses).collect(), tunnel_ports }
     }
 }
 
@@ -72,6 +74,10 @@ impl PodNetwork for PodsOfCluster {
 
     fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
         self.nodes.range(run.first..=run.last).next().map(|(address, name)| (*address, name.clone()))
+    }
+
+    fn has_tunnel_at(&self, port: u16) -> bool {
+        self.tunnel_ports.contains(&port)
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use attach::AddressRun;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use between::{Mode, Plan, PublicKey, Vxlan};
+use between::{Mode, Plan, PublicKey, Tunnel, Vxlan};
 use cluster::{Cluster, Listed, Nodes};
 use cni::{AddResult, CniError, Code, NetworkList};
 use ipnet::IpNet;
@@ -78,6 +78,17 @@ pub struct Provide {
     pub non_masquerade: Option<Vec<IpNet>>,
     /// How pods' ports of the bridge are.
     pub ports: PodPorts,
+}
+
+impl Provide {
+    /// The UDP ports at which tunnels between nodes end, now or while WireGuard's keys are rotated.
+    pub(crate) fn tunnel_ports(&self) -> Vec<u16> {
+        match self.mode.tunnel() {
+            Some(Tunnel::Vxlan) => vec![self.vxlan.port],
+            Some(Tunnel::WireGuard) => vec![self.wireguard_port, self.wireguard_port.saturating_add(1)],
+            None => Vec::new(),
+        }
+    }
 }
 
 /// The number of our vxlan network: above those that flannel, Calico and Cilium use.
@@ -182,6 +193,9 @@ pub(crate) trait PodNetwork {
 
     /// A Node whose address is one of these, by name: packets for its pods go there.
     fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)>;
+
+    /// Whether tunnels between nodes end at this UDP port.
+    fn has_tunnel_at(&self, port: u16) -> bool;
 }
 
 impl PodNetwork for Provided {
@@ -191,6 +205,10 @@ impl PodNetwork for Provided {
 
     fn node_in(&self, run: AddressRun) -> Option<(IpAddr, String)> {
         self.nodes.address_in(run.first, run.last).map(|(address, node)| (address, node.name.clone()))
+    }
+
+    fn has_tunnel_at(&self, port: u16) -> bool {
+        self.settings.tunnel_ports().contains(&port)
     }
 }
 

@@ -303,4 +303,4 @@ impl fmt::Display for Use {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -166,6 +166,35 @@ fn addresses_and_ports_of_services_are_nobodys() {
     assert_eq!(node.port(30080, Protocol::Udp, None), None);
 }
 
+/// A cluster's network whose nodes have a tunnel at port 4789.
+struct Tunnels;
+
+impl crate::provided::PodNetwork for Tunnels {
+    fn range_of_pods(&self, _: AddressRun) -> Option<IpNet> {
+        None
+    }
+
+    fn node_in(&self, _: AddressRun) -> Option<(IpAddr, String)> {
+        None
+    }
+
+    fn has_tunnel_at(&self, port: u16) -> bool {
+        port == 4789
+    }
+}
+
+/// Also before there is a tunnel: nobody listens there then.
+#[test]
+fn the_port_of_the_nodes_tunnel_is_nobodys() {
+    let mut host = Host::here(plugin::Dirs::default());
+    let node = ThisNode::new(&mut host, &[], ClusterOwn { pods: Some(&Tunnels), ..ClusterOwn::default() });
+    let says = "the port of the cluster network's tunnel between nodes: choose another one";
+    for ip in [None, Some("192.0.2.1".parse().unwrap())] {
+        assert_eq!(node.port(4789, Protocol::Udp, ip).as_deref(), Some(says));
+        assert_eq!((node.port(4789, Protocol::Tcp, ip), node.port(4790, Protocol::Udp, ip)), (None, None));
+    }
+}
+
 /// A pod on the uplink's network that had the address of another node got what is sent to that one's pods.
 #[test]
 fn a_next_hop_of_the_nodes_routes_is_its_own_unless_it_is_a_pod() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cni::{CniError, Code, NetworkList};
 use json::{Object, Size, Value};
-use npwg::{Definition, DefinitionRef, Selection};
+use npwg::{Definition, DefinitionRef, Protocol, Selection};
 
 use super::{Bound, ImplicitNetwork, Networks, PlanRequest, Refusal, Source};
 use crate::device::Choice;
@@ -159,8 +159,9 @@ impl<'a> Resolver<'a> {
         let (list, args) = (network.list.clone(), Object::new());
         let mut resolved = Resolved { list, args, device: None, protection: Protection::Off, is_on_disk: false };
         let choice = self.choice.next(resource, None);
-        let refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
-        resolved.device = choice.map_err(refuse).ok()?;
+        let mut refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
+        resolved.device = choice.map_err(&mut refuse).ok()?;
+        self.leave_tunnels(&resolved.list, is_default).map_err(&mut refuse).ok()?;
         if let Some(definition) = &network.definition {
             let pod_namespace = &self.asked.pod.namespace;
             let uses = Uses::of(&resolved.list, self.asked.builtins);
@@ -196,6 +197,7 @@ impl<'a> Resolver<'a> {
         let uses = Uses::of(&list, self.asked.builtins);
         self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
+        self.leave_tunnels(&list, is_default).map_err(&mut refuse).ok()?;
         let is_on_disk = self.is_on_disk(&selection.definition);
         // Those that the selection asks for are among the plugins' arguments.
         let asked = || selection.ips.len().max(uses.asked_by(selection).addresses.len());
@@ -260,6 +262,25 @@ impl<'a> Resolver<'a> {
         let plugins = list.plugins.iter().filter(|plugin| plugin.has_capability(PORTS)).count();
         let sent = self.asked.runtime_config.filter(|_| is_default).and_then(|sent| sent.get(PORTS)).and_then(Value::as_array);
         selection.port_mappings.len() * plugins + sent.map_or(0, <[_]>::len) * plugins.saturating_sub(1)
+    }
+
+    /// # Errors
+    /// If a plugin of the default network would publish a port of the node's tunnels that the pod's spec has, which the runtime sends.
+    fn leave_tunnels(&self, list: &NetworkList, is_default: bool) -> Result<(), CniError> {
+        let sent = self.asked.runtime_config.filter(|_| is_default && list.has_capability(PORTS));
+        let Some((sent, own)) = sent.and_then(|sent| sent.get(PORTS)?.as_array()).zip(self.asked.own) else { return Ok(()) };
+        for mapping in sent {
+            let Value::Object(mapping) = mapping else { continue };
+            let is_udp = mapping.get("protocol").and_then(Value::as_str).is_some_and(|protocol| protocol.eq_ignore_ascii_case("udp"));
+            let port = match mapping.get("hostPort") {
+                Some(Value::Number(port)) => port.as_u64().and_then(|port| u16::try_from(port).ok()),
+                _ => None,
+            };
+            if let Some((port, whose)) = port.filter(|_| is_udp).and_then(|port| Some((port, own.tunnel(port, Protocol::Udp)?))) {
+                return Err(CniError::invalid("portMappings", format!("the pod has the hostPort {port}/udp, {whose}")));
+            }
+        }
+        Ok(())
     }
 
     /// A definition's network, as a pod of a namespace selects it.

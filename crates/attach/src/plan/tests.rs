@@ -264,6 +264,39 @@ fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declar
     assert!(both[0].contains(r#""mac":"02:00:00:00:00:02""#) && both[0].contains(r#"[{"hostPort":1},{"hostPort":2"#), "{both:?}");
 }
 
+/// Of the default network no rule says who may publish what, and each pod of another node would send to this one's as it likes.
+#[test]
+fn no_pods_spec_publishes_the_port_of_the_nodes_tunnel() {
+    let able = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","capabilities":{"portMappings":true}}"#;
+    let planned = |default: &str, mapping: &str| {
+        let sent = json::parse(format!(r#"{{"portMappings":[{{"hostPort":80,"protocol":"tcp"}},{mapping}]}}"#).as_bytes()).unwrap();
+        let mut networks = fixture();
+        networks.default = Some(given(default));
+        networks.definitions.get_mut("b/plain").unwrap().config = Some(able.into());
+        let selected = PodView { default_network: Some(r#"[{"name":"plain","namespace":"b"}]"#.into()), ..pod("") };
+        let ifname = eth0();
+        let told = |pod: &PodView| {
+            let asked = PlanRequest {
+                runtime_config: sent.as_object(),
+                own: Some(&crate::policy::tests::Node),
+                ..PlanRequest::new(pod, &ifname, plugins::BUILTINS)
+            };
+            plan(&asked, &networks).err().map(|refusals| refusals[0].to_string())
+        };
+        [told(&pod("")), told(&selected)]
+    };
+    let [of_node, of_pod] = planned(able, r#"{"hostPort":4789,"protocol":"udp"}"#);
+    for told in [of_node, of_pod] {
+        assert!(told.as_ref().is_some_and(|told| told.contains("the pod has the hostPort 4789/udp, the port of a tunnel")), "{told:?}");
+    }
+    assert!(planned(able, r#"{"hostPort":4789,"protocol":"UDP"}"#).iter().all(Option::is_some));
+    for free in [r#"{"hostPort":4789,"protocol":"tcp"}"#, r#"{"hostPort":4790,"protocol":"udp"}"#] {
+        assert_eq!(planned(able, free), [None, None], "{free}");
+    }
+    let [of_node, of_pod] = planned(&able.replace("true", "false"), r#"{"hostPort":4789,"protocol":"udp"}"#);
+    assert!(of_node.is_none() && of_pod.is_some(), "nothing publishes it");
+}
+
 /// Each host port is looked for among all that the node has.
 #[test]
 fn a_pod_publishes_so_many_host_ports() {

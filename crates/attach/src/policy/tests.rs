@@ -520,7 +520,7 @@ fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
 
 /// A node with the uplink `eth0`, Services of 10.96.0.0/12, and the default network `cbr0` on `cni0`, from the definition `infra/cbr0`.
 #[derive(Debug)]
-struct Node;
+pub(crate) struct Node;
 
 impl NodeOwn for Node {
     fn moved(&self, _: &str) -> Option<String> {
@@ -602,6 +602,10 @@ impl NodeOwn for Node {
     fn port(&self, port: u16, protocol: npwg::Protocol, ip: Option<std::net::IpAddr>) -> Option<String> {
         let is_free = ip.is_some_and(|ip| ip.to_string() == "192.0.2.7");
         (port == 22 && protocol == npwg::Protocol::Tcp && !is_free).then(|| "the port of SSH".to_owned())
+    }
+
+    fn tunnel(&self, port: u16, protocol: npwg::Protocol) -> Option<&'static str> {
+        (port == 4789 && protocol == npwg::Protocol::Udp).then_some("the port of a tunnel")
     }
 }
 
