@@ -61,6 +61,25 @@ fn without_the_api_server_after_a_reboot_no_packet_leaves_plain() {
     assert!(elements(&a.host, "local4").contains("10.1.1.0/24"));
 }
 
+/// A device that another agent has left takes packets all the while.
+#[test]
+fn without_the_api_server_the_tunnel_takes_packets_from_the_nodes_of_before() {
+    let scene = Scene::start("between: vxlan", &[A, B]);
+    let a = &scene.nodes[0];
+    let is_guarded = || {
+        let (nodes, ports) = (elements(&a.host, "nodes4"), elements(&a.host, "vxlanports"));
+        nodes.contains("192.0.2.11") && nodes.contains("192.0.2.12") && ports.contains("4789")
+    };
+    a.until("the tunnel is guarded", is_guarded);
+    a.until("it is kept", || {
+        let kept = std::fs::read_to_string(a.host.path("/var/lib/netloom/cluster-network.json")).unwrap_or_default();
+        kept.contains("endpoints") && kept.contains("192.0.2.12")
+    });
+    reboot_without_api(a);
+    a.until("it is guarded again", is_guarded);
+    assert!(a.host.sh("", "nft list chain inet netloom vxlan-arrivals").contains("jump vxlan-senders"));
+}
+
 /// A connection keeps the address that it began with, and its first packet takes the route that is there.
 #[test]
 fn pods_get_the_network_after_its_routes_and_masquerade() {

@@ -59,6 +59,10 @@ pub(super) fn wanted(mode: &str, place: &Place, nodes: &[Value], held: &[String]
         }
     }
     let of_own = with_held().map(|range| span(range)).collect();
+    if lines.iter().any(|line| line.starts_with("device ")) {
+        lines.insert("vxlanports 4789".to_owned());
+        lines.extend(machines.iter().flat_map(|machine| machine.endpoints).flatten().map(|node| format!("nodes {node}")));
+    }
     lines.extend(sets("own", of_own));
     lines.extend(sets("inside", inside));
     lines
@@ -173,7 +177,7 @@ pub(super) fn found(host: &Host) -> BTreeSet<String> {
     lines
 }
 
-/// The sets of masquerade, as the kernel has them.
+/// The sets of masquerade and of the tunnel's guard, as the kernel has them.
 fn sets_of(host: &Host) -> BTreeSet<String> {
     let shown = host.try_run("", &["nft", "-j", "list", "table", "inet", "netloom"]).stdout;
     let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
@@ -186,6 +190,12 @@ fn sets_of(host: &Host) -> BTreeSet<String> {
     };
     let mut lines = BTreeSet::new();
     for set in sets.iter().map(|object| &object["set"]) {
+        let elements = set["elem"].as_array().into_iter().flatten();
+        match set["name"].as_str() {
+            Some("vxlanports") => lines.extend(elements.map(|port| format!("vxlanports {port}"))),
+            Some("nodes4" | "nodes6") => lines.extend(elements.map(|node| format!("nodes {}", address(node)))),
+            _ => {}
+        }
         for name in ["own", "inside"]
             .into_iter()
             .filter(|name| set["name"].as_str().is_some_and(|of| of == format!("{name}4") || of == format!("{name}6")))

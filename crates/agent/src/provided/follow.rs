@@ -330,12 +330,20 @@ impl<'a> Network<'a> {
         let name = self.provided_for();
         let Some(own) = nodes.iter().find(|node| node.name == name) else {
             // Its ranges are still what its pods have.
-            self.plan_lacks.push(format!("Node {name} is not among the cluster's {} Nodes", nodes.len()));
+            self.plan_lacks.push(format!(
+                "Node {name} is not among the cluster's {} Nodes: no change of another Node is followed until it is; restart the kubelet, which makes it",
+                nodes.len()
+            ));
             return;
         };
         self.own = own.internal_ips.iter().map(IpAddr::to_canonical).collect();
         let looked = self.host.netlink().map_err(|e| e.to_string());
         match looked.and_then(|netlink| underlay::links(netlink, &self.own).map_err(|e| e.to_string())) {
+            // A device with the MTU of no link would carry nothing, and the links of before are what the tunnels have.
+            Ok(links) if links.is_empty() && self.has_tunnel() => {
+                self.plan_lacks
+                    .push("no link of the node has the Node's InternalIP or a default route: tunnels stay as they are".to_owned());
+            }
             Ok(links) => self.links = links,
             Err(e) => self.plan_lacks.push(format!("cannot read the node's links: {e}")),
         }
@@ -346,7 +354,13 @@ impl<'a> Network<'a> {
         terms.leave_taken(|gateway| on_bridge.iter().any(|net| net.addr() == gateway), |gateway| self.claimant(gateway, &nodes));
         self.terms = terms;
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
-        self.plan_with(&nodes);
+        if !(self.links.is_empty() && self.has_tunnel()) {
+            self.plan_with(&nodes);
+        }
+    }
+
+    fn has_tunnel(&self) -> bool {
+        self.provided.settings.mode.tunnel().is_some()
     }
 
     /// What has an address, so that pods cannot have it as a gateway. What anybody can claim comes last.

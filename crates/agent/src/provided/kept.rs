@@ -41,6 +41,9 @@ pub(crate) struct SavedNetwork {
     /// Where packets leave encrypted or not at all ([`between::Plan::closed`]), likewise; `None`: no plan with WireGuard has said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) closed: Option<Vec<IpNet>>,
+    /// Where vxlan packets came from ([`between::Plan::endpoints`]), none if no tunnel was used; `None`: no plan with vxlan has said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoints: Option<Vec<IpAddr>>,
 }
 
 // === impl SavedNetwork ===
@@ -87,18 +90,19 @@ impl SavedNetwork {
         if bytes.len() <= most {
             return Ok((bytes, None));
         }
-        let cut = SavedNetwork { inside: None, closed: None, ..self.clone() };
+        let cut = SavedNetwork { inside: None, closed: None, endpoints: None, ..self.clone() };
         let less = serde_json::to_vec(&cut).map_err(|e| e.to_string())?;
         if less.len() > most {
             return Err(format!("the ranges and gateways of this node alone would be {} bytes, and {most} are the most", less.len()));
         }
         let [inside, closed] = [&self.inside, &self.closed].map(|ranges| ranges.as_ref().map_or(0, Vec::len));
+        let endpoints = self.endpoints.as_ref().map_or(0, Vec::len);
         Ok((
             less,
             Some(format!(
-                "the {inside} ranges that are not masqueraded and the {closed} that are encrypted or closed, because the file would be {} bytes, \
-                 and {most} are the most: an agent that starts while the API server is away waits for it before pods get the network, or before it \
-                 masquerades; use larger blocks (blockPrefix), so that there are fewer",
+                "the {inside} ranges that are not masqueraded and the {closed} that are encrypted or closed, and the {endpoints} addresses that \
+                 vxlan packets come from, because the file would be {} bytes, and {most} are the most: an agent that starts while the API server is away \
+                 waits for it before pods get the network, or before it masquerades; use larger blocks (blockPrefix), so that there are fewer",
                 bytes.len()
             )),
         ))
@@ -336,12 +340,16 @@ mod tests {
             ranges: vec![net("10.1.1.0/24")],
             inside: Some(vec![net("10.0.0.0/8"); 100]),
             closed: Some(vec![]),
+            endpoints: Some(vec!["192.0.2.1".parse().unwrap()]),
             ..SavedNetwork::default()
         };
         let (whole, cut) = kept.encoded(MAX_FILE).unwrap();
         assert!(cut.is_none() && serde_json::from_slice::<SavedNetwork>(&whole).unwrap() == kept);
         let (less, cut) = kept.encoded(whole.len() - 1).unwrap();
-        assert_eq!(serde_json::from_slice::<SavedNetwork>(&less).unwrap(), SavedNetwork { inside: None, closed: None, ..kept.clone() });
+        assert_eq!(
+            serde_json::from_slice::<SavedNetwork>(&less).unwrap(),
+            SavedNetwork { inside: None, closed: None, endpoints: None, ..kept.clone() }
+        );
         assert!(cut.as_ref().is_some_and(|cut| cut.starts_with("the 100 ranges that are not masqueraded and the 0")), "{cut:?}");
         let told = kept.encoded(20).unwrap_err();
         assert!(told.starts_with("the ranges and gateways of this node alone would be"), "{told}");

@@ -8,6 +8,9 @@ use rules::{Egress, Enclosed, Tunnelled};
 use super::{Lacks, Network};
 use crate::log::Line;
 
+/// What a node lacks that does not guard its tunnel.
+const UNGUARDED: &str = "cannot refuse vxlan packets that come from no node";
+
 impl Network<'_> {
     /// Lets the node forward packets of its pods' families. Whether it does.
     pub(super) fn forward(&mut self, ranges: &[IpNet], lacks: &mut Lacks) -> bool {
@@ -49,22 +52,71 @@ impl Network<'_> {
             .is_ok()
     }
 
-    /// Lets nobody but nodes send to the vxlan tunnel, as the plan has them, before the tunnel's device is made. Whether it is so.
-    pub(super) fn guard_vxlan(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
+    /// Who may send to the vxlan tunnel, as a plan has it.
+    pub(super) fn enclosed_by(&self, plan: &Plan) -> Enclosed {
         // Without a device nothing listens here, and what pods send to nodes that are reached directly keeps their addresses, which those nodes
         // know for no node's: unless somebody has chosen where it does.
         let has_device = plan.devices.keys().any(|device| matches!(device, Device::Vxlan { .. }));
         let is_used = !plan.endpoints.is_empty() && (has_device || self.provided.settings.non_masquerade.is_some());
-        let port = is_used.then_some(self.provided.settings.vxlan.port);
-        let enclosed = Enclosed { port, nodes: plan.endpoints.clone() };
+        Enclosed { port: is_used.then_some(self.provided.settings.vxlan.port), nodes: plan.endpoints.clone() }
+    }
+
+    /// Lets nobody but nodes send to the vxlan tunnel, before a device is made or goes: those of the plan, and those that could before. Whether
+    /// it is so.
+    pub(super) fn guard_vxlan_before(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
+        let mut enclosed = self.enclosed_by(plan);
+        match self.enclosed.as_ref().filter(|before| before.port.is_some()) {
+            Some(before) if enclosed.port.is_some() => {
+                enclosed.nodes.extend(&before.nodes);
+                self.enclose(enclosed, lacks)
+            }
+            // The tunnel goes first.
+            Some(_) => true,
+            None => self.guard_vxlan_also(&enclosed, lacks),
+        }
+    }
+
+    /// Lets nobody but the plan's nodes send to the vxlan tunnel. Whether it is so.
+    pub(super) fn guard_vxlan(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
+        self.enclose(self.enclosed_by(plan), lacks)
+    }
+
+    /// Lets those send to the vxlan tunnel that could when the node knew the Nodes last, and nobody else: a device of before may still be there.
+    /// Whether it is so.
+    pub(super) fn guard_vxlan_as_before(&mut self, lacks: &mut Lacks) -> bool {
+        if !self.has_vxlan() {
+            return true;
+        }
+        let Some(endpoints) = self.kept.endpoints.clone() else {
+            lacks.own.push("this node does not know yet which nodes may send to the vxlan tunnel".to_owned());
+            return false;
+        };
+        let port = (!endpoints.is_empty()).then_some(self.provided.settings.vxlan.port);
+        self.guard_vxlan_also(&Enclosed { port, nodes: endpoints.into_iter().collect() }, lacks)
+    }
+
+    /// Whether these may send to the tunnel, beside those that the kernel has, and nobody else.
+    fn guard_vxlan_also(&mut self, enclosed: &Enclosed, lacks: &mut Lacks) -> bool {
+        let written = match self.host.nft() {
+            Ok(socket) => rules::guard_vxlan_also(socket, enclosed).map(drop).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        written.map_err(|e| lacks.own.push(format!("{UNGUARDED}: {e}"))).is_ok()
+    }
+
+    fn enclose(&mut self, enclosed: Enclosed, lacks: &mut Lacks) -> bool {
         let known = self.enclosed.take();
+        if known.as_ref() == Some(&enclosed) {
+            self.enclosed = known;
+            return true;
+        }
         let kept = match self.host.nft() {
             Ok(socket) => rules::guard_vxlan(socket, known.as_ref(), &enclosed).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
         };
         match kept {
             Ok(_) => self.enclosed = Some(enclosed),
-            Err(e) => lacks.own.push(format!("cannot refuse vxlan packets that come from no node: {e}")),
+            Err(e) => lacks.own.push(format!("{UNGUARDED}: {e}")),
         }
         self.enclosed.is_some()
     }
