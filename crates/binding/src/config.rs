@@ -1,5 +1,7 @@
 //! What a definition says of its ports: the annotation [`KURYR_CONFIG`].
 
+use std::collections::BTreeSet;
+
 use openstack::VifDriver;
 use serde_json::{Map, Value};
 
@@ -16,6 +18,9 @@ const NOT_OFFERED: [(&str, &str); 4] = [
     ("qosPolicy", "set the policy on the Neutron network"),
     ("vnicType", "only ports of type normal are made"),
 ];
+
+/// So many subnets a port has at most: each takes an address.
+pub(crate) const MAX_SUBNETS: usize = 8;
 
 /// What a definition says of its ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +66,9 @@ pub enum ConfigError {
     /// No driver of Kuryr has this name.
     #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif")]
     UnknownDriver(String),
+    /// More subnets than a port may have.
+    #[error("{KURYR_CONFIG}: subnetIds names {0} subnets, and a port has {MAX_SUBNETS} at most: name fewer")]
+    TooManySubnets(usize),
     /// Two keys that exclude each other.
     #[error("{KURYR_CONFIG}: {0} and {1} are both given: remove one")]
     Both(&'static str, &'static str),
@@ -84,7 +92,10 @@ impl PortConfig {
             ));
         }
         let subnet = text_of(&mut keys, "subnetId")?;
-        let subnets = list_of(&mut keys, "subnetIds")?;
+        let subnets = list_of(&mut keys, "subnetIds")?.map(once);
+        if let Some(subnets) = subnets.as_ref().filter(|subnets| subnets.len() > MAX_SUBNETS) {
+            return Err(ConfigError::TooManySubnets(subnets.len()));
+        }
         let network = text_of(&mut keys, "networkId")?;
         for (given, key) in [(subnet.is_some(), "subnetId"), (subnets.is_some(), "subnetIds")] {
             if given && network.is_some() {
@@ -104,6 +115,12 @@ impl PortConfig {
             security_groups: list_of(&mut keys, "securityGroups")?,
         })
     }
+}
+
+/// Each of them once, in their order.
+pub(crate) fn once(all: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    all.into_iter().filter(|one| seen.insert(one.clone())).collect()
 }
 
 fn text_of(keys: &mut Map<String, Value>, key: &'static str) -> Result<Option<String>, ConfigError> {
@@ -140,7 +157,12 @@ mod tests {
         );
         assert_eq!(config.security_groups.unwrap(), ["a", "b"]);
         assert_eq!(PortConfig::parse(r#"{"subnetId": null}"#).unwrap(), PortConfig::default());
+        let twice = PortConfig::parse(r#"{"subnetIds": ["t", "s", "t", "s"]}"#).unwrap();
+        assert_eq!(twice.subnets, ["t", "s"]);
+        let many = |count: usize| format!(r#"{{"subnetIds": {:?}}}"#, (0..count).map(|n| n.to_string()).collect::<Vec<_>>());
+        assert_eq!(PortConfig::parse(&many(8)).unwrap().subnets.len(), 8);
         for (text, words) in [
+            (many(9).as_str(), "subnetIds names 9 subnets, and a port has 8 at most"),
             ("{", "is not a JSON object"),
             ("[]", "is not a JSON object"),
             (r#"{"subnetID": "x"}"#, r#"unknown key "subnetID"; known keys are driverType,"#),

@@ -8,6 +8,7 @@
 //! takes no tags with a new port gets the same words as the port's description, and the tags afterwards: no crash in between leaves a port that
 //! nobody finds.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use openstack::resource::Port;
@@ -17,6 +18,8 @@ const UID: &str = "netloom:uid=";
 const POD: &str = "netloom:pod=";
 /// Of a port that waits for a pod.
 const POOL: &str = "netloom:pool=ready";
+/// Of a port that waits for a pod: a digest of the subnets that it was made for. Neutron adds those of the network that give each port an address.
+const SUBNETS: &str = "netloom:subnets=";
 const ELEMENT: &str = "netloom:element=";
 
 /// The name of a cluster among all that use one OpenStack: 1 to 40 letters, digits, `-`, `.` and `_`, as a label's value.
@@ -88,10 +91,11 @@ impl Cluster {
 
 /// Of ready ports: whose they are, a KuryrPort says.
 impl Cluster {
-    /// The tags of a port that no pod has yet.
-    #[must_use]
-    pub fn pool_tags(&self) -> Vec<String> {
-        vec![self.name.tag(), format!("{UID}{}", self.uid), POOL.to_owned()]
+    /// The tags of a port that no pod has yet, and the digest of the subnets that it is made for; an empty one is none.
+    pub(crate) fn pool_tags(&self, subnets: &str) -> Vec<String> {
+        let mut tags = vec![self.name.tag(), format!("{UID}{}", self.uid), POOL.to_owned()];
+        tags.extend((!subnets.is_empty()).then(|| format!("{SUBNETS}{subnets}")));
+        tags
     }
 
     /// Whether a port is of this cluster, and was made for whichever pod comes.
@@ -124,9 +128,31 @@ impl Owner {
     pub fn of(port: &Port, cluster: &Cluster) -> Option<Self> {
         let words = words(port);
         let is_of = value(&words, CLUSTER)? == cluster.name.0 && value(&words, UID)? == cluster.uid;
-        let (pod, element) = (value(&words, POD)?.to_owned(), value(&words, ELEMENT)?.parse().ok()?);
-        is_of.then_some(Owner { pod, element })
+        Owner::read(&words).filter(|_| is_of)
     }
+
+    /// The same of a port that has the cluster's name and no UID of any cluster: another cluster of this name may have made it.
+    pub(crate) fn without_uid(port: &Port, cluster: &Cluster) -> Option<Self> {
+        let words = words(port);
+        let has_uid = words.iter().any(|word| word.starts_with(UID));
+        Owner::read(&words).filter(|_| !has_uid && value(&words, CLUSTER) == Some(cluster.name.0.as_str()))
+    }
+
+    fn read(words: &[&str]) -> Option<Self> {
+        Some(Owner { pod: value(words, POD)?.to_owned(), element: value(words, ELEMENT)?.parse().ok()? })
+    }
+}
+
+/// The digest of the subnets that a ready port was made for; empty where it does not say them.
+pub(crate) fn subnets_of(port: &Port) -> &str {
+    value(&words(port), SUBNETS).unwrap_or_default()
+}
+
+/// A digest of subnets' IDs, the same in every release (FNV-1a).
+pub(crate) fn digest(subnets: &BTreeSet<String>) -> String {
+    let bytes = subnets.iter().flat_map(|id| id.bytes().chain([0]));
+    let digest = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{digest:016x}")
 }
 
 /// What says whose a port is.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use openstack::resource::{NewPort, Port, WantedIp};
 
+use crate::owner::{digest, subnets_of};
 use crate::snapshot::{Element, Key, Pod, PoolSize, Snapshot, Tried};
 use crate::step::{CLUSTER_LABEL, Call, DEVICE_OWNER, Index};
 
@@ -21,7 +22,8 @@ pub(crate) struct Kind {
     host: String,
     project: String,
     network: String,
-    subnets: BTreeSet<String>,
+    /// The digest of the subnets that were asked for: a port may have addresses of others as well.
+    subnets: String,
     groups: BTreeSet<String>,
 }
 
@@ -31,7 +33,15 @@ pub(crate) struct Pool<'a> {
     all: BTreeSet<&'a str>,
     /// Those that nobody has.
     pub(crate) free: BTreeMap<&'a str, &'a Port>,
-    used: BTreeSet<Kind>,
+    /// With the subnets to ask for.
+    used: BTreeMap<Kind, BTreeSet<String>>,
+}
+
+/// What a pod that is being served has of pools: it is given back where the pod cannot be served now.
+#[derive(Default)]
+pub(crate) struct Taken<'a> {
+    ports: Vec<(&'a Port, usize)>,
+    used: BTreeMap<Kind, BTreeSet<String>>,
 }
 
 // === impl Kind ===
@@ -42,7 +52,7 @@ impl Kind {
             host: port.host.clone(),
             project: port.project_id.clone(),
             network: port.network_id.clone(),
-            subnets: port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect(),
+            subnets: subnets_of(port).to_owned(),
             groups: port.security_groups.iter().cloned().collect(),
         }
     }
@@ -50,7 +60,7 @@ impl Kind {
     /// The pool's name; also the first part of the keys of ports that are made for it.
     fn name(&self) -> String {
         let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
-        format!("pool {} {} {} {} {}", self.host, self.project, self.network, list(&self.subnets), list(&self.groups))
+        format!("pool {} {} {} {} {}", self.host, self.project, self.network, self.subnets, list(&self.groups))
     }
 }
 
@@ -80,19 +90,13 @@ impl<'a> Pool<'a> {
                 owned.entry(key.clone()).or_default().push(port);
             }
         }
-        Pool { all, free, used: BTreeSet::new() }
+        free.retain(|id, _| !world.deleting.contains(*id));
+        Pool { all, free, used: BTreeMap::new() }
     }
 
     /// Whether it is a ready port, whoever has it.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.all.contains(id)
-    }
-
-    /// Pods use such ports.
-    pub(crate) fn note(&mut self, port: &Port, element: &Element) {
-        if is_any(element) {
-            self.used.insert(Kind::of(port));
-        }
     }
 }
 
@@ -106,28 +110,56 @@ fn is_any(element: &Element) -> bool {
 impl<'w> Index<'w> {
     /// A ready port for an element. Without security groups there is none: which ones Neutron chooses is not known before.
     pub(crate) fn ready(&mut self, key: &Key, pod: &'w Pod, element: &Element, network: &str) -> Option<&'w Port> {
-        let (defaults, namespace) = (&self.world.defaults, pod.name.namespace.as_str());
-        defaults.pool?;
-        let groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups);
-        if !is_any(element) || groups.is_empty() {
+        let kind = self.kind(pod, element, network)?;
+        let used = self.used.entry(pod.name.namespace.as_str()).or_default();
+        let addresses = element.subnets.len();
+        if self.world.defaults.ports_per_namespace.is_some_and(|max| *used + addresses > max) {
             return None;
         }
-        let kind = Kind {
-            host: pod.node.clone(),
-            project: element.project.as_ref().unwrap_or(&defaults.project).clone(),
-            network: network.to_owned(),
-            subnets: element.subnets.iter().cloned().collect(),
-            groups: groups.iter().cloned().collect(),
-        };
-        let used = self.used.entry(namespace).or_default();
-        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && Kind::of(port) == kind;
+        let has_all = |port: &Port| element.subnets.iter().all(|id| port.fixed_ips.iter().any(|ip| ip.subnet_id == *id));
+        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && Kind::of(port) == kind && has_all(port);
         let found = self.pool.free.values().find(|port| fits(port)).copied();
-        self.pool.used.insert(kind);
-        let port = found.filter(|_| defaults.ports_per_namespace.is_none_or(|max| *used < max))?;
-        *used += 1;
+        self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
+        let port = found?;
+        *used += addresses;
+        self.taken.ports.push((port, addresses));
         self.pool.free.remove(port.id.as_str());
         self.step.claims.insert(port.id.clone(), key.clone());
         Some(port)
+    }
+
+    /// The pod uses such ports: that which it has may be a ready one, or not.
+    pub(crate) fn note(&mut self, pod: &Pod, element: &Element, network: &str) {
+        if let Some(kind) = self.kind(pod, element, network) {
+            self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
+        }
+    }
+
+    /// The kind of ready ports that an element can have.
+    fn kind(&self, pod: &Pod, element: &Element, network: &str) -> Option<Kind> {
+        let defaults = &self.world.defaults;
+        let groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups);
+        let kind = || Kind {
+            host: pod.node.clone(),
+            project: element.project.as_ref().unwrap_or(&defaults.project).clone(),
+            network: network.to_owned(),
+            subnets: digest(&element.subnets.iter().cloned().collect()),
+            groups: groups.iter().cloned().collect(),
+        };
+        (defaults.pool.is_some() && is_any(element) && !groups.is_empty()).then(kind)
+    }
+
+    /// The pod has what it has taken, and pools are filled for it; where it cannot be served now, neither.
+    pub(crate) fn settle(&mut self, pod: &'w Pod, is_put_off: bool) {
+        let Taken { ports, used } = std::mem::take(&mut self.taken);
+        if !is_put_off {
+            return self.pool.used.extend(used);
+        }
+        for (port, addresses) in ports {
+            self.pool.free.insert(port.id.as_str(), port);
+            self.step.claims.remove(&port.id);
+            *self.used.entry(pod.name.namespace.as_str()).or_default() -= addresses;
+        }
     }
 
     /// Makes what is missing, and deletes what is too many, or has not been needed for long.
@@ -137,15 +169,20 @@ impl<'w> Index<'w> {
             let ids = self.pool.free.keys().map(|id| Call::DeletePort((*id).to_owned()));
             return self.step.calls.extend(ids);
         };
-        let mut free: BTreeMap<Kind, Vec<&Port>> = self.pool.used.iter().map(|kind| (kind.clone(), Vec::new())).collect();
+        let mut free: BTreeMap<Kind, Vec<&Port>> = self.pool.used.keys().map(|kind| (kind.clone(), Vec::new())).collect();
         for port in self.pool.free.values() {
             free.entry(Kind::of(port)).or_default().push(*port);
         }
         for (kind, ports) in free {
-            let (name, is_used) = (kind.name(), self.pool.used.contains(&kind));
+            let (name, subnets) = (kind.name(), self.pool.used.get(&kind).cloned());
+            let is_used = subnets.is_some();
+            // One that no mechanism driver could bind stays so: another one is made in its place, some time later.
+            let (dead, ports): (Vec<&Port>, Vec<&Port>) = ports.into_iter().partition(|port| port.is_unbindable());
+            let late = dead.iter().filter(|port| !is_used || self.world.dead.contains(&port.id));
+            self.step.calls.extend(late.map(|port| Call::DeletePort(port.id.clone())));
             self.step.pools.insert(name.clone(), (ports.len(), is_used));
-            if is_used {
-                self.refill(&kind, &name, ports.len(), size);
+            if let Some(subnets) = &subnets {
+                self.refill(&kind, subnets, &name, (ports.len(), dead.len()), size);
             }
             let is_idle = !is_used && self.world.idle.contains(&name);
             let keep = if is_idle { 0 } else { Some(size.max).filter(|max| *max > 0).unwrap_or(usize::MAX) };
@@ -154,7 +191,7 @@ impl<'w> Index<'w> {
         }
     }
 
-    fn refill(&mut self, kind: &Kind, name: &str, free: usize, size: PoolSize) {
+    fn refill(&mut self, kind: &Kind, subnets: &BTreeSet<String>, name: &str, (free, dead): (usize, usize), size: PoolSize) {
         let world = self.world;
         // What is on its way, or was refused a moment ago.
         let is_busy = |number: &usize| {
@@ -164,21 +201,22 @@ impl<'w> Index<'w> {
         let range = (name.to_owned(), 0)..=(name.to_owned(), usize::MAX);
         let busy =
             world.pending.range(range.clone()).count() + world.tried.range(range).filter(|(_, tried)| **tried == Tried::Alone).count();
+        let busy = busy + dead;
         if free + busy >= size.min || kind.groups.is_empty() {
             return;
         }
         let room = Some(size.max).filter(|max| *max > 0).map_or(usize::MAX, |max| max.saturating_sub(free + busy));
         let count = size.batch.max(size.min - free - busy).min(room);
         for number in (0..).filter(|number| !is_busy(number)).take(count) {
-            self.new.push(((name.to_owned(), number), self.ready_port(kind)));
+            self.new.push(((name.to_owned(), number), self.ready_port(kind, subnets)));
         }
     }
 
-    fn ready_port(&self, kind: &Kind) -> NewPort {
+    fn ready_port(&self, kind: &Kind, subnets: &BTreeSet<String>) -> NewPort {
         let (defaults, cluster) = (&self.world.defaults, &self.world.cluster);
         let (tags, description) = match defaults.tags_later {
-            true => (Vec::new(), cluster.pool_tags().join(" ")),
-            false => (cluster.pool_tags().into_iter().chain(defaults.tags.iter().cloned()).collect(), String::new()),
+            true => (Vec::new(), cluster.pool_tags(&kind.subnets).join(" ")),
+            false => (cluster.pool_tags(&kind.subnets).into_iter().chain(defaults.tags.iter().cloned()).collect(), String::new()),
         };
         let wanted = |id: &String| WantedIp { subnet_id: Some(id.clone()), ip_address: None };
         NewPort {
@@ -186,7 +224,7 @@ impl<'w> Index<'w> {
             project_id: kind.project.clone(),
             admin_state_up: true,
             device_owner: DEVICE_OWNER.to_owned(),
-            fixed_ips: kind.subnets.iter().map(wanted).collect(),
+            fixed_ips: subnets.iter().map(wanted).collect(),
             security_groups: Some(kind.groups.iter().cloned().collect()),
             host: kind.host.clone(),
             tags,

@@ -13,6 +13,17 @@ pub enum Refused {
     /// An address lies in no subnet that the definition names: Neutron would take it of any subnet of the network.
     #[error("address {0} lies in none of the definition's subnets: ask for one of theirs, or for none")]
     AddressOutside(std::net::IpAddr),
+    /// No subnet is known of which it could be.
+    #[error(
+        "address {0} is asked for in a network without named subnets: name the subnet in the definition (subnetId), or ask for no address"
+    )]
+    AddressWithoutSubnet(std::net::IpAddr),
+    /// Whoever has it receives what others send to the router.
+    #[error("address {0} is the gateway of subnet {1}: ask for another one")]
+    AddressOfGateway(std::net::IpAddr, String),
+    /// Others than Neutron give such addresses away.
+    #[error("address {0} lies in no allocation pool of subnet {1}: ask for one of them, or add it to the subnet's pools in Neutron")]
+    AddressOutsidePools(std::net::IpAddr, String),
     /// A port has one network.
     #[error("subnets {0} and {1} are of two networks, and a port is of one: select one definition for each network")]
     TwoNetworks(String, String),
@@ -53,14 +64,25 @@ pub enum Refused {
         /// The interface's name.
         interface: String,
     },
-    /// The pods of a namespace have as many as they may.
+    /// Two KuryrPorts say that they have it.
     #[error(
-        "namespace {namespace} has {used} Neutron ports, the pod needs {more}, and portsPerNamespace is {max}: delete pods, or raise it"
+        "port {port} of {interface} is that of another pod as well, and this pod may be running with it: delete the pod to give it another one"
+    )]
+    Shared {
+        /// The port.
+        port: String,
+        /// The interface's name.
+        interface: String,
+    },
+    /// The pods of a namespace have as many addresses as they may.
+    #[error(
+        "the Neutron ports of namespace {namespace} have {used} addresses, the pod needs {more}, and portsPerNamespace is {max}: delete pods, or \
+             raise it"
     )]
     TooMany {
         /// The namespace.
         namespace: String,
-        /// How many it has.
+        /// How many addresses it has.
         used: usize,
         /// How many more the pod needs.
         more: usize,

@@ -9,6 +9,7 @@
 use npwg::DefinitionRef;
 use openstack::{Settings, VifDriver};
 
+use crate::config::{MAX_SUBNETS, once};
 use crate::{ConfigError, Element, Forbidden, Permit, PortConfig};
 
 /// The annotation of a pod with subnets in which its default network's port has addresses as well.
@@ -53,6 +54,9 @@ pub enum RequestError {
     /// The annotation of additional subnets is no list of IDs.
     #[error("annotation {ADDITIONAL_SUBNETS} must be a JSON list of subnets' IDs, as [\"3b0c1d2e-4f50-4a6b-8c7d-9e0f1a2b3c4d\"]")]
     AdditionalSubnets,
+    /// More subnets than a port may have.
+    #[error("annotation {ADDITIONAL_SUBNETS}: the port would have {0} subnets, and may have {MAX_SUBNETS}: name fewer")]
+    TooManySubnets(usize),
     /// It names what the pod may not use.
     #[error("annotation {ADDITIONAL_SUBNETS}: {0}")]
     ForbiddenSubnet(Box<Forbidden>),
@@ -138,10 +142,9 @@ pub fn default_element(additional: Option<&str>, settings: &Settings, permits: &
         for permit in permits {
             permit.check(&config).map_err(|e| RequestError::ForbiddenSubnet(Box::new(e)))?;
         }
-        for subnet in config.subnets {
-            if !subnets.contains(&subnet) {
-                subnets.push(subnet);
-            }
+        subnets = once(subnets.into_iter().chain(config.subnets).collect());
+        if subnets.len() > MAX_SUBNETS {
+            return Err(RequestError::TooManySubnets(subnets.len()));
         }
     }
     Ok(Element { number: 0, interface: osvif::DEFAULT_INTERFACE.to_owned(), subnets, ..Element::default() })

@@ -32,8 +32,12 @@ pub struct Snapshot {
     pub tried: BTreeMap<Key, Tried>,
     /// Subnets and networks that had no address left: their ports are made one by one.
     pub scarce: BTreeSet<String>,
-    /// Ready ports that were given to a pod whose KuryrPort does not say it yet, by ID.
+    /// Ready ports that were given to a pod, by ID, as long as the pod lives: its KuryrPort may not say it yet.
     pub claims: BTreeMap<String, Key>,
+    /// Ports that are being deleted at this moment, by ID: they are given to nobody.
+    pub deleting: BTreeSet<String>,
+    /// Ready ports that could not be bound for some time, by ID: others are made in their place.
+    pub dead: BTreeSet<String>,
     /// Pools that nobody has needed for long.
     pub idle: BTreeSet<String>,
     /// Ports that are being made at this moment, or of which nobody knows whether they were: not to be made now.
@@ -156,6 +160,8 @@ impl Snapshot {
             tried: BTreeMap::new(),
             scarce: BTreeSet::new(),
             claims: BTreeMap::new(),
+            deleting: BTreeSet::new(),
+            dead: BTreeSet::new(),
             idle: BTreeSet::new(),
             pending: BTreeSet::new(),
         }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use openstack::resource::{Network, NewPort, Port, Subnet, WantedIp};
+use openstack::resource::{AllocationPool, Network, NewPort, Port, Subnet, WantedIp};
 use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, node_label};
 use serde_json::{Map, Value, json};
 
-use crate::pool::Pool;
+use crate::owner::subnets_of;
+use crate::pool::{Pool, Taken};
 use crate::snapshot::{Element, Key, ObjectName, Pod, Snapshot, Stored, Tried};
 use crate::{Owner, Refused, vif};
 
@@ -87,7 +88,9 @@ pub(crate) struct Index<'a> {
     pub(crate) new: Vec<(Key, NewPort)>,
     /// What has to be read for the pod at hand.
     reading: Vec<Call>,
-    /// How many ports the pods of each namespace have, or will have.
+    /// What the pod at hand has of pools.
+    pub(crate) taken: Taken<'a>,
+    /// How many addresses the ports of each namespace's pods have, or will have.
     pub(crate) used: BTreeMap<&'a str, usize>,
 }
 
@@ -99,17 +102,27 @@ pub fn step(world: &Snapshot) -> Step {
     };
     let mut owned: BTreeMap<Key, Vec<&Port>> = BTreeMap::new();
     for port in ports.values() {
-        if let Some(Owner { pod, element }) = Owner::of(port, &world.cluster) {
+        let owner = Owner::of(port, &world.cluster).or_else(|| untagged_owner(world, port));
+        if let Some(Owner { pod, element }) = owner {
             owned.entry((pod, element)).or_default().push(port);
         }
     }
     let pool = Pool::of(world, ports, &mut owned);
     let mut used: BTreeMap<&str, usize> = BTreeMap::new();
-    let on_their_way = world.pending.iter().filter(|key| !owned.contains_key(*key));
-    for pod in owned.keys().chain(on_their_way).filter_map(|(uid, _)| world.pods.get(uid)) {
-        *used.entry(pod.name.namespace.as_str()).or_default() += 1;
+    for ((uid, _), ports) in &owned {
+        if let Some(pod) = world.pods.get(uid) {
+            let addresses: usize = ports.iter().map(|port| port.fixed_ips.len().max(1)).sum();
+            *used.entry(pod.name.namespace.as_str()).or_default() += addresses;
+        }
     }
-    let mut index = Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), used };
+    for key in world.pending.iter().filter(|key| !owned.contains_key(*key)) {
+        if let Some(pod) = world.pods.get(&key.0) {
+            let element = pod.elements.iter().find(|element| element.number == key.1);
+            *used.entry(pod.name.namespace.as_str()).or_default() += element.map_or(1, |element| element.subnets.len().max(1));
+        }
+    }
+    let mut index =
+        Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), taken: Taken::default(), used };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
@@ -168,10 +181,11 @@ impl<'w> Index<'w> {
         if !reading.is_empty() || self.step.refused.contains_key(uid) {
             self.new.truncate(before);
         }
+        self.count(uid, pod, before);
+        self.settle(pod, !reading.is_empty() || self.step.refused.contains_key(uid));
         if !reading.is_empty() {
             self.step.reading.insert(uid.to_owned(), reading);
         }
-        self.count(uid, pod, before);
         // The node plugs all of them, or none.
         let is_whole = !vifs.is_empty() && vifs.len() == pod.elements.len();
         self.write(uid, pod, is_whole.then_some(vifs));
@@ -179,7 +193,8 @@ impl<'w> Index<'w> {
 
     /// Makes none of the pod's new ports where its namespace would have too many: those of another namespace's subnet are not its own to use up.
     fn count(&mut self, uid: &str, pod: &'w Pod, before: usize) {
-        let (namespace, more) = (pod.name.namespace.as_str(), self.new.len() - before);
+        let more = self.new.iter().skip(before).map(|(_, port)| port.fixed_ips.len().max(1)).sum::<usize>();
+        let namespace = pod.name.namespace.as_str();
         let used = self.used.entry(namespace).or_default();
         match self.world.defaults.ports_per_namespace.filter(|max| more > 0 && *used + more > *max) {
             None => *used += more,
@@ -202,18 +217,19 @@ impl<'w> Index<'w> {
         let key = (uid.to_owned(), element.number);
         let bound = self.bound(uid, pod, &element.interface);
         let port = if let Some(port) = self.port(&key) {
+            self.note(pod, element, &port.network_id);
             port
         } else {
             // It was ACTIVE, so it was plugged: who runs with it would not notice another one.
             if let Some(gone) = bound.filter(|vif| vif.active == Some(true)) {
-                return Err(Refused::Gone { port: gone.id.clone(), interface: element.interface.clone() });
+                let (port, interface) = (gone.id.clone(), element.interface.clone());
+                return Err(if self.pool.has(&port) { Refused::Shared { port, interface } } else { Refused::Gone { port, interface } });
             }
             match self.without_port(key, pod, element)? {
                 Some(ready) => ready,
                 None => return Ok(None),
             }
         };
-        self.pool.note(port, element);
         self.groups(port, element);
         // Neutron binds it after it has answered: a later look tells how.
         if port.vif_type == "unbound" && !port.host.is_empty() {
@@ -249,10 +265,7 @@ impl<'w> Index<'w> {
         if let Some(other) = subnets.iter().find(|subnet| subnet.network_id != network_id) {
             return Err(Refused::TwoNetworks(element.subnets.first().cloned().unwrap_or_default(), other.id.clone()));
         }
-        let is_inside = |ip: &IpAddr| subnets.iter().any(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
-        if let Some(outside) = element.ips.iter().find(|ip| !subnets.is_empty() && !is_inside(ip)) {
-            return Err(Refused::AddressOutside(*outside));
-        }
+        element.ips.iter().try_for_each(|ip| may_have(*ip, &subnets))?;
         // It is needed as soon as the port is there.
         self.network(network_id)?;
         if let Some(ready) = self.ready(&key, pod, element, network_id) {
@@ -387,7 +400,7 @@ impl<'w> Index<'w> {
         let (cluster, defaults) = (&self.world.cluster, &self.world.defaults);
         let ports = self.world.ports.iter().flat_map(BTreeMap::values);
         for port in ports.filter(|port| port.tags.is_empty() && cluster.is_pooled(port)) {
-            let tags = cluster.pool_tags().into_iter().chain(defaults.tags.iter().cloned()).collect();
+            let tags = cluster.pool_tags(subnets_of(port)).into_iter().chain(defaults.tags.iter().cloned()).collect();
             self.step.calls.push(Call::TagPort(port.id.clone(), tags));
         }
     }
@@ -431,7 +444,9 @@ impl<'w> Index<'w> {
                 self.step.watched.extend(ports.iter().filter(|port| !port.is_active()).map(|port| port.id.clone()));
             }
         }
-        self.step.watched.extend(self.pool.free.values().filter(|port| port.status != "DOWN").map(|port| port.id.clone()));
+        self.step
+            .watched
+            .extend(self.pool.free.values().filter(|port| port.status != "DOWN" || port.vif_type == "unbound").map(|port| port.id.clone()));
     }
 
     /// New ports, many at once; those that were refused together, one by one, and so those of subnets that may be full: where a subnet has
@@ -461,13 +476,41 @@ fn size(cidr: &str) -> Option<u128> {
     Some(1_u128.checked_shl(u32::from(cidr.max_prefix_len() - cidr.prefix_len())).unwrap_or(u128::MAX))
 }
 
-/// An address in each subnet: that which is asked for, where it is one of the subnet's. Of a network without named subnets Neutron chooses, and refuses.
+/// Whether a pod may ask for an address: one that Neutron would give away, and not the router's.
+fn may_have(ip: IpAddr, subnets: &[&Subnet]) -> Result<(), Refused> {
+    if subnets.is_empty() {
+        return Err(Refused::AddressWithoutSubnet(ip));
+    }
+    let is_inside = |subnet: &&&Subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(&ip));
+    let subnet = subnets.iter().find(is_inside).ok_or(Refused::AddressOutside(ip))?;
+    let is = |text: &str, wanted: fn(IpAddr, IpAddr) -> bool| text.parse().is_ok_and(|other| wanted(ip, other));
+    if subnets.iter().filter_map(|subnet| subnet.gateway_ip.as_deref()).any(|gateway| is(gateway, |ip, gateway| ip == gateway)) {
+        return Err(Refused::AddressOfGateway(ip, subnet.id.clone()));
+    }
+    let is_in_pool = |pool: &AllocationPool| is(&pool.start, |ip, start| ip >= start) && is(&pool.end, |ip, end| ip <= end);
+    match subnet.allocation_pools.iter().any(is_in_pool) {
+        true => Ok(()),
+        false => Err(Refused::AddressOutsidePools(ip, subnet.id.clone())),
+    }
+}
+
+/// An address in each subnet: that which is asked for, where it is one of the subnet's. In a network without named subnets Neutron chooses.
 fn addresses(ips: &[IpAddr], subnets: &[&Subnet]) -> Vec<WantedIp> {
     let subnet_of = |ip: &IpAddr| subnets.iter().find(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
     let wanted = |subnet_id: Option<String>, ip: Option<&IpAddr>| WantedIp { subnet_id, ip_address: ip.map(ToString::to_string) };
     let asked = ips.iter().map(|ip| wanted(subnet_of(ip).map(|subnet| subnet.id.clone()), Some(ip)));
     let any = subnets.iter().filter(|subnet| !ips.iter().any(|ip| subnet_of(ip).is_some_and(|of| of.id == subnet.id)));
     asked.chain(any.map(|subnet| wanted(Some(subnet.id.clone()), None))).collect()
+}
+
+/// Whose a port is that has the cluster's name, and not its UID: tags of before had none. It is ours where a KuryrPort of ours says so.
+fn untagged_owner(world: &Snapshot, port: &Port) -> Option<Owner> {
+    let (owner, cluster) = (Owner::without_uid(port, &world.cluster)?, world.cluster.name.to_string());
+    let is_named = |stored: &Stored| {
+        let object = &stored.object;
+        object.spec.pod_uid == owner.pod && is_of(object, &cluster) && object.status.vifs.values().any(|vif| vif.vif.id == port.id)
+    };
+    world.kuryr_ports.values().any(is_named).then_some(owner)
 }
 
 /// Whether the controller of this cluster has made it.

@@ -7,7 +7,7 @@ mod cloud;
 
 use std::collections::BTreeSet;
 
-use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Stored, Tried, step};
+use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Tried, step};
 use proptest::prelude::*;
 
 use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
@@ -77,10 +77,7 @@ impl Life {
             self.world.pods = self.cloud.pods.clone();
             self.world.kuryr_ports = self.cloud.kuryr_ports.clone();
         }
-        self.world.claims.retain(|id, (uid, _)| {
-            let is_said = |stored: &Stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == *id);
-            self.cloud.pods.get(uid).is_some_and(|pod| !pod.is_over) && !self.world.kuryr_ports.values().any(is_said)
-        });
+        self.world.claims.retain(|_, (uid, _)| self.cloud.pods.get(uid).is_some_and(|pod| !pod.is_over));
         let mut step = step(&self.world);
         self.world.claims.extend(step.claims.clone());
         let known = step.missing.len();
@@ -365,7 +362,7 @@ fn a_namespace_has_so_many_ports_and_no_more() {
     let step = life.settle();
     assert_eq!(life.cloud.owned(), 4);
     let refused: Vec<String> = step.refused.values().flatten().map(ToString::to_string).collect();
-    let why = "namespace a has 4 Neutron ports, the pod needs 2, and portsPerNamespace is 5: delete pods, or raise it";
+    let why = "the Neutron ports of namespace a have 4 addresses, the pod needs 2, and portsPerNamespace is 5: delete pods, or raise it";
     assert_eq!(refused, [why]);
     life.cloud.add_pod(&[0]);
     assert_eq!((life.settle().refused.len(), life.cloud.owned()), (1, 5), "a smaller one fits");
@@ -398,19 +395,19 @@ fn ready_ports_go_from_pod_to_pod() {
     life.world.defaults.security_groups = vec!["g".to_owned()];
     life.cloud.add_pod(&[0]);
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (0, 3), "two wait");
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 3), "three wait");
     life.cloud.posts = 0;
     life.cloud.add_pod(&[0]);
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (0, 6, 1), "one waited: three more");
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (1, 3, 0), "two wait: nothing is to be made");
     life.cloud.add_pod(&[0]);
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (0, 6, 1), "three wait: nothing is to be made");
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (1, 6, 1), "one waited: three more");
     life.cloud.add_pod(&[0]);
     let uid = life.cloud.pods.keys().next_back().unwrap().clone();
     life.cloud.pods.get_mut(&uid).unwrap().elements[0].ips = vec!["10.0.0.9".parse().unwrap()];
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 6), "it asks for an address");
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 6), "it asks for an address");
     let used: BTreeSet<String> =
         life.cloud.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).map(|vif| vif.vif.id.clone()).collect();
     assert_eq!(used.len(), 4);
@@ -418,7 +415,7 @@ fn ready_ports_go_from_pod_to_pod() {
     life.start();
     life.blind = false;
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 6));
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 6));
     let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
     uids[..3].iter().for_each(|uid| drop(life.cloud.pods.remove(uid)));
     life.settle();
@@ -443,10 +440,176 @@ fn a_ready_port_waits_until_it_is_down() {
     life.world.defaults.security_groups = vec!["g".to_owned()];
     life.cloud.add_pod(&[0]);
     life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (0, 2));
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 1));
     life.cloud.plug_pooled();
     life.cloud.add_pod(&[0]);
     let step = life.settle();
-    assert_eq!((life.cloud.owned(), life.cloud.pooled(), step.refused.len()), (1, 2, 0), "the second one has made its own");
+    assert_eq!((life.cloud.owned(), life.cloud.pooled(), step.refused.len()), (2, 1, 0), "the second one has made its own");
     assert!(!step.watched.is_empty(), "somebody looks whether it is DOWN");
+}
+
+fn with_pools() -> Life {
+    let mut life = Life::new();
+    life.world.defaults.pool = Some(POOL);
+    life.world.defaults.security_groups = vec!["g".to_owned()];
+    life
+}
+
+/// Neutron adds an address of each subnet whose addresses are made of MAC addresses: such a port is still of the kind that was asked for.
+#[test]
+fn a_ready_port_with_more_addresses_than_asked_for_is_used() {
+    for tags_later in [false, true] {
+        let mut life = with_pools();
+        life.world.defaults.tags_later = tags_later;
+        life.cloud.has_auto_address = true;
+        life.cloud.add_pod(&[0]);
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 3), "three wait");
+        life.start();
+        life.blind = false;
+        (0..2).for_each(|_| life.cloud.add_pod(&[0]));
+        life.cloud.posts = 0;
+        let step = life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (1, 6, 1), "one waited: three more");
+        assert_eq!(step.pools.len(), 1);
+    }
+}
+
+/// A pod that is refused has no ready port, and none are made for it.
+#[test]
+fn pools_are_filled_for_pods_that_are_served() {
+    let mut life = with_pools();
+    life.world.defaults.ports_per_namespace = Some(1);
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.cloud.add_pod(&[1]);
+    life.cloud.add_pod(&[0]);
+    let step = life.settle();
+    assert_eq!((life.cloud.pooled(), step.refused.len(), step.pools.len(), step.claims.len()), (3, 2, 1, 0), "too many");
+    life.world.defaults.ports_per_namespace = None;
+    life.cloud.pods.retain(|uid, _| !step.refused.contains_key(uid));
+    life.world.claims.clear();
+    life.cloud.add_pod(&[0, 2, 3]);
+    let step = life.settle();
+    assert_eq!((life.cloud.pooled(), step.refused.len(), step.pools.len(), step.claims.len()), (3, 1, 1, 0), "no such subnet");
+    assert!(life.world.claims.is_empty(), "what it had for a moment waits again");
+}
+
+#[test]
+fn a_ready_port_that_is_being_deleted_is_given_to_nobody() {
+    let mut life = with_pools();
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.cloud.add_pod(&[0]);
+    let given = life.decide().claims.into_keys().next().unwrap();
+    life.world.claims.remove(&given);
+    life.world.deleting.insert(given.clone());
+    let other = life.decide().claims.into_keys().next().unwrap();
+    assert_ne!(given, other);
+}
+
+/// Made while Neutron's agent of the node was down.
+#[test]
+fn ready_ports_that_cannot_be_bound_are_replaced() {
+    let mut life = with_pools();
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.cloud.vif_type = "binding_failed";
+    (0..2).for_each(|_| life.cloud.add_pod(&[0]));
+    let step = life.settle();
+    let free = |step: &Step| step.pools.values().next().copied().unwrap();
+    assert_eq!((life.cloud.pooled(), free(&step)), (6, (1, true)), "three more, and none of them is of use");
+    life.cloud.vif_type = "ovs";
+    life.world.dead = life.world.ports.iter().flatten().filter(|(_, port)| port.is_unbindable()).map(|(id, _)| id.clone()).collect();
+    assert_eq!(life.world.dead.len(), 3);
+    let step = life.settle();
+    assert_eq!((life.cloud.pooled(), free(&step)), (6, (4, true)));
+    life.cloud.vif_type = "unbound";
+    (0..3).for_each(|_| life.cloud.add_pod(&[0]));
+    let step = life.settle();
+    assert!(step.watched.len() >= 3, "it is looked at until it is bound: {step:?}");
+}
+
+/// A pod that had the router's address would receive what others send to other networks.
+#[test]
+fn a_pod_asks_for_addresses_that_neutron_gives_away() {
+    for (ip, network, words) in [
+        ("10.0.0.1", "", "is the gateway of subnet subnet-0"),
+        ("10.0.0.100", "", "lies in no allocation pool of subnet subnet-0"),
+        ("10.0.1.5", "", "lies in none of the definition's subnets"),
+        ("10.0.0.1", "network-0", "in a network without named subnets"),
+    ] {
+        let mut life = Life::new();
+        life.cloud.add_pod(&[0]);
+        let element = &mut life.cloud.pods.values_mut().next().unwrap().elements[0];
+        (element.ips, element.network) = (vec!["10.0.0.99".parse().unwrap(), ip.parse().unwrap()], network.to_owned());
+        if !network.is_empty() {
+            element.subnets.clear();
+        }
+        let step = life.settle();
+        let refused: Vec<String> = step.refused.values().flatten().map(ToString::to_string).collect();
+        assert!(refused.len() == 1 && refused[0].contains(words), "{ip}: {refused:?}");
+        assert_eq!(life.cloud.owned(), 0);
+    }
+}
+
+/// A port that takes an address in each of several subnets counts as many times.
+#[test]
+fn addresses_of_ports_are_counted() {
+    let mut life = Life::new();
+    life.world.defaults.ports_per_namespace = Some(3);
+    life.cloud.has_auto_address = true;
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.cloud.add_pod(&[0, 1]);
+    let step = life.settle();
+    assert!(matches!(step.refused.values().flatten().collect::<Vec<_>>()[..], [Refused::TooMany { used: 2, more: 2, .. }]), "{step:?}");
+}
+
+/// Ports of a release whose tags had no UID of the cluster.
+#[test]
+fn a_port_without_the_clusters_uid_is_ours_where_our_kuryrport_names_it() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, 1]);
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
+    let known = life.cloud.kuryr_ports.clone();
+    uids.iter().for_each(|uid| life.cloud.forget_uid(uid));
+    // The second one's KuryrPort names no port.
+    let name = life.cloud.pods[&uids[1]].name.clone();
+    let object = &life.cloud.kuryr_ports[&name].object;
+    assert!(!object.status.vifs.is_empty());
+    life.cloud.kuryr_ports.remove(&name);
+    life.cloud.pods.remove(&uids[1]);
+    life.world.ports = None;
+    for _ in 0..4 {
+        for call in life.decide().calls {
+            assert!(life.call(call, Fate::Answered));
+        }
+    }
+    assert_eq!((life.cloud.ports_of(&uids[0]).len(), life.cloud.ports_of(&uids[1]).len()), (2, 0));
+    let name = &life.cloud.pods[&uids[0]].name;
+    assert_eq!(life.cloud.kuryr_ports[name], known[name]);
+    assert_eq!(life.decide().calls, []);
+}
+
+/// Two KuryrPorts name one ready port: the pod that has it no more is not told that it is gone.
+#[test]
+fn a_ready_port_of_two_pods_is_reported() {
+    let mut life = with_pools();
+    for _ in 0..3 {
+        life.cloud.add_pod(&[0]);
+        life.settle();
+    }
+    life.cloud.plug_pooled();
+    life.settle();
+    let mut objects = life.cloud.kuryr_ports.values_mut().skip(1);
+    let (first, second) = (objects.next().unwrap(), objects.next().unwrap());
+    second.object.status.vifs = first.object.status.vifs.clone();
+    second.object.status.vifs.values_mut().for_each(|vif| vif.vif.active = Some(true));
+    life.world.claims.clear();
+    life.blind = false;
+    let step = life.decide();
+    assert!(matches!(step.refused.values().flatten().collect::<Vec<_>>()[..], [Refused::Shared { .. }]), "{:?}", step.refused);
 }

@@ -6,7 +6,7 @@ mod network;
 mod port;
 mod trunk;
 
-pub use network::{HostRoute, Network, Subnet};
+pub use network::{AllocationPool, HostRoute, Network, Subnet};
 pub use port::{AddressPair, FixedIp, NewPort, Port, PortUpdate, VifDetails, WantedIp};
 pub use trunk::{NewTrunk, SubPort, Trunk};
 

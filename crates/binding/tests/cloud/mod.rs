@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netloom_binding::{Cluster, ClusterName, Element, Key, ObjectName, Owner, Pod, Stored};
-use openstack::resource::{FixedIp, Network, NewPort, Port, Subnet, VifDetails};
+use openstack::resource::{AllocationPool, FixedIp, Network, NewPort, Port, Subnet, VifDetails};
 use osvif::KuryrPort;
 
 /// A subnet with two addresses.
 pub(crate) const FULL: &str = "subnet-4";
+/// A subnet of which each port gets an address, where there is one.
+pub(crate) const AUTO: &str = "subnet-9";
 /// A subnet that does not exist.
 pub(crate) const NOWHERE: &str = "subnet-3";
 
@@ -16,6 +18,10 @@ pub(crate) struct Cloud {
     pub(crate) kuryr_ports: BTreeMap<ObjectName, Stored>,
     pub(crate) posts: usize,
     pub(crate) posts_refused: usize,
+    /// Whether each network has a subnet of which Neutron gives every port an address.
+    pub(crate) has_auto_address: bool,
+    /// How it binds new ports.
+    pub(crate) vif_type: &'static str,
     ports: BTreeMap<String, Port>,
     last: usize,
 }
@@ -39,8 +45,16 @@ fn named(name: &str, uid: &str) -> Cluster {
 impl Cloud {
     /// With ports of others: without tags, and of another cluster's pod.
     pub(crate) fn new() -> Self {
-        let mut cloud =
-            Cloud { pods: BTreeMap::new(), kuryr_ports: BTreeMap::new(), posts: 0, posts_refused: 0, ports: BTreeMap::new(), last: 0 };
+        let mut cloud = Cloud {
+            pods: BTreeMap::new(),
+            kuryr_ports: BTreeMap::new(),
+            posts: 0,
+            posts_refused: 0,
+            has_auto_address: false,
+            vif_type: "ovs",
+            ports: BTreeMap::new(),
+            last: 0,
+        };
         let owner = Owner { pod: "pod-1".to_owned(), element: 0 };
         for tags in [Vec::new(), owner.tags(&named("other", "uid-1")), owner.tags(&named("mine", "uid-2")), vec![mine().name.tag()]] {
             let id = cloud.next_id();
@@ -65,8 +79,14 @@ impl Cloud {
 
     pub(crate) fn subnet(&self, id: &str) -> Option<Subnet> {
         let number = id.strip_prefix("subnet-")?;
-        let subnet =
-            || Subnet { id: id.to_owned(), network_id: format!("network-{number}"), cidr: "10.0.0.0/24".to_owned(), ..Subnet::default() };
+        let subnet = || Subnet {
+            id: id.to_owned(),
+            network_id: format!("network-{number}"),
+            cidr: "10.0.0.0/24".to_owned(),
+            gateway_ip: Some("10.0.0.1".to_owned()),
+            allocation_pools: vec![AllocationPool { start: "10.0.0.1".to_owned(), end: "10.0.0.99".to_owned() }],
+            ..Subnet::default()
+        };
         (id != NOWHERE).then(subnet)
     }
 
@@ -90,7 +110,8 @@ impl Cloud {
 
     fn bound(&mut self, wanted: &NewPort) -> Port {
         let id = self.next_id();
-        let subnet_id = wanted.fixed_ips[0].subnet_id.clone().unwrap();
+        let subnets = wanted.fixed_ips.iter().filter_map(|ip| ip.subnet_id.clone()).chain(self.has_auto_address.then(|| AUTO.to_owned()));
+        let fixed_ips = subnets.map(|subnet_id| FixedIp { subnet_id, ip_address: "10.0.0.7".to_owned() }).collect();
         Port {
             id,
             network_id: wanted.network_id.clone(),
@@ -101,8 +122,8 @@ impl Cloud {
             security_groups: wanted.security_groups.clone().unwrap_or_default(),
             host: wanted.host.clone(),
             project_id: wanted.project_id.clone(),
-            vif_type: "ovs".to_owned(),
-            fixed_ips: vec![FixedIp { subnet_id, ip_address: "10.0.0.7".to_owned() }],
+            vif_type: self.vif_type.to_owned(),
+            fixed_ips,
             vif_details: VifDetails { bridge_name: Some("br-int".to_owned()), ..VifDetails::default() },
             ..Port::default()
         }
@@ -111,7 +132,10 @@ impl Cloud {
     /// Of this cluster's ports alone.
     pub(crate) fn tag(&mut self, id: &str, tags: Vec<String>) {
         let Some(port) = self.ports.get_mut(id) else { return };
-        let owner = Owner::of(port, &mine());
+        let mut whole = port.clone();
+        let is_named = self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).any(|vif| vif.vif.id == id);
+        whole.tags.extend(is_named.then(|| "netloom:uid=uid-1".to_owned()).filter(|uid| !port.tags.contains(uid)));
+        let owner = Owner::of(&whole, &mine());
         assert!(owner.is_some() || mine().is_pooled(port), "somebody else's port was tagged: {port:?}");
         port.tags = tags;
         assert_eq!((Owner::of(port, &mine()), mine().is_pooled(port)), (owner.clone(), owner.is_none()));
@@ -121,6 +145,12 @@ impl Cloud {
         if let Some(port) = self.ports.get_mut(id) {
             port.security_groups = groups;
         }
+    }
+
+    /// The tags of a pod's ports say no UID of a cluster.
+    pub(crate) fn forget_uid(&mut self, uid: &str) {
+        let is_of = |port: &&mut Port| Owner::of(port, &mine()).is_some_and(|owner| owner.pod == uid);
+        self.ports.values_mut().filter(is_of).for_each(|port| port.tags.retain(|tag| !tag.starts_with("netloom:uid=")));
     }
 
     /// Somebody deletes the ports of a pod in Neutron.

@@ -47,12 +47,24 @@ pub struct Subnet {
     pub cidr: String,
     /// The router for everything else.
     pub gateway_ip: Option<String>,
+    /// The addresses that Neutron gives away.
+    #[serde(deserialize_with = "or_default")]
+    pub allocation_pools: Vec<AllocationPool>,
     /// Name servers.
     #[serde(deserialize_with = "or_default")]
     pub dns_nameservers: Vec<String>,
     /// Other routes.
     #[serde(deserialize_with = "or_default")]
     pub host_routes: Vec<HostRoute>,
+}
+
+/// Addresses, one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct AllocationPool {
+    /// The first one.
+    pub start: String,
+    /// The last one.
+    pub end: String,
 }
 
 /// A route of a subnet.
