@@ -66,6 +66,8 @@ pub(crate) struct Inner {
     /// Counts changes of definitions.
     pub(crate) definitions_revision: u64,
     pub(crate) kuryr_ports: BTreeMap<ObjectName, Stored>,
+    /// Those of them that were put since the list that is on its way began: it may lack them.
+    put: BTreeSet<ObjectName>,
     listed: BTreeSet<Followed>,
 }
 
@@ -93,13 +95,13 @@ impl PortStore {
 
     /// Takes in a KuryrPort that the server has answered with.
     pub(crate) fn put_kuryr_port(&self, object: DynamicObject) {
-        self.lock().put(Followed::KuryrPort, object);
+        self.lock().put_own(object);
         self.changed.notify_one();
     }
 
     /// A KuryrPort is not there any more.
     pub(crate) fn drop_kuryr_port(&self, name: &ObjectName) {
-        self.lock().kuryr_ports.remove(name);
+        self.lock().drop_own(name);
         self.changed.notify_one();
     }
 
@@ -110,7 +112,10 @@ impl PortStore {
         let mut list = empty();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => list = empty(),
+                Ok(Event::Init) => {
+                    list = empty();
+                    self.lock().list_begins(kind);
+                }
                 Ok(Event::InitApply(object)) => {
                     list.put(kind, object);
                     continue;
@@ -206,6 +211,22 @@ impl Inner {
         }
     }
 
+    fn put_own(&mut self, object: DynamicObject) {
+        self.put.extend(name_of(&object));
+        self.put(Followed::KuryrPort, object);
+    }
+
+    fn drop_own(&mut self, name: &ObjectName) {
+        self.put.remove(name);
+        self.kuryr_ports.remove(name);
+    }
+
+    fn list_begins(&mut self, kind: Followed) {
+        if kind == Followed::KuryrPort {
+            self.put.clear();
+        }
+    }
+
     fn remove(&mut self, kind: Followed, object: &DynamicObject) {
         let Some(name) = name_of(object) else { return };
         match kind {
@@ -233,7 +254,15 @@ impl Inner {
                 self.definitions = list.definitions;
                 self.definitions_revision += 1;
             }
-            Followed::KuryrPort => self.kuryr_ports = list.kuryr_ports,
+            Followed::KuryrPort => {
+                let before = std::mem::replace(&mut self.kuryr_ports, list.kuryr_ports);
+                let put = std::mem::take(&mut self.put);
+                for (name, stored) in before.into_iter().filter(|(name, _)| put.contains(name)) {
+                    if self.kuryr_ports.get(&name).is_none_or(|listed| is_older(&listed.version, &stored.version)) {
+                        self.kuryr_ports.insert(name, stored);
+                    }
+                }
+            }
         }
         self.listed.insert(kind);
     }
@@ -274,4 +303,30 @@ fn stored(name: &ObjectName, mut object: DynamicObject) -> Stored {
         KuryrPort::default()
     });
     Stored { object, version }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_began_before_does_not_take_back_what_was_written() {
+        let object = |name: &str, version: &str| {
+            let value = serde_json::json!({"metadata": {"name": name, "namespace": "a", "resourceVersion": version}});
+            serde_json::from_value::<DynamicObject>(value).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let mut inner = Inner::default();
+        inner.put_own(object("before", "5"));
+        inner.list_begins(Followed::KuryrPort);
+        let mut list = Inner::default();
+        list.put(Followed::KuryrPort, object("changed", "6"));
+        ["changed", "new", "dropped"].iter().for_each(|name| inner.put_own(object(name, "9")));
+        inner.drop_own(&ObjectName { namespace: "a".to_owned(), name: "dropped".to_owned() });
+        inner.replace(Followed::KuryrPort, list);
+        let known: Vec<(&str, &str)> =
+            inner.kuryr_ports.iter().map(|(name, stored)| (name.name.as_str(), stored.version.as_str())).collect();
+        assert_eq!(known, [("changed", "9"), ("new", "9")]);
+        inner.replace(Followed::KuryrPort, Inner::default());
+        assert!(inner.kuryr_ports.is_empty());
+    }
 }

@@ -11,8 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 mod blocked;
+mod ready;
 
 use self::blocked::places;
+use self::ready::Ready;
 use super::Ports;
 use super::call::{Came, Slot, Task};
 use super::cluster_uid::cluster_uid;
@@ -30,6 +32,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const MAKING: usize = 3;
 /// So many deletions are on their way at once: pods that wait for ports have places left.
 const DELETING: usize = 4;
+/// So many ports get tags or security groups at once: a changed setting is one of all ports, and pods that come wait for none of them.
+const UPDATING: usize = 4;
 /// So many other calls.
 const OTHERS: usize = 16;
 /// How often all ports are listed without a reason.
@@ -64,6 +68,7 @@ struct Work {
     unsure: Unsure,
     /// When subnets and networks were read.
     read_at: BTreeMap<Slot, Instant>,
+    ready: Ready,
     /// Since when pools are not used, by their names.
     idle: BTreeMap<String, Instant>,
     /// How many ports of another cluster of the same name there are.
@@ -156,6 +161,7 @@ impl Work {
             making: BTreeSet::new(),
             unsure: Unsure::default(),
             read_at: BTreeMap::new(),
+            ready: Ready::default(),
             idle: BTreeMap::new(),
             anothers: 0,
             made: Vec::new(),
@@ -181,6 +187,8 @@ impl Work {
     /// Another operator works: what it does is not seen here.
     fn stand_by(&mut self) {
         self.world.ports = None;
+        self.world.claims.clear();
+        self.ready = Ready::default();
         self.told = EventDedup::default();
     }
 
@@ -239,11 +247,7 @@ impl Work {
         self.world.subnets.retain(|id, subnet| subnet.is_some() || is_paused(Slot::Subnet(id.clone())));
         self.world.networks.retain(|id, network| network.is_some() || is_paused(Slot::Network(id.clone())));
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
-        let (pods, objects) = (&self.world.pods, &self.world.kuryr_ports);
-        self.world.claims.retain(|id, (uid, _)| {
-            let is_said = |stored: &binding::Stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == *id);
-            pods.get(uid).is_some_and(|pod| !pod.is_over && !objects.get(&pod.name).is_some_and(is_said))
-        });
+        self.ready.look(&mut self.world, &self.busy, now);
         let mut step = step(&self.world);
         self.world.claims.append(&mut step.claims);
         self.idle.retain(|name, _| step.pools.get(name).is_some_and(|(_, is_used)| !is_used));
@@ -356,17 +360,13 @@ impl Work {
     /// Makes a call, if nothing is in its way.
     fn begin(&mut self, ports: &Ports, task: Task) {
         let (slot, now) = (task.slot(), Instant::now());
-        let so_many = |kind: fn(&Slot) -> bool| self.busy.iter().filter(|slot| kind(slot)).count();
-        let is_full = match &task {
-            Task::Create(_) => so_many(|slot| matches!(slot, Slot::Create(_))) >= MAKING,
-            Task::Delete(_) => so_many(|slot| matches!(slot, Slot::Delete(_))) >= DELETING,
-            _ => so_many(|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_))) >= OTHERS,
-        };
-        if is_full || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
+        if is_full(&self.busy, &slot) || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
             return;
         }
         match &task {
             Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
+            Task::Poll(ids) => self.ready.poll_begins(ids),
+            Task::Write(name, _, object) => self.ready.write_begins(name, &object.spec.pod_uid),
             Task::List { .. } => {
                 self.unsure.list_begins(now);
                 (self.made, self.deleted) = (Vec::new(), BTreeSet::new());
@@ -383,6 +383,7 @@ impl Work {
         // A task that panics takes the process with it, or is a defect: whoever is busy then stays so until the next start.
         let Ok((slot, came)) = ended else { return };
         self.busy.remove(&slot);
+        self.ready.ended(&slot);
         let now = Instant::now();
         let failure = match came {
             Came::Extensions(Ok(all)) if can_be_used(&all) => {
@@ -473,8 +474,11 @@ impl Work {
 
     fn listed(&mut self, all: Vec<Port>, now: Instant) -> Option<String> {
         let mut listed: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
-        listed.extend(std::mem::take(&mut self.made).into_iter().map(|port| (port.id.clone(), port)));
+        for port in std::mem::take(&mut self.made) {
+            listed.entry(port.id.clone()).or_insert(port);
+        }
         listed.retain(|id, _| !self.deleted.contains(id));
+        keep_newer(&mut listed, self.world.ports.take().unwrap_or_default());
         self.notice_anothers(&listed);
         let there: BTreeSet<Key> =
             listed.values().filter_map(|port| Owner::of(port, &self.world.cluster)).map(|owner| (owner.pod, owner.element)).collect();
@@ -507,6 +511,7 @@ impl Work {
     }
 
     fn polled(&mut self, ids: &[String], all: Vec<Port>) -> Option<String> {
+        self.ready.polled(ids);
         let Some(known) = &mut self.world.ports else { return None };
         let mut found: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
         for id in ids {
@@ -614,6 +619,26 @@ impl Work {
     }
 }
 
+/// A call that has to wait until others of its kind have ended.
+fn is_full(busy: &BTreeSet<Slot>, slot: &Slot) -> bool {
+    let (is_of, max): (fn(&Slot) -> bool, usize) = match slot {
+        Slot::Create(_) => (|slot| matches!(slot, Slot::Create(_)), MAKING),
+        Slot::Delete(_) => (|slot| matches!(slot, Slot::Delete(_)), DELETING),
+        Slot::Tag(_) | Slot::Groups(_) => (|slot| matches!(slot, Slot::Tag(_) | Slot::Groups(_)), UPDATING),
+        _ => (|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_) | Slot::Tag(_) | Slot::Groups(_)), OTHERS),
+    };
+    busy.iter().filter(|slot| is_of(slot)).count() >= max
+}
+
+/// What was read, or answered, while a list was on its way may be newer than the list.
+fn keep_newer(listed: &mut BTreeMap<String, Port>, known: BTreeMap<String, Port>) {
+    for (id, known) in known {
+        if let Some(port) = listed.get_mut(&id).filter(|port| port.revision_number < known.revision_number) {
+            *port = known;
+        }
+    }
+}
+
 /// Whether ports can be found again by their tags.
 pub(super) fn can_be_used(extensions: &BTreeSet<String>) -> bool {
     extensions.contains(EXTENSION) || EXTENSIONS_OF_TAGS.iter().all(|alias| extensions.contains(*alias))
@@ -645,4 +670,31 @@ fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, Str
     let own = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
     let default = default_element(pod.additional_subnets.as_deref(), settings, &permits(&own)).map_err(|e| e.to_string())?;
     Ok([default].into_iter().chain(selected).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_get_groups_leave_places_for_others() {
+        let slots = |kind: fn(String) -> Slot, count: usize| (0..count).map(move |n| kind(n.to_string()));
+        let busy: BTreeSet<Slot> = slots(Slot::Groups, 2).chain(slots(Slot::Tag, 2)).collect();
+        assert!(is_full(&busy, &Slot::Groups("x".to_owned())) && is_full(&busy, &Slot::Tag("x".to_owned())));
+        let others = busy.into_iter().chain(slots(Slot::Subnet, 15)).collect();
+        assert!(!is_full(&others, &Slot::List) && !is_full(&others, &Slot::Delete("x".to_owned())));
+        let others = others.into_iter().chain([Slot::Poll]).collect();
+        assert!(is_full(&others, &Slot::List));
+    }
+
+    #[test]
+    fn a_list_does_not_take_back_what_was_read_after_it() {
+        let ports = |of: &[(&str, u64)]| {
+            let port = |&(id, revision_number): &(&str, u64)| Port { id: id.to_owned(), revision_number, ..Port::default() };
+            of.iter().map(|of| (of.0.to_owned(), port(of))).collect::<BTreeMap<_, _>>()
+        };
+        let mut listed = ports(&[("a", 3), ("b", 5), ("c", 1)]);
+        keep_newer(&mut listed, ports(&[("a", 4), ("b", 4), ("gone", 9)]));
+        assert_eq!(listed, ports(&[("a", 4), ("b", 5), ("c", 1)]));
+    }
 }
