@@ -66,7 +66,7 @@ fn look(switch: &mut Switch, waiting: &mut Vec<&Port>, by: Instant) -> Result<()
     let mut left = Vec::new();
     for port in waiting.iter() {
         let of_id = switch.ports_of(&port.switch_id)?;
-        let is_wired = !of_id.is_empty() && of_id.iter().all(|port| port.vlans != Some(Vlans::Dead));
+        let is_wired = !of_id.is_empty() && of_id.iter().all(|port| matches!(port.vlans, Some(Vlans::Access(_))));
         if !is_wired {
             left.push(*port);
             names.extend(of_id.into_iter().map(|port| port.name));

@@ -85,6 +85,7 @@ pub(crate) fn add(
     // As Open vSwitch's own integration guide names them.
     let mut interface_ids = vec![("attached-mac", mac.as_str()), ("iface-status", "active")];
     if let Some(port) = &conf.iface_id {
+        not_plugged(switch, port, name)?;
         interface_ids.extend([(IFACE_ID, port.as_str()), ("vm-uuid", id.container.as_str())]);
     }
     let port = NewPort {
@@ -99,6 +100,20 @@ pub(crate) fn add(
     switch.applied(added.ok_or_else(|| missing(conf))?).map_err(failed)?;
     linux::crash_point!("ovs-port-applied");
     usable(switch, name, &conf.bridge)
+}
+
+/// Another pod may still have the port: Neutron's agent would take both for one, and give the new one what the other one has. A row without a link
+/// is what a reboot has left.
+fn not_plugged(switch: &mut Switch, id: &str, name: &str) -> Result<(), CniError> {
+    for other in switch.ports_of(id).map_err(failed)?.into_iter().filter(|other| other.name != name) {
+        let is_used = switch.interface(&other.name).map_err(failed)?.is_some_and(|interface| interface.ofport.is_some());
+        if is_used {
+            let next = "wait until the pod that had it is gone, or remove it";
+            let msg = format!("{IFACE_ID} {id} is that of port {} already: {next} (ovs-vsctl del-port {})", other.name, other.name);
+            return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the agents of Neutron and OVN still know the port by this ID.
