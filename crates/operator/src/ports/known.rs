@@ -306,6 +306,7 @@ fn stored(name: &ObjectName, mut object: DynamicObject) -> Stored {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_returned_port_is_known_again_after_a_poll_that_began_later() {
         let (mut ready, mut world, now) = (Ready::default(), world(), Instant::now());
-        let mut look = |ready: &mut Ready, world: &mut Snapshot| ready.look(world, &BTreeSet::new(), now);
+        let look = |ready: &mut Ready, world: &mut Snapshot| ready.look(world, &BTreeSet::new(), now);
         give(&mut world);
         look(&mut ready, &mut world);
         assert_eq!((status(&world, "x").as_str(), world.claims.len()), ("DOWN", 1), "the claim lasts as long as the pod");
