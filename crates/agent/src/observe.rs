@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use linux::link::{Ipv6Conf, PortState};
-use linux::{AddrFlags, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, nft};
+use linux::{
+    AddrFlags, Errno, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, SysctlError, nft,
+};
 use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, Route, Rule, Tunnel};
 
 /// Bytes of the kernel's messages that are kept of a namespace: of its links, addresses, routes and neighbours, and of its rules. In memory they
@@ -58,11 +60,15 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
             }
         }
         seen.routes = unread.keep("routes", netlink.routes(RouteFilter::default())).unwrap_or_default().iter().map(route).collect();
-        // A kernel without policy routing has none.
-        seen.rules = netlink.rules(None).unwrap_or_default().iter().map(rule).collect();
+        let rules = match netlink.rules(None) {
+            // A kernel without policy routing has none.
+            Err(e) if matches!(e.errno(), Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Vec::new(),
+            rules => unread.keep("rules of policy routing", rules).unwrap_or_default(),
+        };
+        seen.rules = rules.iter().map(rule).collect();
         unread.left_out("links, neighbours, addresses or routes", netlink.left_out(), LISTS);
     }
-    seen.forwards_ipv6 = is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
+    seen.forwards_ipv6 = unread.is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
     if let Some(mut socket) = unread.keep("nftables", nft::Socket::open(inside)) {
         socket.limit_lists(RULES);
         seen.tables = unread.keep("nftables", socket.ruleset()).unwrap_or_default();
@@ -98,7 +104,8 @@ fn observed(
     };
     // A bridge may have it of its own, or as all bridges of the namespace; without the module it has neither.
     let of_its_own = link.bridge.and_then(|bridge| bridge.netfilter) == Some(true);
-    let filters = |setting: &str| is_bridge && (of_its_own || is_on(inside, &["net", "bridge", setting]));
+    let mut filters = |setting: &str| is_bridge && (of_its_own || unread.is_on(inside, &["net", "bridge", setting]));
+    let (filters_ipv4, filters_ipv6) = (filters("bridge-nf-call-iptables"), filters("bridge-nf-call-ip6tables"));
     let place = link.link_netnsid.map_or(Some(own), |number| numbers.get(&number).copied());
     let other = link.parent.zip(place).map(|(index, place)| End { place: place.clone(), index });
     verify::Link {
@@ -119,14 +126,15 @@ fn observed(
         port: link.port_state.map(|state| port(state, link)),
         neighbours: neighbours.into_iter().map(|n| Neighbour { address: n.address, mac: n.mac, permanent: n.permanent }).collect(),
         fdb,
-        forwards_ipv4: is_on(inside, &["net", "ipv4", "conf", name, "forwarding"]),
-        rp_filter: number(inside, &["net", "ipv4", "conf", "all", "rp_filter"])
-            .max(number(inside, &["net", "ipv4", "conf", name, "rp_filter"])),
+        forwards_ipv4: unread.is_on(inside, &["net", "ipv4", "conf", name, "forwarding"]),
+        rp_filter: unread
+            .number(inside, &["net", "ipv4", "conf", "all", "rp_filter"])
+            .max(unread.number(inside, &["net", "ipv4", "conf", name, "rp_filter"])),
         ipv6_disabled: link.ipv6(Ipv6Conf::DisableIpv6) == Some(1),
         filters_vlans: link.bridge.and_then(|bridge| bridge.vlan_filtering) == Some(true),
         vlans: Vec::new(),
-        filters_ipv4: filters("bridge-nf-call-iptables"),
-        filters_ipv6: filters("bridge-nf-call-ip6tables"),
+        filters_ipv4,
+        filters_ipv6,
     }
 }
 
@@ -182,16 +190,6 @@ fn rule(rule: &linux::Rule) -> Rule {
     }
 }
 
-/// A setting that is a number; 0 where the kernel does not have it.
-fn number(inside: &Inside, name: &[&str]) -> u8 {
-    let value = Sysctl::new(name.iter().copied()).and_then(|sysctl| sysctl.read(inside));
-    value.ok().and_then(|value| value.parse().ok()).unwrap_or(0)
-}
-
-fn is_on(inside: &Inside, name: &[&str]) -> bool {
-    number(inside, name) != 0
-}
-
 // === impl Unread ===
 
 impl Unread {
@@ -200,6 +198,18 @@ impl Unread {
         if bytes > 0 {
             self.0.push(format!("{what}: {} KiB are left out: more than {} MiB", bytes.div_ceil(1024), limit >> 20));
         }
+    }
+
+    /// A setting that is a number; 0 where the kernel does not have it, and where it could not be read, which is noted.
+    fn number(&mut self, inside: &Inside, name: &[&str]) -> u8 {
+        match Sysctl::new(name.iter().copied()).and_then(|sysctl| sysctl.read(inside)) {
+            Err(SysctlError::Read { errno: Errno::ENOENT, .. }) => 0,
+            value => self.keep("settings", value).and_then(|value| self.keep(&name.join("."), value.parse())).unwrap_or(0),
+        }
+    }
+
+    fn is_on(&mut self, inside: &Inside, name: &[&str]) -> bool {
+        self.number(inside, name) != 0
     }
 
     /// What was read; what was not is noted.

@@ -40,8 +40,16 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
     };
     let mut pods = Vec::new();
     for sandbox in records {
-        // One that goes in this moment is no loss; one that nobody can read has no name.
-        let Ok(Some(record)) = Records::new(settings.records()).read(&sandbox) else { continue };
+        let record = match Records::new(settings.records()).read(&sandbox) {
+            Ok(Some(record)) => record,
+            // One that goes in this moment is no loss.
+            Ok(None) => continue,
+            // It has no name that anybody knows: it may be any pod of the node that is not observed.
+            Err(e) => {
+                unobserved.push(missing(&own, format!("one of its pods: {e}")));
+                continue;
+            }
+        };
         let place = Place::Pod(format!("{}/{}", record.pod.namespace, record.pod.name));
         match held(&record) {
             Ok(Some(netns)) => pods.push(Pod { place, netns }),

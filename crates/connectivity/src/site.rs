@@ -21,8 +21,6 @@ use crate::{ConnectivityError, Options};
 const PROXY_MODE: (SocketAddr, &str) = (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249), "/proxyMode");
 /// How long it may take.
 const PROXY: Duration = Duration::from_secs(3);
-/// What a packet between nodes may be wrapped in, as the kernel names it.
-const TUNNELS: [&str; 7] = ["vxlan", "wireguard", "geneve", "ipip", "sit", "gre", "ip6tnl"];
 
 /// The workers, by the place where they ask.
 pub(crate) type Workers = HashMap<Place, Worker>;
@@ -100,7 +98,7 @@ fn addresses(pod: &Pod) -> Vec<IpAddr> {
 
 fn node(stage: &Stage<'_>, pods: &BTreeMap<String, Pod>, probe: &Probe, here: &Here) -> Option<SiteNode> {
     let node = stage.nodes.get(probe.node)?;
-    let is_tunnel = |name: &str| here.links.iter().any(|link| link.name == name && TUNNELS.contains(&link.kind.as_str()));
+    let is_tunnel = |name: &str| here.links.iter().any(|link| link.name == name && verify::TUNNELS.contains(&link.kind.as_str()));
     let tunnels = here.ways.iter().filter(|(_, link)| is_tunnel(link)).filter_map(|(address, _)| {
         let of = stage.probes.iter().find(|other| pods.get(&other.name).is_some_and(|pod| addresses(pod).contains(address)))?;
         Some((stage.nodes.get(of.node)?.name.clone(), address.is_ipv4()))

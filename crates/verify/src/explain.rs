@@ -8,8 +8,8 @@ use crate::fault::{Direction, Fault, Finding};
 use crate::judge::Observation;
 use crate::network::Network;
 use crate::plan::{Check, Expected, ExpectedSource};
-use crate::snapshot::{Place, Snapshot};
-use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
+use crate::snapshot::{Link, Namespace, Place, Snapshot};
+use crate::walk::{Asked, Choices, Connection, POLICY, Packet, Translation, Walk, leaves_by};
 
 /// Bytes of a small packet.
 const SMALL: u32 = 64;
@@ -19,6 +19,8 @@ const CLIENT_PORT: u16 = 45_000;
 const MOST_WAYS: usize = 8;
 /// Ways that are followed where rules leave one to chance: more endpoints than a Service of probes has.
 const MOST_CHOICES: usize = 64;
+/// What a packet between nodes may be wrapped in, as the kernel names it.
+pub const TUNNELS: [&str; 7] = ["vxlan", "wireguard", "geneve", "ipip", "sit", "gre", "ip6tnl"];
 
 /// What was found on both ways between the asker and one of those who may answer.
 struct Conversation<'a> {
@@ -45,6 +47,12 @@ struct Conversation<'a> {
 pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) -> Finding {
     let network = Network::new(snapshot);
     let finding = found(&network, check, observation);
+    // What is missing, or decides where no rule does, may be among what was not read.
+    let rests_on_the_rest = finding.fault.is_of_absence() || finding.evidence.contains(POLICY);
+    if let Some(unread) = network.namespace(&finding.place).and_then(|namespace| namespace.unread.first()).filter(|_| rests_on_the_rest) {
+        let evidence = format!("it could not be read: {unread}; of what was read: {}: {}", finding.fault.title(), finding.evidence);
+        return Finding { fault: Fault::NotObserved, device: None, evidence, next_step: Fault::NotObserved.next_step(None), ..finding };
+    }
     let is_gone = network.namespace(&finding.place).is_some_and(|namespace| namespace.agent == Some(false));
     if !is_gone || !finding.fault.is_restored() {
         return finding;
@@ -122,6 +130,22 @@ pub fn predict(snapshot: &Snapshot, check: &Check) -> Observation {
     }
 }
 
+/// The nodes whose pods of a family (`true`: IPv4) a node reaches through a tunnel, as its routes to what their pods have on `eth0` say.
+pub fn tunnels(snapshot: &Snapshot, node: &Namespace) -> Vec<(String, bool)> {
+    let mut tunnels = Vec::new();
+    for pod in &snapshot.namespaces {
+        let Some(home) = pod.node.as_ref().filter(|home| Place::Node((*home).clone()) != node.place) else { continue };
+        for net in pod.links.iter().filter(|link| link.name == "eth0").flat_map(|link| &link.addresses).map(|own| own.net) {
+            let tunnel = (home.clone(), net.addr().is_ipv4());
+            let is_tunnel = |link: &Link| TUNNELS.contains(&link.kind.as_str());
+            if !tunnels.contains(&tunnel) && leaves_by(node, net.addr()).is_some_and(is_tunnel) {
+                tunnels.push(tunnel);
+            }
+        }
+    }
+    tunnels
+}
+
 /// Why a packet that probes of a network for its isolation was silent; `None`: the network keeps the two apart, as it promises.
 ///
 /// Silence alone proves nothing: whatever else is broken is silent as well.
@@ -132,6 +156,10 @@ pub fn explain_silence(snapshot: &Snapshot, check: &Check) -> Option<Finding> {
         Some((finding, _)) if matches!(finding.fault, Fault::PortsIsolated | Fault::OwnRuleDrops) => None,
         Some((finding, _)) => Some(finding),
         None => Some(conversation.suspicion.unwrap_or_else(|| {
+            let unobserved = [&check.from, conversation.to].into_iter().find_map(|place| Some((place, network.unobserved(place)?)));
+            if let Some((place, why)) = unobserved {
+                return said(Fault::NotObserved, place, why.to_owned());
+            }
             let evidence = format!("nothing keeps the two apart: {}", conversation.hops.join("; "));
             said(Fault::NotIsolated, &check.from, evidence)
         })),

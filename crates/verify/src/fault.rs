@@ -268,6 +268,25 @@ impl Fault {
         )
     }
 
+    /// Whether something is missing, of what was read.
+    pub(crate) fn is_of_absence(self) -> bool {
+        matches!(
+            self,
+            Fault::AddressMissing
+                | Fault::NoRoute
+                | Fault::NoDefaultRoute
+                | Fault::GatewayMissing
+                | Fault::BridgePortMissing
+                | Fault::VlanFiltered
+                | Fault::TunnelEntryMissing
+                | Fault::TunnelMissing
+                | Fault::ForwardingOff
+                | Fault::MasqueradeMissing
+                | Fault::HostPortMissing
+                | Fault::ServiceUnserved
+        )
+    }
+
     /// Whether counters show more of it: a rule is named, or nothing is certain.
     pub fn is_of_rules(self) -> bool {
         matches!(

@@ -22,7 +22,7 @@ mod snapshot;
 mod walk;
 
 pub use case::{CASES, Case, Protocol};
-pub use explain::{explain, explain_silence, predict};
+pub use explain::{TUNNELS, explain, explain_silence, predict, tunnels};
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, ExpectedSource, PORT, Planned, plan};

@@ -28,6 +28,7 @@ use crate::fault::{Direction, Fault, Finding};
 use crate::network::{Device, Network};
 use crate::snapshot::{Link, Namespace, Place};
 pub(crate) use choices::Choices;
+pub(crate) use filter::POLICY;
 use filter::{Culprit, Hook, HookPoint, Passage};
 use packet::Tuple;
 pub(crate) use packet::{Connection, Packet};

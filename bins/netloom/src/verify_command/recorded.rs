@@ -69,7 +69,7 @@ fn site_of(snapshot: &Snapshot) -> Site {
                     name: name.clone(),
                     addresses: own.flat_map(addresses).collect(),
                     sources,
-                    tunnels: Vec::new(),
+                    tunnels: verify::tunnels(snapshot, namespace),
                 });
             }
             Place::Pod(name) => {

@@ -16,6 +16,8 @@ use crate::snapshot::{Link, Namespace};
 
 /// Bytes of the register file.
 const REGISTERS: usize = 64;
+/// How the text of a policy that drops begins.
+pub(crate) const POLICY: &str = "the policy drop of";
 /// Jumps into jumps, as the kernel limits them (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
 
@@ -172,7 +174,11 @@ impl<'a> Machine<'a> {
         let table = self.table;
         match table.chains.iter().find(|chain| chain.name == name) {
             Some(chain) if depth < DEEPEST => self.chain(chain, depth + 1),
-            _ => End::Through,
+            // It was not read, and may have let the packet pass.
+            _ => {
+                self.doubt = true;
+                End::Through
+            }
         }
     }
 
@@ -489,7 +495,7 @@ impl Culprit {
 
     fn policy(table: &ListedTable, chain: &ListedChain) -> Self {
         let culprit = Culprit::of(table, chain);
-        Culprit { text: format!("the policy drop of {}", culprit.text), ..culprit }
+        Culprit { text: format!("{POLICY} {}", culprit.text), ..culprit }
     }
 
     fn of(table: &ListedTable, chain: &ListedChain) -> Self {

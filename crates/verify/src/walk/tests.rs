@@ -216,6 +216,18 @@ fn tunnels() {
     broken(vxlan, &to_b(), |s| of(s, "node/a").tables.push(dropping("ip", 1)), Fault::TunnelBlocked, "node/a eth0", REPLY);
 }
 
+/// What a record of nodes says of the tunnels between them.
+#[test]
+fn the_nodes_behind_a_tunnel() {
+    let behind = |mode: Mode| {
+        let mut snapshot = network(mode);
+        let node = of(&mut snapshot, "node/a").clone();
+        crate::tunnels(&snapshot, &node)
+    };
+    assert_eq!(behind(Mode::Direct), []);
+    assert_eq!(behind(Mode::Vxlan), [("b".to_owned(), true)]);
+}
+
 /// What WireGuard does with a packet is not observed, only that it ends on the node that the packet is for.
 #[test]
 fn wireguard() {

@@ -1,6 +1,6 @@
 //! What kernels do that is easily missed: chains after a doubt, translation inside a hook, marks, several ways, connections, VLANs.
 
-use linux::nft::{ListedVerdict, Op};
+use linux::nft::{ListedRule, ListedVerdict, Op};
 
 use super::scene::{Mode, link, network, of, put, route};
 use super::{A, B, BOTH, REPLY, REQUEST, broken, check, dropping, found, masquerading, to_a2, to_b};
@@ -94,6 +94,48 @@ fn parts_that_are_not_observed() {
         of(s, "node/b").routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
     };
     broken(BOTH, &to_b(), both, Fault::NoRoute, "node/b", REPLY);
+}
+
+/// What is missing may be in the part that was not read, and so may the rule that lets a packet pass.
+#[test]
+fn what_was_not_read_may_have_what_is_missing() {
+    let no_route = |s: &mut Snapshot| {
+        let node = of(s, "node/b");
+        node.routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
+        node.unread.push("routes: 7 KiB are left out".to_owned());
+    };
+    broken(BOTH, &to_b(), no_route, Fault::NotObserved, "node/b", REPLY);
+    let policy = |s: &mut Snapshot| {
+        let mut table = dropping("inet", 2);
+        table.chains[0].rules.clear();
+        table.chains[0].base.as_mut().unwrap().drops = true;
+        of(s, "node/a").tables.push(table);
+    };
+    broken(BOTH, &to_b(), policy, Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+    let partly = |s: &mut Snapshot| {
+        policy(s);
+        of(s, "node/a").unread.push("nftables: 7 KiB are left out".to_owned());
+    };
+    broken(BOTH, &to_b(), partly, Fault::NotObserved, "node/a", REQUEST);
+    // A rule that was read drops whatever else is there.
+    let rule = |s: &mut Snapshot| {
+        let node = of(s, "node/a");
+        node.tables.push(dropping("inet", 2));
+        node.unread.push("nftables: 7 KiB are left out".to_owned());
+    };
+    broken(BOTH, &to_b(), rule, Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+}
+
+/// A chain that was not read may let a packet pass: what drops it after that is not certain.
+#[test]
+fn a_jump_to_a_chain_that_is_not_there_is_in_doubt() {
+    let mut snapshot = network(Mode::Direct);
+    let mut table = dropping("inet", 2);
+    let jump = Op::Verdict(ListedVerdict::Jump("unread".to_owned()));
+    table.chains[0].rules.insert(0, ListedRule { handle: 6, ops: vec![jump], ..ListedRule::default() });
+    of(&mut snapshot, "node/a").tables.push(table);
+    let finding = explain(&snapshot, &to_b(), &Observation::Silent);
+    assert!(finding.evidence.contains("may drop"), "{finding}");
 }
 
 /// Each of several ways must pass, not only the first one.
