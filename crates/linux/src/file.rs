@@ -17,11 +17,13 @@ use nix::libc;
 mod entries;
 mod exchange;
 mod holder;
+mod unfinished;
 mod waiting;
 
 pub use entries::{Entry, entries};
 pub use exchange::rename_new;
 pub use holder::LockHolder;
+pub use unfinished::Unfinished;
 pub use waiting::{GoesOn, LockWait, TURN, ask_while_waiting, goes_on};
 
 /// What a file must survive.

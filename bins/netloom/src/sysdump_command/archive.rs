@@ -1,14 +1,14 @@
 //! The archive: written once, and the snapshots read from it again.
 
 use std::fs::File;
-use std::io::{BufReader, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use linux::file::Unfinished;
 
 /// The snapshot's name in an archive.
 pub(super) const SNAPSHOT: &str = "snapshot.json";
@@ -27,13 +27,13 @@ pub(super) enum Target {
     Stdout,
 }
 
-/// An archive that is written. Root alone can read it: it says much of a network. What is not finished is removed.
+/// An archive that is written. Root alone can read it: it says much of a network. What is not finished is not there.
 pub(super) struct Archive {
     tar: tar::Builder<GzEncoder<Box<dyn Write>>>,
     /// The directory in it.
     stem: String,
-    /// The file, and its path, until it is whole.
-    file: Option<(File, PathBuf)>,
+    /// The file, until it is whole.
+    file: Option<Unfinished>,
 }
 
 // === impl Archive ===
@@ -43,13 +43,13 @@ impl Archive {
     pub(super) fn create(target: &Target, stem: &str) -> anyhow::Result<Self> {
         let (out, file): (Box<dyn Write>, _) = match target {
             Target::File(path) => {
-                let create = || -> std::io::Result<_> {
-                    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-                    Ok((file.try_clone()?, file))
+                let create = || -> io::Result<_> {
+                    let unfinished = Unfinished::create(path, 0o600)?;
+                    Ok((unfinished.file().try_clone()?, unfinished))
                 };
-                let (file, other) = create()
+                let (file, unfinished) = create()
                     .with_context(|| format!("write {} (-o - writes to standard output, -o FILE to another place)", path.display()))?;
-                (Box::new(file), Some((other, path.clone())))
+                (Box::new(file), Some(unfinished))
             }
             Target::Stdout => {
                 let stdout = std::io::stdout();
@@ -71,24 +71,14 @@ impl Archive {
     /// Writes what is left.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         self.write_rest().context("write the archive")?;
-        self.file = None;
-        Ok(())
+        self.file.take().map_or(Ok(()), Unfinished::finish).context("write the archive")
     }
 
-    fn write_rest(&mut self) -> std::io::Result<()> {
+    fn write_rest(&mut self) -> io::Result<()> {
         self.tar.finish()?;
         self.tar.get_mut().try_finish()?;
         self.tar.get_mut().get_mut().flush()?;
-        self.file.as_ref().map_or(Ok(()), |(file, _)| file.sync_all())
-    }
-}
-
-impl Drop for Archive {
-    fn drop(&mut self) {
-        if let Some((_, path)) = &self.file {
-            // Half of it is of no use.
-            let _ = std::fs::remove_file(path);
-        }
+        self.file.as_ref().map_or(Ok(()), |unfinished| unfinished.file().sync_all())
     }
 }
 
