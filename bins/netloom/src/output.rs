@@ -1,6 +1,8 @@
 //! How things are shown: aligned tables, colours where there is a terminal, JSON and YAML.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
@@ -23,16 +25,61 @@ pub(crate) const ODD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(An
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
 /// Prints to standard output, with colours where somebody sees them. A reader that has gone away (`| head`) is no
-/// failure; a disk that is full is one, and there is nothing to go on with.
+/// failure; a disk that is full is one, and there is nothing to go on with. While [`StdoutGuard`] is there, this process goes on.
 pub(crate) fn write(text: std::fmt::Arguments<'_>) {
     let text = text.to_string();
     let mut stdout = anstream::stdout().lock();
     let Err(e) = stdout.write_all(safe(&text).as_bytes()).and_then(|()| stdout.flush()) else { return };
+    if let Some(raised) = raised().as_ref() {
+        raised.lost.store(true, Ordering::Relaxed);
+        raised.flag.store(true, Ordering::Relaxed);
+        return;
+    }
     if e.kind() != std::io::ErrorKind::BrokenPipe {
         write_error(format_args!("{BAD}error:{BAD:#} write to standard output: {e}\n"));
         std::process::exit(1);
     }
     std::process::exit(0);
+}
+
+/// What is raised when nothing can be written to standard output.
+static RAISED: Mutex<Option<Raised>> = Mutex::new(None);
+
+struct Raised {
+    /// What ends the work.
+    flag: Arc<AtomicBool>,
+    /// Whether it has happened.
+    lost: Arc<AtomicBool>,
+}
+
+/// As long as it is there, a standard output that takes nothing more does not end this process: it raises a flag, for what has to be removed first.
+pub(crate) struct StdoutGuard {
+    lost: Arc<AtomicBool>,
+}
+
+// === impl StdoutGuard ===
+
+impl StdoutGuard {
+    pub(crate) fn new(flag: Arc<AtomicBool>) -> Self {
+        let lost = Arc::new(AtomicBool::new(false));
+        *raised() = Some(Raised { flag, lost: Arc::clone(&lost) });
+        StdoutGuard { lost }
+    }
+
+    /// Whether something could not be written.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for StdoutGuard {
+    fn drop(&mut self) {
+        *raised() = None;
+    }
+}
+
+fn raised() -> MutexGuard<'static, Option<Raised>> {
+    RAISED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// [`write()`], with arguments as `print!` has them.

@@ -25,6 +25,7 @@ use crate::output::{GOOD, ODD, counted, eputln, putln};
 use archive::Target;
 pub(crate) use archive::snapshots_in;
 use collect::{Collected, Collection};
+pub(crate) use redact::Redactor;
 
 pub(crate) fn run(args: &SysdumpArgs) -> anyhow::Result<ExitCode> {
     for path in &args.add {

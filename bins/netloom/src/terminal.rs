@@ -48,7 +48,7 @@ fn is_order(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
         // What has no width, or turns the direction of what is read; all of them have four digits at the most.
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
         c => c.is_control(),
     }
 }
@@ -80,6 +80,7 @@ mod tests {
             ("\u{9b}2J", "\\u009b2J"),
             ("over\rwritten", "over\\u000dwritten"),
             ("\u{202e}txt.exe", "\\u202etxt.exe"),
+            ("\u{61c}txt.exe", "\\u061ctxt.exe"),
             ("\u{1b}", "\\u001b"),
             ("\u{1b}[", "\\u001b["),
             ("日本", "日本"),

@@ -85,7 +85,7 @@ fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<
     let began = Instant::now();
     let mut report = |result: &CaseResult| {
         if shown_and_paused(args, result) {
-            anstream::eprint!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id);
+            crate::output::write_error(format_args!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id));
             let _ = std::io::stdin().lock().read_line(&mut String::new());
         }
     };
@@ -98,8 +98,16 @@ fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Res
         return watch::run_cluster(args, wanted);
     }
     let began = Instant::now();
-    let verified = cluster::verify(&args.cluster, wanted, how(args), &mut |result| shown_and_paused(args, result))?;
-    ended(args, &Run { kind: Kind::Cluster, name: &verified.server, results: &verified.results, took: began.elapsed() })
+    let how = (how(args), args.pause_on_fail);
+    let verified = cluster::verify(&args.cluster, wanted, how, &mut |result| shown_and_paused(args, result))?;
+    let took = began.elapsed();
+    let recorded = match args.cluster.record.as_deref().zip(verified.recorded) {
+        Some((file, snapshot)) => cluster::record(snapshot, file),
+        None => Ok(()),
+    };
+    // Results are shown also where the record cannot be written.
+    let code = ended(args, &Run { kind: Kind::Cluster, name: &verified.server, results: &verified.results, took })?;
+    recorded.map(|()| code)
 }
 
 fn how(args: &VerifyArgs) -> probe::Run {

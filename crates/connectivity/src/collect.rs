@@ -7,6 +7,7 @@
 //! ```
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cluster::{Connection, Container};
 use futures::AsyncReadExt;
@@ -21,6 +22,8 @@ use crate::observe::{AGENT, AGENTS};
 const OURS: &str = "app in (netloom,netloom-operator)";
 /// Lines of a log, counted from its end.
 const LINES: i64 = 50_000;
+/// How long a node's archive, or one log, may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is collected.
 #[derive(Debug, Clone)]
@@ -100,15 +103,21 @@ fn missing(what: &str, error: &kube::Error) -> Piece {
     Piece::Missing(ConnectivityError::api(what, error).to_string())
 }
 
+fn late() -> String {
+    format!("it was not whole after {} s", PATIENCE.as_secs())
+}
+
 /// The archive of the node of an agent's pod.
 async fn node(connection: &Connection, namespace: &str, pod: &Pod, say: &dyn Fn(&str)) -> Piece {
     let name = pod.metadata.name.clone().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     say(&format!("collecting node {node}"));
     let container = Container { namespace: namespace.to_owned(), pod: name, name: AGENT.to_owned() };
-    match connection.output(&container, &["/netloom", "sysdump", "--config", "/etc/netloom/agent.yaml", "-o", "-"]).await {
-        Ok(archive) => Piece::Node { node, archive },
-        Err(e) => Piece::Missing(format!("node {node}: {e}")),
+    let sysdump = ["/netloom", "sysdump", "--config", "/etc/netloom/agent.yaml", "-o", "-"];
+    match tokio::time::timeout(PATIENCE, connection.output(&container, &sysdump)).await {
+        Ok(Ok(archive)) => Piece::Node { node, archive },
+        Ok(Err(e)) => Piece::Missing(format!("node {node}: {e}")),
+        Err(_) => Piece::Missing(format!("node {node}: {}: run netloom sysdump on it", late())),
     }
 }
 
@@ -125,16 +134,23 @@ async fn logs(connection: &Connection, namespace: &str, pod: &Pod, most: u64, pi
             let suffix = if previous { ".previous" } else { "" };
             let wanted = LogParams { container: Some(container.to_owned()), previous, tail_lines: Some(LINES), ..LogParams::default() };
             let what = format!("read the log of pod {namespace}/{name}, container {container}{suffix}");
-            let stream = match Api::<Pod>::namespaced(connection.client(), namespace).log_stream(name, &wanted).await {
-                Ok(stream) => stream,
-                Err(e) => {
-                    piece(missing(&what, &e));
+            let mut text = Vec::new();
+            let read = async {
+                let stream = Api::<Pod>::namespaced(connection.client(), namespace).log_stream(name, &wanted).await;
+                let stream = stream.map_err(|e| missing(&what, &e))?;
+                let read = Box::pin(stream).take(most + 1).read_to_end(&mut text).await;
+                read.map(drop).map_err(|e| Piece::Missing(format!("{what}: {e}")))
+            };
+            let failed = match tokio::time::timeout(PATIENCE, read).await {
+                Ok(read) => read.err(),
+                Err(_) => Some(Piece::Missing(format!("{what}: {}", late()))),
+            };
+            if let Some(why) = failed {
+                piece(why);
+                // What came before is kept.
+                if text.is_empty() {
                     continue;
                 }
-            };
-            let mut text = Vec::new();
-            if let Err(e) = Box::pin(stream).take(most + 1).read_to_end(&mut text).await {
-                piece(Piece::Missing(format!("{what}: {e}")));
             }
             if text.len() as u64 > most {
                 text.truncate(usize::try_from(most).unwrap_or(usize::MAX));

@@ -1,6 +1,5 @@
 //! Why a cluster cannot be verified.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{ConnectError, ExecError};
@@ -88,14 +87,6 @@ pub enum ConnectivityError {
         has: usize,
         /// How many are needed.
         needs: usize,
-    },
-    /// What was observed could not be written.
-    #[error("--record {}: {why}", file.display())]
-    Record {
-        /// Where.
-        file: PathBuf,
-        /// Why.
-        why: String,
     },
     /// There is no path to be watched, or there are too many.
     #[error("{0} paths match, and 1 to {most} can be watched: choose cases with --test", most = probe::MOST_WATCHED)]

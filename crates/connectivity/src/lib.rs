@@ -21,7 +21,7 @@ mod stage;
 mod worker;
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -83,8 +83,10 @@ pub struct Options {
     pub node_command: Option<String>,
     /// Whether everything is left as it is at the end.
     pub keep: bool,
-    /// Where what the nodes had at the end is written.
-    pub record: Option<PathBuf>,
+    /// Whether it lasts as long as a person likes, and not as long as its questions take.
+    pub is_open_ended: bool,
+    /// Whether the nodes are observed at the end.
+    pub record: bool,
 }
 
 /// What leads to Services from outside.
@@ -130,10 +132,21 @@ pub struct Verified {
     pub server: String,
     /// Each case.
     pub results: Vec<CaseResult>,
+    /// What the nodes had at the end, if that was wanted.
+    pub recorded: Option<Snapshot>,
 }
 
-/// Verifies a cluster by the cases that are wanted, and removes what it has created, also when it fails, or at Ctrl-C, SIGTERM or SIGHUP. A second one
-/// leaves at once; the next verification then removes what is left.
+// === impl Options ===
+
+impl Options {
+    /// The seconds after which probes end that nobody has removed.
+    fn ends_after(&self) -> Option<u64> {
+        (!self.keep && !self.is_open_ended).then_some(objects::ENDS_AFTER)
+    }
+}
+
+/// Verifies a cluster by the cases that are wanted, and removes what it has created, also when it fails, or at Ctrl-C, SIGTERM or SIGHUP. A second
+/// Ctrl-C or SIGTERM leaves at once; the next verification then removes what is left.
 ///
 /// # Errors
 /// [`ConnectivityError`]
@@ -145,7 +158,7 @@ pub fn verify(
 ) -> Result<Verified, ConnectivityError> {
     let interrupted = Arc::clone(&reports.interrupted);
     let (progress, case) = (reports.progress, &mut *reports.case);
-    let (server, results) = on_stage(options, progress, (&interrupted, how.timeout), |asked, mut planned| {
+    let (server, (results, recorded)) = on_stage(options, progress, (&interrupted, how.timeout), |asked, mut planned| {
         planned.retain(|planned| wanted(planned.case()));
         let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
         progress(&format!("asking {probes} questions"));
@@ -155,19 +168,10 @@ pub fn verify(
             }
         };
         let results = probe::run(asked, planned, how, &mut report);
-        if let Some(file) = &options.record {
-            record(&asked.observe(), file)?;
-        }
-        Ok(results)
+        Ok((results, options.record.then(|| asked.observe())))
     })?;
-    if interrupted.load(Ordering::Relaxed) { Err(ConnectivityError::Interrupted) } else { Ok(Verified { server, results }) }
-}
-
-/// Writes what was observed to a file.
-fn record(snapshot: &Snapshot, file: &Path) -> Result<(), ConnectivityError> {
-    let failed = |why: String| ConnectivityError::Record { file: file.to_owned(), why };
-    let text = serde_json::to_vec(snapshot).map_err(|e| failed(e.to_string()))?;
-    std::fs::write(file, text).map_err(|e| failed(e.to_string()))
+    // What is observed of a verification that was interrupted is not whole.
+    if interrupted.load(Ordering::Relaxed) { Err(ConnectivityError::Interrupted) } else { Ok(Verified { server, results, recorded }) }
 }
 
 /// Watches the paths of a cluster until somebody presses Ctrl-C, and removes what it has created. `timeout`: how long an answer is waited for
@@ -186,8 +190,11 @@ pub fn watch(
     let watched = on_stage(options, progress, (&interrupted, timeout), |asked, planned| {
         let checks = probe::watched(planned, wanted).map_err(ConnectivityError::Paths)?;
         begins(checks.len());
-        probe::watch(asked, &checks, timeout, &|| interrupted.load(Ordering::Relaxed), change);
-        Ok(())
+        let watched = probe::watch(asked, &checks, timeout, &|| interrupted.load(Ordering::Relaxed), change);
+        watched.map_err(|lost| {
+            let why = format!("{}; nothing is known of its paths any more: see why its pod has ended, and watch again", lost.why);
+            ConnectivityError::Probe { place: lost.place.to_string(), why }
+        })
     });
     watched.map(drop)
 }
@@ -244,8 +251,9 @@ impl Signals {
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, end: signal(SignalKind::terminate())?, hangup })
     }
 
-    /// Waits for them; the second one ends the process.
+    /// Waits for them; the second one ends the process. A hangup never does: the kernel and the shell both send one when a terminal goes.
     async fn raise(mut self, interrupted: Arc<AtomicBool>) {
+        let mut is_second = false;
         loop {
             let hangup = async {
                 match &mut self.hangup {
@@ -253,15 +261,17 @@ impl Signals {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                _ = self.interrupt.recv() => {}
-                _ = self.end.recv() => {}
-                _ = hangup => {}
-            }
-            if interrupted.swap(true, Ordering::Relaxed) {
+            let is_hangup = tokio::select! {
+                _ = self.interrupt.recv() => false,
+                _ = self.end.recv() => false,
+                _ = hangup => true,
+            };
+            interrupted.store(true, Ordering::Relaxed);
+            if is_second && !is_hangup {
                 // As the shell says of who is ended by SIGINT.
                 std::process::exit(130);
             }
+            is_second |= !is_hangup;
         }
     }
 }

@@ -27,8 +27,8 @@ pub(crate) const REMAPPED: u16 = 80;
 pub(crate) const ALIVE: &str = "netloom.io/alive";
 /// Who made it.
 pub(crate) const STARTED: &str = "netloom.io/started";
-/// How long a pod runs if nobody ends it, in seconds: longer than any verification, and than a person who thinks about a failed case.
-const ENDS_AFTER: u64 = 6 * 3600;
+/// How long a pod runs if nobody ends it, in seconds: longer than any verification that ends by itself.
+pub(crate) const ENDS_AFTER: u64 = 6 * 3600;
 /// Seconds that a probe may take to end. Without any, the API server forgets a pod before its port is free again, and the next run's probe finds
 /// it taken.
 const ENDS_IN: u64 = 1;
@@ -82,8 +82,8 @@ pub(crate) struct PodSpec<'a> {
     /// What pods get besides the default network, as the annotation names it.
     pub(crate) networks: &'a [String],
     pub(crate) services: &'a [Wanted],
-    /// Whether they stay when the verification has ended.
-    pub(crate) is_kept: bool,
+    /// The seconds after which they end if nobody ends them; `None`: they are wanted for as long as a person likes.
+    pub(crate) ends_after: Option<u64>,
 }
 
 // === impl Probe ===
@@ -168,7 +168,7 @@ pub(crate) fn account() -> Result<ServiceAccount, serde_json::Error> {
 
 /// A pod with a probe that answers with its place's name.
 pub(crate) fn pod(probe: &Probe, node: &Node, place: &str, spec: &PodSpec<'_>) -> Result<Pod, serde_json::Error> {
-    let PodSpec { image, networks, services, is_kept } = spec;
+    let PodSpec { image, networks, services, ends_after } = spec;
     let is_host = probe.role == Role::Host;
     let mut labels = BTreeMap::from([("app", CONTAINER)]);
     let mut annotations = json!({});
@@ -187,7 +187,7 @@ pub(crate) fn pod(probe: &Probe, node: &Node, place: &str, spec: &PodSpec<'_>) -
         "metadata": {"name": probe.name, "labels": labels, "annotations": annotations},
         "spec": {
             "nodeName": node.name, "hostNetwork": is_host, "restartPolicy": "Always", "terminationGracePeriodSeconds": ENDS_IN,
-            "activeDeadlineSeconds": (!is_kept).then_some(ENDS_AFTER),
+            "activeDeadlineSeconds": ends_after,
             "serviceAccountName": CONTAINER, "automountServiceAccountToken": false, "enableServiceLinks": false,
             "tolerations": [{"operator": "Exists"}],
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -236,7 +236,7 @@ mod tests {
     fn each_service_selects_its_own_pods() {
         for nodes in 1..=3 {
             let services = Wanted::of(nodes);
-            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, is_kept: false };
+            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, ends_after: Some(ENDS_AFTER) };
             let node = Node { name: "n".to_owned(), addresses: Vec::new() };
             let pods: Vec<Pod> = Probe::of(nodes).iter().map(|probe| pod(probe, &node, "pod/v/p", &spec).unwrap()).collect();
             for wanted in services.iter().filter(|wanted| !wanted.is_manual()) {
@@ -251,13 +251,13 @@ mod tests {
         }
     }
 
-    /// What a killed run has left does not run for ever; what is to be kept does.
+    /// What a killed run has left does not run for ever; what lasts as long as a person likes does.
     #[test]
     fn a_probe_ends_by_itself() {
         let services = Wanted::of(1);
         let node = Node { name: "n".to_owned(), addresses: Vec::new() };
-        for (is_kept, ends) in [(false, Some(6 * 3600)), (true, None)] {
-            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, is_kept };
+        for (ends_after, ends) in [(Some(ENDS_AFTER), Some(6 * 3600)), (None, None)] {
+            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, ends_after };
             for probe in Probe::of(1) {
                 let pod = pod(&probe, &node, "pod/v/p", &spec).unwrap().spec.unwrap();
                 assert_eq!((pod.active_deadline_seconds, pod.termination_grace_period_seconds), (ends, Some(1)));
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn no_probe_has_a_privilege() {
         let services = Wanted::of(2);
-        let spec = PodSpec { image: "netloom:1", networks: &["storage".to_owned()], services: &services, is_kept: false };
+        let spec = PodSpec { image: "netloom:1", networks: &["storage".to_owned()], services: &services, ends_after: Some(ENDS_AFTER) };
         let node = Node { name: "n".to_owned(), addresses: Vec::new() };
         for probe in Probe::of(2) {
             let pod = pod(&probe, &node, "pod/v/p", &spec).unwrap();

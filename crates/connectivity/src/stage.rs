@@ -23,6 +23,8 @@ const RUNNING: Duration = Duration::from_secs(300);
 const GOING: Duration = Duration::from_secs(300);
 /// How long a cloud may take until its load balancers have addresses.
 const BALANCED: Duration = Duration::from_secs(300);
+/// How long the API server may take to answer while nobody can interrupt it.
+const ANSWERED: Duration = Duration::from_secs(30);
 /// How often a run says that it is at work.
 const BEAT: Duration = Duration::from_secs(2);
 /// Who does not say so for this long is not.
@@ -188,7 +190,12 @@ impl<'a> Stage<'a> {
         let own = objects::namespace(name, &self.started).map_err(odd)?;
         // An answer may be lost on the way.
         *self.created() = Created::Asked;
-        let made = self.namespaces().create(&PostParams::default(), &own).await.map_err(|e| {
+        let (namespaces, new) = (self.namespaces(), PostParams::default());
+        let Ok(made) = tokio::time::timeout(ANSWERED, namespaces.create(&new, &own)).await else {
+            let why = format!("the API server does not answer within {} s", ANSWERED.as_secs());
+            return Err(ConnectivityError::Api { what: format!("create namespace {name}"), why, status: 0 });
+        };
+        let made = made.map_err(|e| {
             if matches!(e, kube::Error::Api(_)) {
                 *self.created() = Created::No;
             }
@@ -257,7 +264,12 @@ impl<'a> Stage<'a> {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), name);
         let account = objects::account().map_err(odd)?;
         accounts.create(&PostParams::default(), &account).await.map_err(refused(format!("create service account {name}/probe")))?;
-        let spec = PodSpec { image: &self.image, networks: &self.options.networks, services: &self.services, is_kept: self.options.keep };
+        let spec = PodSpec {
+            image: &self.image,
+            networks: &self.options.networks,
+            services: &self.services,
+            ends_after: self.options.ends_after(),
+        };
         let pods = try_join_all(self.probes.iter().map(|probe| self.create_pod(probe, &spec)));
         let balanced = self.options.load_balancer.is_some();
         let services = try_join_all(self.services.iter().map(|wanted| self.create_service(wanted, balanced)));
@@ -381,14 +393,19 @@ impl<'a> Stage<'a> {
     /// Removes the namespace that this run has created and all in it, and waits until it is gone. It is no error if it is not there.
     pub(crate) async fn remove(&self) -> Result<(), ConnectivityError> {
         let created = self.created().clone();
-        match created {
-            Created::No => Ok(()),
-            Created::Known(uid) => self.delete(&uid).await,
-            Created::Asked => match self.left().await? {
-                Some(left) if left.started == self.started => self.delete(&left.uid).await,
-                _ => Ok(()),
-            },
-        }
+        let removed = async {
+            match created {
+                Created::No => Ok(()),
+                Created::Known(uid) => self.delete(&uid).await,
+                Created::Asked => match self.left().await? {
+                    Some(left) if left.started == self.started => self.delete(&left.uid).await,
+                    _ => Ok(()),
+                },
+            }
+        };
+        let after = GOING + ANSWERED;
+        let stays = |_| ConnectivityError::NamespaceStays { name: self.options.namespace.clone(), after };
+        tokio::time::timeout(after, removed).await.map_err(stays)?
     }
 
     /// Deletes the namespace if it still is the one with this UID, and waits until that is gone.

@@ -73,7 +73,7 @@ pub fn verify(
 /// is expected. `begins` gets their number.
 ///
 /// # Errors
-/// [`VerifyError`]: nothing was tried then.
+/// [`VerifyError`]: nothing was tried then, or nothing can be tried any more.
 pub fn watch(
     lab: &Lab,
     wanted: &dyn Fn(&Case) -> bool,
@@ -89,10 +89,10 @@ pub fn watch(
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| probe::serve(&listeners, &end));
-        probe::watch(&namespaces, &checks, timeout, &|| false, report);
+        let watched = probe::watch(&namespaces, &checks, timeout, &|| false, report);
         end.store(true, Ordering::Relaxed);
-    });
-    Ok(())
+        watched.map_err(|lost| VerifyError::Namespace { place: lost.place.to_string(), why: lost.why })
+    })
 }
 
 /// What a lab has now, with the site: what `netloom verify --from` reads.

@@ -29,5 +29,5 @@ pub use perf::{Latency, SINK, Sink, latency, throughput};
 pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
-pub use watch::{Change, MOST_WATCHED, Now, watch, watched};
+pub use watch::{Change, LostProbe, MOST_WATCHED, Now, watch, watched};
 pub use work::{Asking, Here, HereLink, Order, Outcome, ProbeTask, Reply, work};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use verify::{CASES, Case, Check, Finding, Observation, Planned, Snapshot};
+use verify::{CASES, Case, Check, Fault, Finding, Observation, Planned, Snapshot};
 
 /// Carries checks out, on several threads at a time.
 pub trait Runner: Sync {
@@ -35,7 +35,7 @@ pub struct CaseResult {
     pub took: Duration,
     /// Those that did not.
     pub failures: Vec<Failure>,
-    /// The families in which it was not tried, `None` for both, and why.
+    /// The families in which it was not tried, or in which nobody could see what came of it, `None` for both, and why.
     pub skipped: Vec<(Option<bool>, String)>,
 }
 
@@ -149,13 +149,68 @@ fn judged(
         let finding = verify::explain(&snapshot, &check, &observation);
         Failure { check, said, finding }
     };
-    // What was silent must have been silent because it is kept apart.
-    let broken = |check: &&Check| {
-        let finding = verify::explain_silence(&snapshot, check)?;
+    let mut failures: Vec<Failure> = failed.into_iter().map(explain).collect();
+    let (mut skipped, mut unknown) = (skipped, 0);
+    for check in silent {
+        // What was silent must have been silent because it is kept apart.
+        let Some(finding) = verify::explain_silence(&snapshot, check) else { continue };
+        if finding.fault == Fault::NotObserved {
+            // Neither is known: that it is kept apart, and that it is not.
+            unknown += 1;
+            let why = (Some(check.address.is_ipv4()), format!("no answer, and why is not known: {}: {}", finding.at(), finding.evidence));
+            if !skipped.contains(&why) {
+                skipped.push(why);
+            }
+            continue;
+        }
         let said = format!("no answer from {}, but not because the network keeps pods apart", check.address);
-        Some(Failure { check: (*check).clone(), said, finding })
-    };
-    let broken: Vec<Failure> = silent.iter().filter_map(broken).collect();
-    let failures: Vec<Failure> = failed.into_iter().map(explain).chain(broken).collect();
-    CaseResult { case, passed: observed.len() - failures.len(), took, failures, skipped }
+        failures.push(Failure { check: check.clone(), said, finding });
+    }
+    CaseResult { case, passed: observed.len() - failures.len() - unknown, took, failures, skipped }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use verify::case::{Quality, Target};
+    use verify::{Expected, PORT, Place, Protocol, Unobserved};
+
+    use super::*;
+
+    /// Nobody answers, and neither is anything observed.
+    struct Unseen;
+
+    impl Runner for Unseen {
+        fn ask(&self, _: &Check, _: Duration) -> Observation {
+            Observation::Silent
+        }
+
+        fn observe(&self) -> Snapshot {
+            let unobserved = |place: &str| Unobserved { place: place.parse().unwrap(), why: "it does not answer".to_owned() };
+            Snapshot { unobserved: vec![unobserved("pod/d/a"), unobserved("pod/d/b")], ..Snapshot::default() }
+        }
+    }
+
+    /// Where nobody can see why it was silent, an isolation neither held nor failed.
+    #[test]
+    fn an_isolation_that_nobody_can_see_is_skipped() {
+        let case = CASES.iter().find(|case| case.to == Target::Network(Quality::Isolation)).unwrap();
+        let place = |name: &str| -> Place { name.parse().unwrap() };
+        let check = Check {
+            case,
+            network: Some("n".to_owned()),
+            from: place("pod/d/a"),
+            answerers: vec![place("pod/d/b")],
+            address: IpAddr::from([10, 0, 0, 2]),
+            protocol: Protocol::Tcp,
+            port: PORT,
+            size: None,
+            expected: Expected::Silence,
+        };
+        let done = Done { number: 0, observation: Observation::Silent, began: Instant::now(), ended: Instant::now() };
+        let result = judged(&Unseen, case, &[(&check, &done), (&check, &done)], (Vec::new(), Duration::from_secs(1)));
+        assert_eq!((result.passed, result.failures.len(), result.skipped.len()), (0, 0, 1), "{result:?}");
+        assert!(result.skipped[0].1.contains("it does not answer"), "{result:?}");
+    }
 }

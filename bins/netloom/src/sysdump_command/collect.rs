@@ -136,7 +136,7 @@ fn is_log_of_ours(folder: &str) -> bool {
 
 impl Redactor {
     /// What others wrote into a namespace: remarks in its rules.
-    fn namespace(&self, namespace: &mut Namespace) {
+    pub(crate) fn namespace(&self, namespace: &mut Namespace) {
         let rules = namespace.tables.iter_mut().flat_map(|table| &mut table.chains).flat_map(|chain| &mut chain.rules);
         for comment in rules.filter_map(|rule| rule.comment.as_mut()) {
             *comment = self.text(comment);

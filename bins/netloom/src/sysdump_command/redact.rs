@@ -61,7 +61,7 @@ const ENCODED: (&str, &str) = ("LS0tLS1CRUdJTi", "LS0tLS1CRUdJTiBDRVJU");
 pub(super) struct NotText;
 
 /// Takes secrets out of texts.
-pub(super) struct Redactor {
+pub(crate) struct Redactor {
     forms: Vec<(&'static str, Regex, &'static str)>,
     encoded: Option<Regex>,
 }
@@ -81,7 +81,7 @@ enum Hidden {
 // === impl Redactor ===
 
 impl Redactor {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let forms = FORMS.iter().filter_map(|(has, form, stands)| Some((*has, Regex::new(form).ok()?, *stands)));
         Redactor { forms: forms.collect(), encoded: Regex::new(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=_-]*").ok() }
     }

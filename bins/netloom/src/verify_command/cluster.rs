@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,11 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use connectivity::{Balancer, Options, Reports, Verified, Watching};
 use ipnet::IpNet;
+use linux::file::{Durability, write_atomic};
 use probe::{CaseResult, Change};
-use verify::Case;
+use verify::{Case, Snapshot};
 
 use crate::cli::VerifyCluster;
-use crate::output::{FAINT, ODD};
+use crate::output::{FAINT, ODD, StdoutGuard, write_error};
+use crate::sysdump_command::Redactor;
 
 /// The most addresses of a range that are looked at: more Services than these are never created.
 const MOST: usize = 1024;
@@ -25,22 +28,44 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) fn verify(
     args: &VerifyCluster,
     wanted: &dyn Fn(&Case) -> bool,
-    how: probe::Run,
+    (how, pauses): (probe::Run, bool),
     case: &mut dyn FnMut(&CaseResult) -> bool,
 ) -> anyhow::Result<Verified> {
-    let options = options(args)?;
+    let options = options(args, pauses)?;
     let interrupted = Arc::new(AtomicBool::new(false));
+    let stdout = StdoutGuard::new(Arc::clone(&interrupted));
     let paused = Arc::clone(&interrupted);
     let mut case = |result: &CaseResult| {
         if case(result) {
-            anstream::eprint!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id);
+            write_error(format_args!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id));
             wait_for_enter(&paused);
         }
     };
     let began = Instant::now();
     let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
     let mut reports = Reports { progress: &progress, case: &mut case, interrupted };
-    Ok(connectivity::verify(&options, wanted, how, &mut reports)?)
+    let verified = connectivity::verify(&options, wanted, how, &mut reports);
+    is_read(&stdout)?;
+    Ok(verified?)
+}
+
+/// That somebody has read what was printed until all was removed.
+fn is_read(stdout: &StdoutGuard) -> anyhow::Result<()> {
+    anyhow::ensure!(!stdout.is_lost(), "standard output takes nothing more: the verification ended before all was shown");
+    Ok(())
+}
+
+/// Writes what the nodes had to a file, whole or not at all. Only its owner can read it.
+pub(super) fn record(mut snapshot: Snapshot, file: &Path) -> anyhow::Result<()> {
+    let redactor = Redactor::new();
+    snapshot.namespaces.iter_mut().for_each(|namespace| redactor.namespace(namespace));
+    let text = serde_json::to_vec(&snapshot).with_context(|| format!("--record {}", file.display()))?;
+    // Where a link leads; what is there and no file, as a pipe, is written to.
+    let target = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    match std::fs::metadata(&target) {
+        Ok(there) if !there.is_file() => std::fs::write(&target, text).with_context(|| format!("--record {}", file.display())),
+        _ => write_atomic(&target, &text, 0o600, Durability::Volatile).with_context(|| format!("--record {}", file.display())),
+    }
 }
 
 /// Watches a cluster's paths until somebody presses Ctrl-C.
@@ -51,14 +76,18 @@ pub(super) fn watch(
     begins: &dyn Fn(usize),
     change: &mut dyn FnMut(&Change<'_>),
 ) -> anyhow::Result<()> {
-    let options = options(args)?;
+    let options = options(args, true)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let stdout = StdoutGuard::new(Arc::clone(&interrupted));
     let began = Instant::now();
     let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
-    let mut watching = Watching { progress: &progress, begins, change, interrupted: Arc::new(AtomicBool::new(false)) };
-    Ok(connectivity::watch(&options, wanted, timeout, &mut watching)?)
+    let mut watching = Watching { progress: &progress, begins, change, interrupted };
+    let watched = connectivity::watch(&options, wanted, timeout, &mut watching);
+    is_read(&stdout)?;
+    Ok(watched?)
 }
 
-fn options(args: &VerifyCluster) -> anyhow::Result<Options> {
+fn options(args: &VerifyCluster, is_open_ended: bool) -> anyhow::Result<Options> {
     Ok(Options {
         kubeconfig: args.of.file()?,
         namespace: args.namespace.clone(),
@@ -73,7 +102,8 @@ fn options(args: &VerifyCluster) -> anyhow::Result<Options> {
         agents: args.agents.clone(),
         node_command: args.node_command.clone(),
         keep: args.keep,
-        record: args.record.clone(),
+        is_open_ended,
+        record: args.record.is_some(),
     })
 }
 
