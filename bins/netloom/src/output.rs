@@ -30,9 +30,7 @@ pub(crate) fn write(text: std::fmt::Arguments<'_>) {
     let text = text.to_string();
     let mut stdout = anstream::stdout().lock();
     let Err(e) = stdout.write_all(safe(&text).as_bytes()).and_then(|()| stdout.flush()) else { return };
-    if let Some(raised) = raised().as_ref() {
-        raised.lost.store(true, Ordering::Relaxed);
-        raised.flag.store(true, Ordering::Relaxed);
+    if raise() {
         return;
     }
     if e.kind() != std::io::ErrorKind::BrokenPipe {
@@ -76,6 +74,15 @@ impl Drop for StdoutGuard {
     fn drop(&mut self) {
         *raised() = None;
     }
+}
+
+/// Raises the flag, if this process is to go on.
+fn raise() -> bool {
+    let raised = raised();
+    let Some(Raised { flag, lost }) = raised.as_ref() else { return false };
+    lost.store(true, Ordering::Relaxed);
+    flag.store(true, Ordering::Relaxed);
+    true
 }
 
 fn raised() -> MutexGuard<'static, Option<Raised>> {
@@ -229,5 +236,21 @@ fn wrap_line(line: &str, room: usize) -> Vec<String> {
 fn push(lines: &mut [String], text: &str) {
     if let Some(last) = lines.last_mut() {
         last.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_standard_output_ends_the_work_and_not_the_process() {
+        let flag = Arc::new(AtomicBool::new(false));
+        let guard = StdoutGuard::new(Arc::clone(&flag));
+        assert!(!guard.is_lost());
+        assert!(raise());
+        assert!(guard.is_lost() && flag.load(Ordering::Relaxed));
+        drop(guard);
+        assert!(!raise());
     }
 }

@@ -479,3 +479,25 @@ fn observation(check: &Check, outcome: Outcome) -> Observation {
         Outcome::Here(_) => Observation::Broken("the probe has answered another question".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a terminal goes, the kernel sends a hangup, and the shell another one: what was created is removed all the same.
+    #[tokio::test]
+    async fn a_second_hangup_does_not_end_the_process() {
+        let of = |kind| signal(kind).unwrap();
+        let hangup = Some(of(SignalKind::hangup()));
+        let signals = Signals { interrupt: of(SignalKind::interrupt()), end: of(SignalKind::terminate()), hangup };
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let raises = tokio::spawn(signals.raise(Arc::clone(&interrupted)));
+        for _ in 0..2 {
+            interrupted.store(false, Ordering::Relaxed);
+            let id = std::process::id().to_string();
+            assert!(tokio::process::Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
+            until(&interrupted).await;
+        }
+        raises.abort();
+    }
+}
