@@ -107,7 +107,7 @@ pub fn delegated(owner: &AttachmentId, addresses: &[IpAddr], firewall: &Firewall
     addresses.iter().map(|a| jump(owner, [TOLD4, TOLD6], *a, firewall.chain())).collect()
 }
 
-/// Where elements of these addresses are, if there are any, of [`forwarded`], [`told`] and [`policed`](crate::policed): to be looked
+/// Where elements of these addresses are, if there are any, of [`forwarded`], [`delegated`] and [`policed`](crate::policed): to be looked
 /// up, as what they lead to is not said.
 #[must_use]
 pub fn places(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> {
@@ -115,7 +115,7 @@ pub fn places(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> {
     addresses.iter().flat_map(|a| maps.map(|maps| element(owner, maps, *a, None))).collect()
 }
 
-/// The address that an element of [`told`] notes, and who was told; `None` for any other element.
+/// The address that an element of [`delegated`] notes, and who was told; `None` for any other element.
 #[must_use]
 pub fn delegated_of(element: &SetElement) -> Option<(IpAddr, Firewall)> {
     let Some(Data::Jump(chain)) = &element.element.data else { return None };
