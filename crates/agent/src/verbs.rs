@@ -109,31 +109,42 @@ impl Agent {
         let names = self.interface_names(valid, &unreadable);
         let is_sure = all_detached && (unreadable.is_empty() || names.is_some());
         if stranger.is_none() && is_sure {
-            let chain = self.chain_of(request);
-            for list in lists.into_values().filter_map(|source| NetworkList::parse(&source, None).ok()) {
-                if !unreadable.is_empty() && !chain.is_builtin(&list) {
-                    continue;
-                }
-                let may_be = |container: &ContainerId| {
-                    let (container, network) = (container.clone(), list.name.clone());
-                    let id = move |ifname: &IfName| AttachmentId {
-                        network: network.clone(),
-                        container: container.clone(),
-                        ifname: ifname.clone(),
-                    };
-                    names.iter().flatten().map(id).collect::<Vec<_>>()
-                };
-                // A definition may have a name by which its collection would find the links of another network's pods.
-                let own = kept.iter().filter(|id| id.network == list.name || plugins::look_alike(&id.network, &list.name)).cloned();
-                let own: Vec<AttachmentId> = own.chain(unreadable.iter().flat_map(may_be)).collect();
-                errors.extend(chain.gc(&list, Some(&own), host, request.by).err().map(|e| e.within(&list.name)));
-            }
+            let lists = lists.into_values().filter_map(|source| NetworkList::parse(&source, None).ok());
+            errors.extend(self.collect(request, lists, &kept, (&unreadable, names.as_ref()), host));
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }
 }
 
 impl Agent {
+    /// Lets the plugins of each network free what none of these attachments has, nor any of a sandbox whose record cannot be read.
+    fn collect(
+        &self,
+        request: &Request,
+        lists: impl Iterator<Item = NetworkList>,
+        kept: &[AttachmentId],
+        (unreadable, names): (&[ContainerId], Option<&BTreeSet<IfName>>),
+        host: &mut Host,
+    ) -> Vec<CniError> {
+        let chain = self.chain_of(request);
+        let mut errors = Vec::new();
+        for list in lists {
+            if !unreadable.is_empty() && !chain.is_builtin(&list) {
+                continue;
+            }
+            let may_be = |container: &ContainerId| {
+                let id =
+                    |ifname: &IfName| AttachmentId { network: list.name.clone(), container: container.clone(), ifname: ifname.clone() };
+                names.into_iter().flatten().map(id).collect::<Vec<_>>()
+            };
+            // A definition may have a name by which its collection would find the links of another network's pods.
+            let own = kept.iter().filter(|id| id.network == list.name || plugins::look_alike(&id.network, &list.name)).cloned();
+            let own: Vec<AttachmentId> = own.chain(unreadable.iter().flat_map(may_be)).collect();
+            errors.extend(chain.gc(&list, Some(&own), host, request.by).err().map(|e| e.within(&list.name)));
+        }
+        errors
+    }
+
     /// The names that interfaces of the node's pods may have: that which the runtime names, those that are given in order, and
     /// those that any pod asks for. `None` while the pods are not all known, and where none is asked for.
     fn interface_names(&self, valid: &[AttachmentId], unreadable: &[ContainerId]) -> Option<BTreeSet<IfName>> {

@@ -100,6 +100,32 @@ fn id(network: &str, container: &str) -> AttachmentId {
     }
 }
 
+/// So many containers come and go at the same time, each so often, with the elements that `of` has for its number: each has them all while it is
+/// there, whatever `forget` takes away after it.
+fn come_and_go(
+    ns: &Namespace,
+    containers: u8,
+    rounds: u32,
+    of: impl Fn(u8) -> Vec<SetElement> + Sync,
+    forget: impl Fn(&mut Socket) -> Result<(), AddError> + Sync,
+) {
+    std::thread::scope(|scope| {
+        for n in 0..containers {
+            let (of, forget) = (&of, &forget);
+            scope.spawn(move || {
+                ns.nft(|s| {
+                    for round in 0..rounds {
+                        install_and_add(s, &of(n)).unwrap();
+                        check(s, &of(n)).unwrap_or_else(|e| panic!("container {n}, round {round}: {e}"));
+                        s.delete_missing_ok(&of(n)).unwrap();
+                        forget(s).unwrap();
+                    }
+                });
+            });
+        }
+    });
+}
+
 fn elements(owner: &AttachmentId, addrs: &[&str]) -> Vec<SetElement> {
     let addrs: Vec<IpNet> = addrs.iter().map(|a| a.parse().unwrap()).collect();
     masquerade(owner, &addrs)

@@ -35,17 +35,7 @@ impl Socket {
     /// # Errors
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn forward_drops(&mut self, family: Family) -> Result<Vec<ForwardDrop>, ReadError> {
-        self.dump(
-            &format!("chains {family}"),
-            Kind::GetChain,
-            family,
-            |_| {},
-            |frame, found| {
-                if frame.kind == Kind::NewChain.number() {
-                    found.extend(ForwardDrop::read(family, frame.body()));
-                }
-            },
-        )
+        self.chains(family, |chain| ForwardDrop::read(family, chain))
     }
 
     /// The names of a table's chains that no hook calls (`nft list chains`). No table: none.
@@ -61,6 +51,11 @@ impl Socket {
             let is_meant = text(TABLE)? == table && wire::find(chain, HOOK).is_none();
             text(NAME).filter(|_| is_meant)
         };
+        self.chains(family, name_of)
+    }
+
+    /// What `read` makes of each chain of a family.
+    fn chains<T>(&mut self, family: Family, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, ReadError> {
         self.dump(
             &format!("chains {family}"),
             Kind::GetChain,
@@ -68,7 +63,7 @@ impl Socket {
             |_| {},
             |frame, found| {
                 if frame.kind == Kind::NewChain.number() {
-                    found.extend(name_of(frame.body()));
+                    found.extend(read(frame.body()));
                 }
             },
         )

@@ -43,21 +43,7 @@ fn what_no_element_leads_to_goes_and_the_rest_stays() {
 fn an_address_that_comes_meanwhile_has_its_chain() {
     const EACH: u32 = 60;
     let ns = Namespace::new();
-    std::thread::scope(|scope| {
-        for n in 0..3 {
-            let ns = &ns;
-            scope.spawn(move || {
-                ns.nft(|s| {
-                    for round in 0..EACH {
-                        install_and_add(s, &of(n)).unwrap();
-                        check(s, &of(n)).unwrap_or_else(|e| panic!("container {n}, round {round}: {e}"));
-                        s.delete_missing_ok(&of(n)).unwrap();
-                        forget_idle_chains(s, 0).unwrap();
-                    }
-                });
-            });
-        }
-    });
+    come_and_go(&ns, 3, EACH, of, |s| forget_idle_chains(s, 0).map(drop));
     let left = ns.run("nft list ruleset");
     assert!(left.contains("postrouting") && !left.contains("outside-"), "{left}");
 }

@@ -14,21 +14,7 @@ fn no_container_stands_without_its_policy() {
         let policy = if n.is_multiple_of(2) { Policy::SameBridge } else { Policy::Isolated };
         policed(&id("lab", &format!("c{n}")), &[IpAddr::from([10, 1, 0, n])], &bridge, policy)
     };
-    std::thread::scope(|scope| {
-        for n in 0..4 {
-            let (ns, of) = (&ns, &of);
-            scope.spawn(move || {
-                ns.nft(|s| {
-                    for round in 0..EACH {
-                        install_and_add(s, &of(n)).unwrap();
-                        check(s, &of(n)).unwrap_or_else(|e| panic!("container {n}, round {round}: {e}"));
-                        s.delete_missing_ok(&of(n)).unwrap();
-                        forget_idle_bridges(s).unwrap();
-                    }
-                });
-            });
-        }
-    });
+    come_and_go(&ns, 4, EACH, of, forget_idle_bridges);
     let left = ns.run("nft list ruleset");
     assert!(left.contains("from-bridges") && !left.contains("br0"), "{left}");
     // What one policy needs the other has brought.
