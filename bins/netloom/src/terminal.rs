@@ -1,6 +1,6 @@
 //! Text that a terminal takes for nothing but text.
 //!
-//! Names, messages and answers have what others wrote in them: pods, API objects, whoever answers a probe. No sequence in them may move the
+//! Names, messages and answers have what others wrote in them: pods, API objects, and answers of probes. No sequence in them may move the
 //! cursor, clear the screen or set its title, and no mark may turn the direction of what is read. Everything that is printed passes here
 //! ([`crate::output`]); our own colours alone are let through.
 

@@ -85,7 +85,7 @@ impl Agent {
         }
         let mut known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
-        // Whoever waits for ports has all of this meanwhile.
+        // A call that waits for ports holds all of this meanwhile.
         let is_waiting = self.settings.vifs.source != VifSource::Nowhere;
         let waiting =
             if is_waiting { Some(self.room.take(known.texts() + 3 * view.networks.as_ref().map_or(0, String::len))?) } else { None };

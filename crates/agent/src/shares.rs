@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(lock(&shares.state).all, 0);
     }
 
-    /// Whoever waits has a thread: pods of one namespace that wait for ever take neither all of these, nor the places of others.
+    /// Each call that waits has a thread: pods of one namespace that wait for ever take neither all of these, nor the places of others.
     #[test]
     fn only_so_many_step_aside() {
         let shares = Shares::new(16);

@@ -94,7 +94,7 @@ impl<'a> Pool<'a> {
         Pool { all, free, used: BTreeMap::new() }
     }
 
-    /// Whether it is a ready port, whoever has it.
+    /// Whether it is a ready port, in use or not.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.all.contains(id)
     }

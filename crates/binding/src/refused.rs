@@ -18,7 +18,7 @@ pub enum Refused {
         "address {0} is asked for in a network without named subnets: name the subnet in the definition (subnetId), or ask for no address"
     )]
     AddressWithoutSubnet(std::net::IpAddr),
-    /// Whoever has it receives what others send to the router.
+    /// A port that has it receives what others send to the router.
     #[error("address {0} is the gateway of subnet {1}: ask for another one")]
     AddressOfGateway(std::net::IpAddr, String),
     /// Others than Neutron give such addresses away.

@@ -142,7 +142,7 @@ mod tests {
         json!({"metadata": {"namespace": "a", "name": name}, "spec": {"podUid": "u", "podNodeName": "n"}, "status": {"vifs": {}, "x": rest}})
     }
 
-    /// Whoever may write KuryrPorts for a node must not fill its agent.
+    /// A user who may write KuryrPorts for a node must not fill its agent.
     #[test]
     fn many_large_ones_are_bounded_and_leave_the_small_ones() {
         let cache = Cache::limited(Some(NodePort::LIMIT));

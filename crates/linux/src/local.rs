@@ -119,7 +119,7 @@ mod tests {
 
     const CHILD: &str = "NETLOOM_TEST_INHERITS";
 
-    /// Whoever asks again would close the descriptor of the first one, or use one that something else has by then.
+    /// A second caller would close the descriptor of the first one, or use one that something else has by then.
     #[test]
     fn an_inherited_socket_has_one_owner() {
         if std::env::var_os(CHILD).is_none() {

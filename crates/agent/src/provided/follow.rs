@@ -538,7 +538,7 @@ impl<'a> Network<'a> {
     /// Looks whether anything else has ranges of this node, before any pod gets an address of them.
     fn look_for_others(&mut self, lacks: &mut Lacks) {
         let planned = || self.plan.iter().flat_map(|plan| &plan.ranges).copied();
-        // Before the first block there are the gateways: whoever waits for a block gets an address of it at once.
+        // Before the first block there are the gateways: a pod that waits for a block gets an address of it at once.
         let gateways = || self.terms.gateways.iter().flatten().copied().map(IpNet::from);
         let ranges: BTreeSet<IpNet> =
             planned().chain(gateways()).chain(self.kept.ranges.iter().chain(&self.kept.former).copied()).collect();

@@ -57,7 +57,7 @@ pub(crate) enum Claimant {
 
 impl Terms {
     /// Leaves out gateways that something else has: each node's bridge would take its packets, the API server's too. A gateway that the pods'
-    /// bridge has already (`has`) stays where only a Node claims it: whoever may write one Node would take all pods' gateway away otherwise.
+    /// bridge has already (`has`) stays where only a Node claims it: a user who may write one Node would take all pods' gateway away otherwise.
     pub(crate) fn leave_taken(&mut self, has: impl Fn(IpAddr) -> bool, claimant: impl Fn(IpAddr) -> Option<Claimant>) {
         let Some(gateways) = &mut self.gateways else { return };
         let next = "set another one with `kubectl edit ippools.netloom.io`";
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(none, Terms::default());
     }
 
-    /// A Node's addresses are what its own kubelet says, or whoever has its token.
+    /// A Node's addresses are what its own kubelet says, or another client with its token.
     #[test]
     fn a_gateway_in_use_is_not_lost_to_a_node_that_claims_it() {
         let gateway: IpAddr = "10.20.0.1".parse().unwrap();

@@ -92,7 +92,7 @@ pub trait NodeOwn: fmt::Debug {
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 
-    /// The same of the tunnels between nodes alone: they carry all pods' packets, so no pod publishes their ports, whoever allows it. A node has
+    /// The same of the tunnels between nodes alone: they carry all pods' packets, so no pod publishes their ports, also where a policy allows it. A node has
     /// none unless it says so.
     fn tunnel(&self, _port: u16, _protocol: Protocol) -> Option<&'static str> {
         None
