@@ -16,6 +16,7 @@
 //!
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
+//! `link_names.rs` (names that programs of the node give theirs),
 //! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
 //! `parent.rs` (what some of those stand on), `trunk.rs` (VLANs with tags) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
 
@@ -34,6 +35,7 @@ mod host_device;
 mod host_local;
 mod identity;
 mod ipvlan;
+mod link_names;
 mod loopback;
 mod mac;
 mod macvlan;
@@ -63,6 +65,7 @@ mod whereabouts;
 
 use cni::{AttachmentId, CniError, Code};
 pub use identity::look_alike;
+pub use link_names::{is_switch_name, program_of_link};
 use linux::{Inside, Netlink};
 use plugin::Builtins;
 
