@@ -11,6 +11,7 @@ mod hostile;
 mod kills;
 mod links;
 mod memory;
+mod open_files;
 mod outage;
 mod own_traffic;
 pub(crate) mod points;

@@ -225,6 +225,10 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     for warning in &settings.warnings {
         Line::warn("settings").with("what", warning).end();
     }
+    // Callers, connections and listeners of many pods take more than the usual 1024.
+    if let Err(errno) = linux::local::raise_limit() {
+        Line::warn("start").with("what", "cannot raise the limit of open files").with("error", errno).end();
+    }
     let only = tokio::select! {
         only = only_one(&settings) => Some(only?),
         _ = terminate.recv() => None,

@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -33,14 +35,39 @@ pub fn peer(stream: &impl AsFd) -> Result<Peer, Errno> {
     Ok(Peer { pid: credentials.pid(), uid: credentials.uid(), gid: credentials.gid() })
 }
 
+/// The limit that this process had before it raised it; [`NOT_RAISED`] if it has not.
+static BEFORE: AtomicU64 = AtomicU64::new(NOT_RAISED);
+
+const NOT_RAISED: u64 = u64::MAX;
+
 /// Lets this process have as many descriptors as it may ever have (`ulimit -n hard`), and returns how many that are. A service manager
-/// gives 1024, for who still calls `select`.
+/// gives 1024, for programs that still call `select`: those that are started from here get that limit back ([`lower_limit_of`]).
 ///
 /// # Errors
 /// If the kernel refuses it.
 pub fn raise_limit() -> Result<u64, Errno> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).map(|()| most)
+    let (usual, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if usual < most {
+        setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+        BEFORE.store(usual, Ordering::Relaxed);
+    }
+    Ok(most)
+}
+
+/// Gives a program that is about to be started the limit that this process had before [`raise_limit`]: one that calls `select` writes
+/// past its table for a descriptor above 1023, and one that closes every descriptor that it may have does so a million times.
+pub fn lower_limit_of(command: &mut Command) {
+    let usual = BEFORE.load(Ordering::Relaxed);
+    if usual == NOT_RAISED {
+        return;
+    }
+    let lower = move || {
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, usual.min(most), most).map_err(std::io::Error::from)
+    };
+    // SAFETY: between fork and exec there are two system calls, and an error is made of a number: nothing is allocated, no
+    // lock is taken.
+    unsafe { command.pre_exec(lower) };
 }
 
 /// Whether the other end has closed the connection, or its process is gone.
@@ -113,11 +140,10 @@ pub fn inherited_socket() -> Result<Option<OwnedFd>, u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     const CHILD: &str = "NETLOOM_TEST_INHERITS";
+    const RAISED: &str = "NETLOOM_TEST_RAISES";
 
     /// A second caller would close the descriptor of the first one, or use one that something else has by then.
     #[test]
@@ -142,5 +168,44 @@ mod tests {
         assert!(is_open());
         drop(first);
         assert!(!is_open() && inherited_socket().unwrap().is_none(), "nor later");
+    }
+
+    /// External plugins had the limit of the process that ran them.
+    #[test]
+    fn programs_have_the_limit_from_before_it_was_raised() {
+        if std::env::var_os(RAISED).is_none() {
+            // In a process of its own, as other tests run beside this one.
+            let name = std::thread::current().name().unwrap().to_owned();
+            let script = "ulimit -Sn 256 && exec \"$0\" --exact \"$1\" --test-threads 1";
+            let child = Command::new("sh").args(["-c", script]).arg(std::env::current_exe().unwrap()).arg(name).env(RAISED, "1").output();
+            let child = child.unwrap();
+            assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");
+            return;
+        }
+        let limits = || {
+            let args = &["-c", "ulimit -Sn; ulimit -Hn"];
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let (stdin, env, max_output): (&[u8], _, _) = (b"", Vec::new(), 100);
+            let program = crate::process::Program {
+                path: Path::new("/bin/sh"),
+                args,
+                env,
+                stdin,
+                deadline,
+                max_output,
+                mounts: None,
+                bound: false,
+                sole: false,
+            };
+            String::from_utf8(crate::process::run(&program).unwrap().stdout).unwrap()
+        };
+        let before = limits();
+        assert!(before.starts_with("256\n"), "{before}");
+        for _ in 0..2 {
+            let most = raise_limit().unwrap();
+            assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (most, most));
+            assert!(most > 256);
+            assert_eq!(limits(), before);
+        }
     }
 }

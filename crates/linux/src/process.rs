@@ -230,6 +230,7 @@ impl Running {
         if program.bound {
             bind(&mut command);
         }
+        crate::local::lower_limit_of(&mut command);
         // A relative path is one of who runs us by hand.
         if program.path.is_absolute() {
             command.current_dir(NOWHERE.to_string_lossy().as_ref());

@@ -174,6 +174,7 @@ pub fn create_in_context(_: &Inside, spec: &TapSpec, context: &str) -> Result<()
             command.arg(word).arg(id.to_string());
         }
     }
+    crate::local::lower_limit_of(&mut command);
     next_program_in(context).map_err(|errno| TapError::Context { context: context.to_owned(), errno })?;
     let output = command.output();
     // The next program that this thread starts is any.

@@ -139,6 +139,7 @@ fn version_of(program: &Path) -> std::io::Result<Output> {
     let until = Instant::now() + PATIENCE;
     let mut command = Command::new(program);
     command.arg("--version").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    linux::local::lower_limit_of(&mut command);
     let mut child = loop {
         match command.spawn() {
             // A child that another thread has just forked still has our descriptor open, until it executes its program.

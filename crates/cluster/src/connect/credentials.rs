@@ -138,7 +138,9 @@ fn run(exec: &ExecConfig, name: &str) -> Result<Vec<u8>, String> {
     }
     let asked = json!({ "kind": "ExecCredential", "apiVersion": exec.api_version, "spec": spec });
     let variables = exec.env.iter().flatten().filter_map(|one| Some((one.get("name")?, one.get("value")?)));
-    let output = Command::new(Path::new(name))
+    let mut command = Command::new(Path::new(name));
+    linux::local::lower_limit_of(&mut command);
+    let output = command
         .args(exec.args.iter().flatten())
         .envs(variables)
         .env("KUBERNETES_EXEC_INFO", asked.to_string())
