@@ -109,7 +109,10 @@ fn a_text_keeps_no_bridge() {
     let squat = json!({"type": "bridge", "bridge": "squat1", "note": "made1", "master": "made1",
         "delegate": {"type": "bridge", "bridge": "made1"}, "plugins": [{"type": "bridge", "bridge": "made1"}], "ipam": fixed("10.73.0.2/24")});
     node.define("squat", &network(&[squat]));
-    let (squatter, pod) = (node.pod("squatter", "squat"), node.pod("pod", "made"));
+    // Of several keys that name a device one is used.
+    node.host.sh("", "ip link add spare0 type veth peer name spare1");
+    node.define("device", &network(&[json!({"type": "host-device", "device": "spare0", "hwaddr": "made1", "kernelpath": "made1"})]));
+    let (squatter, pod) = (node.pod("squatter", "squat,device"), node.pod("pod", "made"));
     squatter.must("ADD");
     pod.must("ADD");
     assert!(node.host.link("", "made1").is_some());

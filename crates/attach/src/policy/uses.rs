@@ -576,7 +576,7 @@ impl Uses {
     }
 }
 
-/// The links of the host that a plugin makes, or on which it puts the pod's link. Only the keys that the plugin reads for that count, of several
+/// The links of the host that a plugin makes or takes, or on which it puts the pod's link. Only the keys that the plugin reads for that count, of several
 /// equal ones the last, and only those of the plugin that is executed: what stands anywhere else is a free text.
 pub(crate) fn links_of(plugin: &PluginEntry) -> Vec<String> {
     let raw = Keys::of(plugin.raw());
@@ -601,12 +601,19 @@ pub(crate) fn links_of(plugin: &PluginEntry) -> Vec<String> {
     links
 }
 
-/// What a plugin that is known reads of the keys that say which links it makes or stands on. Of `runtimeConfig` it reads a device alone.
+/// What a plugin that is known reads of the keys that say which links it makes or stands on. One that takes a link takes one: that which
+/// the runtime chose, else that of the first key. No other plugin of ours reads `deviceID`.
 fn last_read<'a>(known: &DeviceKeys, raw: &Keys<'a>) -> Keys<'a> {
-    let own = known.devices.iter().chain(&["linkInContainer", "isGateway", "isDefaultGateway", "vlan"]);
-    let runtime = together(raw, "runtimeConfig");
-    let given = known.devices.iter().filter(|key| **key == "deviceID").filter_map(|key| all(&runtime, key).last());
-    own.filter_map(|key| all(raw, key).last()).chain(given).collect()
+    if TAKERS.contains(&known.kind) {
+        let runtime = together(raw, "runtimeConfig");
+        let chosen = all(&runtime, "deviceID").last();
+        let mut named = known.devices.iter().filter_map(|key| all(raw, key).last());
+        let is_set = |(_, value): &(&str, &Value)| value.as_str() != Some("");
+        return chosen.filter(is_set).or_else(|| named.find(is_set)).into_iter().collect();
+    }
+    let devices = known.devices.iter().filter(|key| **key != "deviceID");
+    let own = devices.chain(&["linkInContainer", "isGateway", "isDefaultGateway", "vlan"]);
+    own.filter_map(|key| all(raw, key).last()).collect()
 }
 
 /// Whether the device that a plugin names is certainly none of the host's.
