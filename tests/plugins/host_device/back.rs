@@ -215,3 +215,39 @@ fn fixture_of_hardware_that_is_nowhere() {
     at(&host, "c1").del(&config, &result);
     host.expect_traces(&before, "DEL of what is there");
 }
+
+/// The reference plugin keeps a device's name in its alias, which the container can change: the device came back as whatever the container
+/// had written, as the bridge of the default network, say, before that was made.
+#[test]
+fn an_alias_gives_a_device_no_name_of_others() {
+    let (host, _) = machine();
+    let by_mac = config("host-device", json!({"hwaddr": "02:00:00:00:00:07"}));
+    host.sh("", "ip link add taken0 type veth peer name taken1");
+    host.sh("", "ip link property add dev taken0 altname taken-alt");
+    // What a container has lent, by a record, is away only.
+    host.sh("", "ip link add away0 type veth peer name away1");
+    let away = config("host-device", json!({"device": "away0"}));
+    let lent = at(&host, "c2").add(&away);
+    let lend = |alias: &str| {
+        host.sh("", "ip link set dev0 netns c1");
+        host.run("c1", &["sh", "-ec", &format!("ip link set dev0 down && ip link set dev0 name eth0 && ip link set eth0 alias '{alias}'")]);
+    };
+    for alias in ["cni0", "br-int", "docker0", "veth0123456789a", "taken0", "taken-alt", "away0", "no name", ".."] {
+        lend(alias);
+        let during = host.traces();
+        at(&host, "c1").del(&by_mac, &Value::Null);
+        // A link that the container could have made is left to it.
+        host.expect_traces(&during, alias);
+        host.sh("c1", &format!("ip link set eth0 netns {}", host.pid()));
+        // The same after the kernel has given it back.
+        at(&host, "c1").set("CNI_NETNS", "").del(&by_mac, &Value::Null);
+        let link = host.link("", "eth0").unwrap_or_else(|| panic!("{alias}: it keeps the name that it has"));
+        assert_eq!(link.mac(), "02:00:00:00:00:07", "{alias}");
+        host.sh("", "ip link set eth0 name dev0");
+    }
+    // A name that it can have had.
+    lend("enp3s0");
+    at(&host, "c1").del(&by_mac, &Value::Null);
+    assert_eq!(host.link("", "enp3s0").unwrap().mac(), "02:00:00:00:00:07");
+    at(&host, "c2").del(&away, &lent);
+}

@@ -7,8 +7,10 @@
 //!
 //! Wherever a crash, or the end of a namespace, left the device, it is known by what is kept of it: what its container can
 //! change, as its group and alias, counts only where the container had no hand in it. The file stays until the device is
-//! back. One that another implementation has lent is known by its alias, and by what the configuration says of it.
+//! back. One that another implementation has lent is known by its alias, and by what the configuration says of it. The container can change
+//! the alias as well: it gives the device no name that could be another's on the host ([`HostNames`]).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,8 +24,7 @@ use plugin::{Call, Cx, Host, Stage};
 
 use super::conf::{Conf, Device};
 use super::loan::{Loan, LoanFile};
-use crate::open;
-use crate::{identity, internal};
+use crate::{identity, internal, is_switch_name, open, program_of_link, veth};
 
 /// The kernel takes a namespace down some time after its last holder has gone, and only then its hardware is back.
 const LOOKS: usize = 10;
@@ -205,22 +206,24 @@ impl Borrower {
         let known = |l: &Link| l.name == self.id.ifname.as_str() || l.group == group;
         if let Some(netns) = self.netns.as_ref().filter(|ns| ns.id() != here.id()) {
             let links = netns.enter(|inside| open(inside)?.links().map_err(internal)).map_err(internal)??;
-            let lent = links.iter().filter(|l| device.is(l) && known(l)).find_map(|l| Some((l, alias(l)?)));
-            if let Some((link, name)) = lent {
-                // While the host has that interface it was not lent; only hardware is the host's in any case.
-                let is_here = host.netlink()?.link(name.as_str()).map_err(internal)?.is_some();
-                return match is_here && link.kind.is_some() {
-                    true => Ok(()),
-                    false => self.out(host, netns, &here, link, &name, Before::Unknown(group)),
-                };
+            if let Some(link) = links.iter().find(|l| device.is(l) && known(l) && l.alias.is_some()) {
+                let on_host = host.netlink()?.links().map_err(internal)?;
+                let names = HostNames::of(host, &on_host)?;
+                let name = names.returned(device, link);
+                // Only hardware is the host's in any case. A container can make a link of a kind itself, with any alias.
+                if link.kind.is_some() && name.as_ref().is_none_or(|name| names.has(name.as_str())) {
+                    return Ok(());
+                }
+                let name = name.map_or_else(|| names.numbered(), Ok)?;
+                return self.out(host, netns, &here, link, &name, Before::Unknown(group));
             }
         }
-        let netlink = host.netlink()?;
-        let links = netlink.links().map_err(internal)?;
+        let links = host.netlink()?.links().map_err(internal)?;
         // What the kernel gives back is down; an interface that is in use may have an alias like a name, too.
-        let back = links.iter().filter(|l| device.is(l) && !l.flags.up()).find_map(|l| Some((l, alias(l)?)));
-        match back.filter(|(l, name)| known(l) || l.name == name.as_str() || is_numbered(&l.name)) {
-            Some((link, name)) => restore(netlink, link, &name, Before::Unknown(group)),
+        let back = links.iter().find(|l| device.is(l) && !l.flags.up() && alias(l).is_some());
+        let is_called = |l: &Link| l.alias.as_deref() == Some(l.name.as_str());
+        match back.filter(|l| known(l) || is_called(l) || is_numbered(&l.name)) {
+            Some(link) => back_on_host(host, device, link, &links, group),
             None => Ok(()),
         }
     }
@@ -262,7 +265,10 @@ fn restore(netlink: &mut Netlink, link: &Link, name: &IfName, before: Before<'_>
         Before::Kept(loan) => {
             Change { group: Some(loan.group), alias: Some(loan.alias.clone()), up: loan.up.then_some(true), ..Change::default() }
         }
-        Before::Unknown(own) => Change { group: (link.group == own).then_some(0), alias: Some(String::new()), ..Change::default() },
+        Before::Unknown(own) => {
+            let is_chosen = link.group == own || link.group >= GROUPS.start;
+            Change { group: is_chosen.then_some(0), alias: Some(String::new()), ..Change::default() }
+        }
     };
     netlink.send_one(link::set(link.index, &change).called(format!("restore the group, alias and state of {name}"))).map_err(internal)?;
     linux::crash_point!("device-as-it-was");
@@ -297,16 +303,59 @@ fn give_back_stray(host: &mut Host, device: &Device, valid: &[u32]) -> Result<()
     if borrower(host, device)?.is_some() {
         return Ok(());
     }
-    let netlink = host.netlink()?;
-    let links = netlink.links().map_err(internal)?;
-    let is_stray = |l: &Link, name: &IfName| {
-        GROUPS.contains(&l.group) && !l.flags.up() && !valid.contains(&l.group) && links.iter().all(|other| other.name != name.as_str())
+    let links = host.netlink()?.links().map_err(internal)?;
+    let is_stray = |l: &Link| {
+        let is_away = l.alias.as_deref().is_some_and(|name| !name.is_empty() && links.iter().all(|other| other.name != name));
+        GROUPS.contains(&l.group) && !l.flags.up() && !valid.contains(&l.group) && is_away
     };
-    let strays = links.iter().filter(|l| device.is(l)).filter_map(|l| Some((l, alias(l)?)));
-    match strays.into_iter().find(|(l, name)| is_stray(l, name)) {
-        Some((link, name)) => restore(netlink, link, &name, Before::Unknown(link.group)),
+    match links.iter().find(|l| device.is(l) && is_stray(l)) {
+        Some(link) => back_on_host(host, device, link, &links, link.group),
         None => Ok(()),
     }
+}
+
+/// A device that the kernel has given back, with whatever alias it has from its container. It keeps its name where that says nothing.
+fn back_on_host(host: &mut Host, device: &Device, link: &Link, links: &[Link], group: u32) -> Result<(), CniError> {
+    let others: Vec<Link> = links.iter().filter(|other| other.index != link.index).cloned().collect();
+    let name = HostNames::of(host, &others)?.returned(device, link);
+    let name = name.map_or_else(|| IfName::parse(&link.name).map_err(internal), Ok)?;
+    restore(host.netlink()?, link, &name, Before::Unknown(group))
+}
+
+/// The names of the host's links and of devices that are lent, which are no other device's.
+struct HostNames(BTreeSet<String>);
+
+// === impl HostNames ===
+
+impl HostNames {
+    fn of(host: &Host, links: &[Link]) -> Result<Self, CniError> {
+        let lent = LoanFile::all(&host.dirs.borrowed)?;
+        let lent = lent.into_iter().flat_map(|(_, loan)| [loan.device].into_iter().chain(loan.altnames));
+        let own = links.iter().flat_map(|link| [&link.name].into_iter().chain(&link.altnames)).cloned();
+        Ok(HostNames(own.chain(lent).collect()))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
+    /// The name that the reference plugin has kept in the alias of a device. The container can change it: where the configuration does not have
+    /// the same name, it counts only if nobody has it, and no program of the node would take the device for a link of its own.
+    fn returned(&self, device: &Device, link: &Link) -> Option<IfName> {
+        let is_configured = |name: &str| matches!(device, Device::Name(own) if own == name);
+        alias(link).filter(|name| is_configured(name.as_str()) || !self.has(name.as_str()) && !is_of_others(name.as_str()))
+    }
+
+    /// A name as the kernel gives a device whose own is taken.
+    fn numbered(&self) -> Result<IfName, CniError> {
+        let free = (0..).map(|n| format!("dev{n}")).find(|name| !self.has(name));
+        IfName::parse(&free.unwrap_or_default()).map_err(internal)
+    }
+}
+
+/// Whether a link of such a name would be taken for one of a program of the node, of a plugin, or for the bridge of a network that names none.
+fn is_of_others(name: &str) -> bool {
+    program_of_link(name).is_some() || is_switch_name(name) || veth::is_own_name(name) || ["cni0", "cbr0"].contains(&name)
 }
 
 /// An alias that can be an interface's name.
@@ -330,5 +379,38 @@ fn is_free(netlink: &mut Netlink, name: &IfName, link: &Link) -> Result<(), CniE
             );
             Err(CniError::new(Code::INTERNAL, msg))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::Netns;
+    use plugin::Dirs;
+
+    use super::*;
+
+    /// Hardware, which a container cannot make: it always comes back, and under no name that its container has chosen for it.
+    #[test]
+    fn names_that_a_device_comes_back_under() {
+        let links = Netns::unnamed().unwrap().enter(|inside| open(inside).unwrap().links().unwrap()).unwrap();
+        let mut link = links.into_iter().next().unwrap();
+        (link.name, link.kind, link.altnames) = ("eth0".to_owned(), None, vec!["enp1s0".to_owned()]);
+        let mut other = link.clone();
+        (other.name, other.altnames) = ("dev0".to_owned(), Vec::new());
+        let names = HostNames::of(&Host::here(Dirs::below("/nonexistent".as_ref())), &[link.clone(), other]).unwrap();
+        let mac = Device::Mac("02:00:00:00:00:07".parse().unwrap());
+        let mut returned = |device: &Device, alias: Option<&str>| {
+            link.alias = alias.map(str::to_owned);
+            names.returned(device, &link).map(|name| name.to_string())
+        };
+        for alias in ["eth0", "enp1s0", "cni0", "cbr0", "br-int", "kube-ipvs0", "cali12", "netloom0", "veth0123456789a", "a b", "..", ""] {
+            assert_eq!(returned(&mac, Some(alias)), None, "{alias}");
+        }
+        assert_eq!(returned(&mac, None), None);
+        assert_eq!(returned(&mac, Some("enp3s0")).as_deref(), Some("enp3s0"));
+        // The owner's own word counts whatever it is; that nobody has it is asked where it is used.
+        assert_eq!(returned(&Device::Name("cali12".to_owned()), Some("cali12")).as_deref(), Some("cali12"));
+        assert_eq!(returned(&Device::Name("enp1s0f0".to_owned()), Some("cni0")), None);
+        assert_eq!(names.numbered().unwrap().as_str(), "dev1");
     }
 }
