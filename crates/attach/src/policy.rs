@@ -170,8 +170,11 @@ impl Policy {
             let uses = Some(case.uses).filter(|_| !case.is_on_disk);
             let itself = uses.into_iter().flat_map(|uses| &uses.itself);
             let itself = itself.map(|one| Forbidden::Itself { what: format!("definition {} uses the plugin {one}", case.definition) });
-            let has_rule = rules().any(|rule| rule.allow.paths.is_some());
-            itself.chain(case.paths().iter().filter(move |_| !has_rule).map(|path| needs_rule(case, path)))
+            let has_definitions_rule = rules().any(|rule| rule.allow.paths.is_some());
+            let named = case.paths().iter().filter(move |_| !has_definitions_rule).map(|path| needs_rule(case, path));
+            let has_rule = rules().any(|rule| rule.allow.paths.is_some() && !rule.is_of_definitions_alone());
+            let asked = case.asked_paths(has_definitions_rule).filter(move |_| !has_rule).map(|path| needs_rule_of_pods(case, path));
+            itself.chain(named).chain(asked)
         };
         // Who may not refer to a definition is not told what it holds.
         let hidden = rules().any(|rule| rule.hides(case));
@@ -190,6 +193,17 @@ fn needs_rule(case: &Case, path: &Use) -> Forbidden {
     rule.set("definitionNamespaces", vec![case.definition.namespace.clone()]);
     rule.set("allow", allow);
     Forbidden::Path { what: format!("definition {} names the host's path {path}", case.definition), rule: json::compact(&rule) }
+}
+
+/// The same for what the pod's selection names: who may select a definition is not who writes it.
+fn needs_rule_of_pods(case: &Case, path: &Use) -> Forbidden {
+    let mut allow = Object::new();
+    allow.set("paths", vec![path.what.clone()]);
+    let mut rule = Object::new();
+    rule.set("name", "paths");
+    rule.set("podNamespaces", vec![case.pod_namespace.to_owned()]);
+    rule.set("allow", allow);
+    Forbidden::Path { what: format!("the pod's selection names the host's path {path}"), rule: json::compact(&rule) }
 }
 
 // === impl Rule ===
@@ -245,10 +259,13 @@ impl Rule {
         }
         if let Some(allowed) = paths {
             let is_within = |path: &Path| allowed.iter().any(|dir| dir == Path::new("/") || file::is_within(path, dir));
-            let outside = case.paths().iter().filter(|path| !is_within(Path::new(&path.what)));
+            let is_outside = |path: &&Use| !is_within(Path::new(&path.what));
             let shown: Vec<Glob> = allowed.iter().map(|dir| Glob::new(dir.to_string_lossy())).collect();
-            let refused = outside.map(|path| refusal(format!("definition {definition} names the host's path {path}"), &shown, false));
-            forbidden.extend(refused);
+            let named = case.paths().iter().filter(is_outside);
+            let named = named.map(|path| format!("definition {definition} names the host's path {path}"));
+            let asked = case.asked_paths(false).filter(|_| !self.is_of_definitions_alone()).filter(is_outside);
+            let asked = asked.map(|path| format!("the pod's selection names the host's path {path}"));
+            forbidden.extend(named.chain(asked).map(|what| refusal(what, &shown, false)));
         }
         forbidden
     }
@@ -277,6 +294,12 @@ impl Case<'_> {
     /// The paths of the host that are looked at: a file of the node's names what it likes.
     fn paths(&self) -> &[Use] {
         if self.is_on_disk { &[] } else { &self.uses.paths }
+    }
+
+    /// Those that the pod's selection names, whoever has written the network; `all`: also those that are among [`Case::paths`], because a
+    /// definition's plugins have `cni-args` in their configurations.
+    fn asked_paths(&self, all: bool) -> impl Iterator<Item = &Use> {
+        self.uses.asked_paths.iter().filter(move |path| all || self.is_on_disk || path.place == uses::DEVICE_ID)
     }
 
     fn may_refer(&self, allowed: &[Glob]) -> bool {

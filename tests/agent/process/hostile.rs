@@ -689,3 +689,40 @@ fn a_path_that_the_policy_allows() {
     node.host.sh("", "rm -r /run/leases");
     node.expect(&before, "a path that the policy allows");
 }
+
+/// A network of the node's disk may name any path, and the pod that selects it none: a plugin that is not Netloom's writes its log, as root, to
+/// the file that it finds in `cni-args`.
+#[test]
+fn a_path_that_a_pod_adds_to_a_network_of_the_node() {
+    let rules = json!([{"name": "logs", "podNamespaces": ["trusted"], "allow": {"paths": ["/run/logs"]}}]);
+    let node = Node::start("disk-paths", &format!("policy: {rules}"));
+    let script = "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nfile=$(sed -n 's/.*\"log\":\"\\([^\"]*\\)\".*/\\1/p')\n\
+        [ -z \"$file\" ] || echo written >>$file\necho '{\"cniVersion\":\"1.0.0\"}'\n";
+    node.host.write("/run/bin/theirs", script);
+    node.host.sh("", "chmod 755 /run/bin/theirs");
+    node.host.sh("", "mkdir -p /run/logs");
+    node.host
+        .write("/etc/cni/multus/net.d/10-theirs.conf", &json!({"cniVersion": "1.0.0", "name": "theirs", "type": "theirs"}).to_string());
+    node.api.namespace("trusted");
+    let path = "/apis/k8s.cni.cncf.io/v1/namespaces/disk-paths/network-attachment-definitions";
+    let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "theirs"}});
+    node.api.must("POST", path, &object);
+    let select = |log: &str| json!([{"name": "theirs", "namespace": "disk-paths", "cni-args": {"log": log}}]).to_string();
+    let added = |pod: &netloom_tests::Pod<'_>| {
+        let vars = [("CNI_PATH", format!("/run/bin:{}", node.bin.display()))];
+        let vars: Vec<(&str, &str)> = vars.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let output = pod.begin_with("ADD", &vars).wait_with_output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let pod = node.pod("web", &select("/run/bin/../root.log"));
+    let (is_added, said) = added(&pod);
+    assert!(!is_added && said.contains("the pod's selection names the host's path") && said.contains("cni-args.log"), "{said}");
+    assert!(!node.host.path("/run/root.log").exists());
+    pod.must("DEL");
+    let annotations = json!({"k8s.v1.cni.cncf.io/networks": select("/run/logs/x")});
+    let metadata = json!({"name": "trusted", "namespace": "trusted", "annotations": annotations});
+    let pod = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+    let (is_added, said) = added(&pod);
+    assert!(is_added && node.host.path("/run/logs/x").exists(), "{said}");
+    pod.remove_namespace();
+}

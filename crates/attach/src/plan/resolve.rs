@@ -194,7 +194,8 @@ impl<'a> Resolver<'a> {
         // A device that the kubelet gave the pod needs nobody else's permission.
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
-        let uses = Uses::of(&list, self.asked.builtins);
+        let mut uses = Uses::of(&list, self.asked.builtins);
+        uses.ask(selection, named, self.asked.builtins);
         self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;
         self.leave_tunnels(&list, is_default).map_err(&mut refuse).ok()?;

@@ -824,6 +824,54 @@ fn what_a_pod_adds_to_a_network_of_the_owner_is_its_own_choice() {
     }
 }
 
+/// A network of the node's disk with a plugin of others, which reads its log file from `cni-args`: a pod chose the file.
+#[test]
+fn paths_that_a_pod_adds_to_any_network_are_its_own_choice() {
+    let told = |rules: &str, is_on_disk, plugins: &str, cni_args: &str, device: Option<&str>| {
+        let policy = policy(rules).unwrap();
+        let mut list = list(plugins);
+        let selections = npwg::parse(&format!(r#"[{{"name":"n","cni-args":{cni_args}}}]"#), "a").unwrap();
+        list.set_in_plugins("args", |own| selections[0].args(own.and_then(json::Value::as_object)).map(json::Value::Object));
+        let definition = DefinitionRef::new("infra", "n").unwrap();
+        let mut uses = Uses::of(&list, plugins::BUILTINS);
+        uses.ask(&selections[0], device, plugins::BUILTINS);
+        let uses = &uses;
+        let case = Case { pod_namespace: "a", definition: &definition, is_selected: true, uses, device, granted: None, is_on_disk };
+        policy.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect::<Vec<_>>()
+    };
+    let (theirs, log) = (r#"{"type":"theirs","log":"/var/log/theirs"}"#, r#"{"log":{"file":"/etc/cron.d/x"}}"#);
+    let says = r#"the pod's selection names the host's path "/etc/cron.d/x" (cni-args.log.file): only files on the node may name it"#;
+    let rule = r#"{"name":"paths","podNamespaces":["a"],"allow":{"paths":["/etc/cron.d/x"]}}"#;
+    let got = told("[]", true, theirs, log, None);
+    assert!(got.len() == 1 && got[0].starts_with(says) && got[0].ends_with(rule), "{got:?}");
+    assert_eq!(told(&format!("[{rule}]"), true, theirs, log, None), [""; 0]);
+    assert_eq!(told(r#"[{"name":"r","allow":{"paths":["/etc/cron.d"]}}]"#, true, theirs, log, None), [""; 0]);
+    let got = told(r#"[{"name":"r","allow":{"paths":["/srv"]}}]"#, true, theirs, log, None);
+    assert!(got.len() == 1 && got[0].starts_with(r#"policy rule "r": the pod's selection names the host's path"#), "{got:?}");
+    // Whoever trusts those who write a namespace's definitions does not trust those who select them.
+    let of_definitions = r#"[{"name":"r","definitionNamespaces":["infra"],"allow":{"paths":["/etc","/var/log"]}}]"#;
+    for is_on_disk in [true, false] {
+        let got = told(of_definitions, is_on_disk, theirs, log, None);
+        assert!(got.len() == 1 && got[0].starts_with(says), "{is_on_disk}: {got:?}");
+    }
+    // A definition's plugins have it in their configuration: it is told once.
+    let got = told("[]", false, r#"{"type":"theirs"}"#, log, None);
+    assert!(got.len() == 1 && got[0].contains("(plugins[0].args.cni.log.file)"), "{got:?}");
+    // A key can be a path, too, and a device that nobody has looked up.
+    for (cni_args, place) in [(r#"{"/etc/x":1}"#, "cni-args./etc/x"), (r#"{"a":[{"b":["unix:///run/x"]}]}"#, "cni-args.a[0].b[0]")] {
+        let got = told("[]", true, theirs, cni_args, None);
+        assert!(got.len() == 1 && got[0].contains(&format!("({place})")), "{got:?}");
+    }
+    for is_on_disk in [true, false] {
+        let got = told("[]", is_on_disk, r#"{"type":"theirs"}"#, "{}", Some("../../../etc"));
+        assert!(got.len() == 1 && got[0].contains("(deviceID)"), "{got:?}");
+        assert_eq!(told("[]", is_on_disk, r#"{"type":"theirs"}"#, r#"{"speed":"10/full"}"#, Some("0000:01:00.1")), [""; 0]);
+    }
+    // What is built in reads no path there.
+    assert_eq!(told("[]", true, r#"{"type":"bridge","ipam":{"type":"host-local"}}"#, log, None), [""; 0]);
+    assert_eq!(told("[]", true, r#"{"type":"bridge","ipam":{"type":"theirs"}}"#, log, None).len(), 1);
+}
+
 /// A pod that asks for the hardware address of the device that it gets was refused it as another's.
 #[test]
 fn a_device_keeps_its_hardware_address() {

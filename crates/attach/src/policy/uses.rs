@@ -36,6 +36,10 @@ pub struct Uses {
     pub(crate) opaque: Vec<Use>,
     /// Paths of the host that are not the usual ones; and all others in an entry of which a plugin is not built in.
     pub(crate) paths: Vec<Use>,
+    /// Whether a plugin of it is not built in: of it nobody knows what becomes of a text.
+    pub(crate) is_foreign: bool,
+    /// Paths of the host that the pod's selection names to plugins that are not built in.
+    pub(crate) asked_paths: Vec<Use>,
     /// Chains and marks of the host's firewall that are not the usual ones.
     pub(crate) firewall: Vec<Use>,
     /// Names in matches of the host's firewall that are looked up elsewhere, with the option: `--dport http`; and whether the number is not.
@@ -199,6 +203,9 @@ const USUAL_PATHS: &[(&[&str], &[&str])] = &[
         ],
     ),
 ];
+
+/// The key of a selection that names a device.
+pub(crate) const DEVICE_ID: &str = "deviceID";
 
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
@@ -375,42 +382,22 @@ impl Uses {
         self.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &place, builtins);
         let is_builtin = |one: &Use| builtins.iter().any(|plugin| plugin.about().name == one.what);
         if !self.plugins.iter().skip(first).all(is_builtin) {
-            self.foreign_paths(plugin.raw(), &place, builtins);
+            self.is_foreign = true;
+            let mut found = foreign_paths(plugin.raw(), &place, builtins);
+            found.retain(|one| !self.paths.contains(one));
+            self.paths.extend(found);
         }
     }
 
-    /// Texts that may be paths, at any depth: a plugin runs on the host as root, and writes its log, say, to the file that it is told.
-    fn foreign_paths(&mut self, raw: &Object, place: &str, builtins: Builtins) {
-        let keys = || {
-            builtins.iter().flat_map(|plugin| plugin.about().keys).filter(|key| matches!(key.names, Names::Path { .. } | Names::Directory))
-        };
-        let named = |key: &str, own: &Key| same_key(own.name.rsplit('.').next().unwrap_or_default(), key);
-        let is_usual = |key: &str, text: &str| is_usual_path(key, text) || keys().any(|own| named(key, own) && own.is_usual(text));
-        let mut found = Vec::new();
-        // The whole place of each value would be a multiple of the configuration: a place is written where there is a path only.
-        let mut steps: Vec<Step> = raw.iter().map(|(key, value)| Step { above: None, part: Part::Key(key), key, value }).collect();
-        let mut at = 0;
-        while let Some(&Step { part, key, value, .. }) = steps.get(at) {
-            let own_key = if let Part::Key(key) = part { Some(key) } else { None };
-            let text = value.as_str().filter(|text| !is_usual(key, text));
-            for path in own_key.into_iter().chain(text).flat_map(paths_in) {
-                found.push(Use { what: path.to_owned(), place: place_of(place, &steps, at) });
-            }
-            let above = Some(at);
-            match value {
-                Value::Array(list) => {
-                    steps.extend(list.iter().enumerate().map(|(at, value)| Step { above, part: Part::At(at), key, value }));
-                }
-                Value::Object(object) => {
-                    steps.extend(object.iter().map(|(key, value)| Step { above, part: Part::Key(key), key, value }));
-                }
-                _ => {}
-            }
-            at += 1;
+    /// Notes the paths that the pod's selection adds for plugins that are not built in: in `cni-args`, and as the device that it names
+    /// without anybody knowing whether it has that one.
+    pub(crate) fn ask(&mut self, selection: &Selection, device: Option<&str>, builtins: Builtins) {
+        if !self.is_foreign {
+            return;
         }
-        found.retain(|one| !self.paths.contains(one));
-        found.sort_by(|a, b| a.place.cmp(&b.place));
-        self.paths.extend(found);
+        let device = device.into_iter().flat_map(paths_in).map(|path| Use { what: path.to_owned(), place: DEVICE_ID.to_owned() });
+        self.asked_paths.extend(device);
+        self.asked_paths.extend(selection.cni_args.iter().flat_map(|args| foreign_paths(args, "cni-args", builtins)));
     }
 
     /// Addresses and ports that stand in a plugin's configuration.
@@ -660,6 +647,38 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.split_once('/').map_or(text, |(address, _)| address);
     let address = text.parse().ok().or_else(|| ipam::sloppy_address(text));
     address.map(|address: IpAddr| address.to_canonical())
+}
+
+/// Texts that may be paths, at any depth: a plugin runs on the host as root, and writes its log, say, to the file that it is told.
+fn foreign_paths(raw: &Object, place: &str, builtins: Builtins) -> Vec<Use> {
+    let keys =
+        || builtins.iter().flat_map(|plugin| plugin.about().keys).filter(|key| matches!(key.names, Names::Path { .. } | Names::Directory));
+    let named = |key: &str, own: &Key| same_key(own.name.rsplit('.').next().unwrap_or_default(), key);
+    let is_usual = |key: &str, text: &str| is_usual_path(key, text) || keys().any(|own| named(key, own) && own.is_usual(text));
+    let mut found = Vec::new();
+    // The whole place of each value would be a multiple of the configuration: a place is written where there is a path only.
+    let mut steps: Vec<Step> = raw.iter().map(|(key, value)| Step { above: None, part: Part::Key(key), key, value }).collect();
+    let mut at = 0;
+    while let Some(&Step { part, key, value, .. }) = steps.get(at) {
+        let own_key = if let Part::Key(key) = part { Some(key) } else { None };
+        let text = value.as_str().filter(|text| !is_usual(key, text));
+        for path in own_key.into_iter().chain(text).flat_map(paths_in) {
+            found.push(Use { what: path.to_owned(), place: place_of(place, &steps, at) });
+        }
+        let above = Some(at);
+        match value {
+            Value::Array(list) => {
+                steps.extend(list.iter().enumerate().map(|(at, value)| Step { above, part: Part::At(at), key, value }));
+            }
+            Value::Object(object) => {
+                steps.extend(object.iter().map(|(key, value)| Step { above, part: Part::Key(key), key, value }));
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found.sort_by(|a, b| a.place.cmp(&b.place));
+    found
 }
 
 /// A value of a configuration, and how it is reached.
