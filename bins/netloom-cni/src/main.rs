@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         if name == "dhcp" && std::env::var_os("CNI_COMMAND").is_none() {
             eprintln!("`dhcp daemon` runs the daemon that keeps the leases; `dhcp daemon -h` shows its flags.");
         }
-        return plugin::process::main(*plugin, BUILTINS);
+        return plugin::process::main_beside(*plugin, BUILTINS, Some(pod::attached_by_others));
     }
     if agent::PROGRAMS.contains(&name) {
         return agent::main(name);

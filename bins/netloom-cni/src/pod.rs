@@ -10,9 +10,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbox};
+use attach::{AGENT_RECORDS, Attacher, Lost, Others, Plan, PodView, Record, RecordError, Records, Sandbox};
 use chain::Chain;
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, NetworkName, Version};
 use json::{Object, Value};
 use plugin::{About, Builtins, Call, Cx, Dirs, Draft, Finder, Host, Key, Plugin, Prefer, Stage, process};
 use plugins::BUILTINS;
@@ -24,8 +24,11 @@ pub(crate) struct Pod {
     unchecked: bool,
 }
 
+/// Below which directory runtimes keep what they have attached.
+const RUNTIMES: &str = "/var/lib/cni";
+
 /// Where the records of sandboxes are, in a directory for each network.
-const RECORDS: &str = "/var/lib/cni/netloom";
+const RECORDS: &str = attach::PLUGIN_RECORDS;
 
 pub(crate) static ABOUT: About = About {
     name: "netloom",
@@ -273,7 +276,13 @@ impl Plugin for Pod {
     fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let (conf, keeping) = (Conf::read(config)?, SavedPod::of(config, cx.host)?);
         let deadline: Instant = cx.deadline;
-        let (gone, kept, errors) = keeping.sort(valid);
+        let (gone, mut kept, mut errors) = keeping.sort(valid);
+        // Networks of other programs may have the same names.
+        let mut others = Others::default();
+        others.add_records(Path::new(AGENT_RECORDS));
+        others.add_cached(Path::new(RUNTIMES));
+        kept.extend(others.attachments);
+        errors.extend(others.unreadable);
         for sandbox in gone {
             let attacher = self.attacher(keeping.own());
             cx.teardown.at(Stage::Links, format!("detach {sandbox}"), move |host| {
@@ -284,7 +293,7 @@ impl Plugin for Pod {
         // What a record says that cannot be read must stay: then no network is asked to free what is nobody's.
         for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
-            let kept: Vec<AttachmentId> = kept.iter().filter(|id| id.network == list.name).cloned().collect();
+            let kept: Vec<AttachmentId> = kept.iter().filter(|id| is_like(&id.network, &list.name)).cloned().collect();
             cx.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
                 chain.gc(&list, Some(&kept), host, deadline)
             });
@@ -292,6 +301,24 @@ impl Plugin for Pod {
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }
+}
+
+/// What the agent, and `netloom` without one, have attached on a network of this name, or of one whose links look like its: a runtime that calls
+/// a plugin by itself does not know of them.
+///
+/// # Errors
+/// If it cannot be read: then nobody knows what may be freed.
+pub(crate) fn attached_by_others(network: &NetworkName) -> Result<Vec<AttachmentId>, CniError> {
+    let mut others = Others::default();
+    others.add_records(Path::new(AGENT_RECORDS));
+    others.add_records_below(Path::new(RECORDS));
+    others.attachments.retain(|id| is_like(&id.network, network));
+    CniError::first_of(others.unreadable).map_or(Ok(others.attachments), Err)
+}
+
+/// Whether what belongs to one network's attachments may be found as the other's.
+fn is_like(one: &NetworkName, other: &NetworkName) -> bool {
+    one == other || plugins::look_alike(one, other)
 }
 
 /// What Kubernetes' runtimes tell of a pod.

@@ -20,8 +20,8 @@ use crate::call::{Request, Sandbox};
 use crate::log::Line;
 
 /// Where runtimes keep what they have attached, and where Multus does.
-const RUNTIMES: &str = "/var/lib/cni";
-const MULTUS: &str = "multus";
+pub(crate) const RUNTIMES: &str = "/var/lib/cni";
+pub(crate) const MULTUS: &str = "multus";
 
 /// What somebody else has attached of a pod.
 pub(crate) struct ForeignPod {

@@ -1,14 +1,16 @@
 //! CHECK, STATUS and GC, of every attachment of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use attach::{Lost, Record, RecordError};
+use attach::{Lost, Others, PLUGIN_RECORDS, Record, RecordError};
 use cni::{AttachmentId, CniError, Code, ContainerId, IfName, NetworkList};
 use plugin::Host;
 
-use crate::Agent;
 use crate::call::{Request, Sandbox};
+use crate::foreign_pods::{MULTUS, RUNTIMES};
 use crate::log::Line;
+use crate::{Agent, Settings};
 
 impl Agent {
     /// Whether everything that the sandbox has is still as it was made.
@@ -106,8 +108,14 @@ impl Agent {
                 Line::warn("gc").with("container", container).with("what", why).end();
             }
         }
+        let others = others(&request.settings);
+        if let Some(e) = others.unreadable.first() {
+            let why = "what another program has attached cannot be read: unowned resources are not freed until it can, or is gone";
+            Line::warn("gc").with("error", e).with("what", why).end();
+        }
+        kept.extend(others.attachments);
         let names = self.interface_names(valid, &unreadable);
-        let is_sure = all_detached && (unreadable.is_empty() || names.is_some());
+        let is_sure = all_detached && others.unreadable.is_empty() && (unreadable.is_empty() || names.is_some());
         if stranger.is_none() && is_sure {
             let lists = lists.into_values().filter_map(|source| NetworkList::parse(&source, None).ok());
             errors.extend(self.collect(request, lists, &kept, (&unreadable, names.as_ref()), host));
@@ -163,6 +171,17 @@ impl Agent {
         let given = (0..=npwg::MAX_ELEMENTS).filter_map(|number| IfName::parse(&format!("net{number}")).ok());
         Some(valid.iter().map(|id| id.ifname.clone()).chain(asked).chain(given).collect())
     }
+}
+
+/// What runtimes and their plugins have attached without the agent, on networks whose names may be those of its own.
+fn others(settings: &Settings) -> Others {
+    let runtimes = settings.plugin_state_dir.as_deref().unwrap_or(Path::new(RUNTIMES));
+    let mut others = Others::default();
+    let records = Path::new(PLUGIN_RECORDS).file_name().unwrap_or_default();
+    others.add_records_below(&runtimes.join(records));
+    others.add_cached(runtimes);
+    others.add_cached(&runtimes.join(MULTUS));
+    others
 }
 
 /// The first of several that succeeds; else the first one's error.

@@ -19,6 +19,7 @@ mod default_route;
 mod device;
 mod execute;
 mod idle_bridge;
+mod others;
 mod plan;
 mod policy;
 mod record;
@@ -32,6 +33,7 @@ mod unreadable;
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, ReportedDevice};
 pub use execute::{AddError, Attacher, CheckAttachment, DelError, Lost, Sandbox};
+pub use others::{AGENT_RECORDS, Others, PLUGIN_RECORDS};
 pub use plan::{
     Bound, ImplicitNetwork, MAX_DEFINITION, MAX_DESTINATIONS, MAX_HOST_PORTS, MAX_LEVELS, MAX_NETWORKS, MAX_NETWORKS_VALUES, MAX_PLUGINS,
     MAX_VALUES, Networks, Plan, PlanRequest, Planned, PodView, Refusal, Source, network_of, plan,

@@ -77,13 +77,23 @@ pub struct Env {
     pub patience: Option<Duration>,
     /// Everything, for executables that are started on the way.
     pub all: Environment,
+    /// Who says what others have attached on a network.
+    pub others: Option<AttachedByOthers>,
 }
+
+/// Says what others than the runtime have attached on a network, of which nothing is freed.
+pub type AttachedByOthers = fn(&NetworkName) -> Result<Vec<AttachmentId>, CniError>;
 
 /// The whole of an executable that is one plugin: reads, calls, prints.
 ///
 /// Delegates are looked for on `CNI_PATH` first and among `builtins` where it has none.
 pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
-    let env = Env::of_this_process();
+    main_beside(plugin, builtins, None)
+}
+
+/// The same beside others, whose attachments its GC does not know.
+pub fn main_beside(plugin: &dyn Plugin, builtins: Builtins, others: Option<AttachedByOthers>) -> ExitCode {
+    let env = Env { others, ..Env::of_this_process() };
     if env.command.is_empty() {
         eprint!("{}", about(plugin));
         return ExitCode::SUCCESS;
@@ -152,7 +162,10 @@ fn verb(
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut cx),
         "GC" => {
-            let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
+            let mut valid = AttachmentId::valid_of(config.raw(), &config.network)?;
+            if let Some(others) = env.others {
+                valid.extend(others(&config.network)?);
+            }
             let looked_up = plugin.gc(&config, &valid, &mut cx);
             finish(looked_up, &mut teardown, &mut host)
         }
@@ -304,6 +317,7 @@ impl Env {
             netns_override: matches!(text("CNI_NETNS_OVERRIDE").to_ascii_uppercase().as_str(), "1" | "TRUE"),
             patience: text(MILLIS).parse().ok().map(Duration::from_millis),
             all: std::env::vars_os().collect(),
+            others: None,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use netloom_tests::{Node, Pod};
+use netloom_tests::{Node, Pod, SETTINGS};
 use serde_json::{Value, json};
 
 use crate::process::own_traffic::network;
@@ -202,4 +202,61 @@ fn a_collection_takes_no_links_of_another_network() {
     attacker.must("CHECK");
     pod.must("DEL");
     attacker.must("DEL");
+}
+
+/// A runtime of the node that calls plugins by itself, as podman does, had a network with the name of the default network, and `netloom` without
+/// an agent one whose links look like its: the agent's collection took their containers for gone, and theirs the agent's pods.
+#[test]
+fn nobodys_collection_takes_what_others_have_attached() {
+    let node = Node::new(&netloom_tests::Api::shared(), "collectors", "");
+    let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
+    let newer = settings.replace(r#""cniVersion":"1.0.0","name":"pods""#, r#""cniVersion":"1.1.0","name":"pods""#);
+    assert_ne!(newer, settings, "a network of version 1.0.0 is not collected");
+    node.host.write(SETTINGS, &newer);
+    node.restart();
+    let pod = node.pod("pod", "");
+    pod.must("ADD");
+    let named = |name: &str, bridge: &str, subnet: &str| {
+        json!({"cniVersion": "1.1.0", "name": name, "type": "bridge", "bridge": bridge, "ipMasq": true,
+            "ipam": {"type": "host-local", "subnet": subnet}})
+    };
+    let alone = |delegate: Value| json!({"cniVersion": "1.1.0", "name": "solo", "type": "netloom", "delegates": [delegate]});
+    ["podman", "alone"].iter().for_each(|container| node.host.container(container));
+    node.host.write("/etc/cni/net.d/50-podman.conf", &named("pods", "podman1", "10.244.0.0/24").to_string());
+    let added = node.host.command("", netloom_tests::netloom()).args(["cni", "add", "pods", "/run/netns/podman"]).output().unwrap();
+    assert!(added.status.success(), "{added:?}");
+    let of_plugins = |container: &str| node.host.cni(netloom_tests::plugin_dir()).at(container, "eth0");
+    of_plugins("alone").add(&alone(named("alike-bkdvr45", "solo1", "10.76.0.0/24")));
+    let collect = |program: &str, mut config: Value, valid: &[&str]| {
+        let valid: Vec<Value> = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
+        config["cni.dev/valid-attachments"] = json!(valid);
+        let done = node.host.cni(Path::new(&node.bin)).call("GC", program, config.to_string());
+        assert_eq!(done.code, 0, "{done:?}");
+    };
+    let agents = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom"});
+    let during = node.host.traces();
+    // What nobody has goes.
+    node.host.write("/var/lib/cni/networks/pods/10.244.0.99", "ghost\r\neth0");
+    collect("netloom", agents.clone(), &[&pod.sandbox()]);
+    node.host.expect_traces(&during, "the agent's GC");
+    // `netloom` without an agent, of networks that are called so; plugins that a runtime calls by itself.
+    for delegate in [named("pods", "solo1", "10.76.0.0/24"), named("alike-bkdvr45", "solo1", "10.76.0.0/24")] {
+        collect("netloom", alone(delegate), &["alone"]);
+        node.host.expect_traces(&during, "the GC of netloom without an agent");
+    }
+    let results = node.host.list("/var/lib/cni/results");
+    let [result] = results.as_slice() else { panic!("{results:?}") };
+    let podmans = result.strip_prefix("pods-").and_then(|rest| rest.strip_suffix("-eth0")).unwrap();
+    collect("bridge", named("pods", "podman1", "10.244.0.0/24"), &[podmans]);
+    collect("bridge", named("alike-bkdvr45", "other1", "10.77.0.0/24"), &[]);
+    node.host.expect_traces(&during, "the GC of a plugin");
+    pod.must("CHECK");
+    // A result that a runtime has of a container without a namespace keeps nothing.
+    let leases = || node.host.list("/var/lib/cni/networks/pods").into_iter().filter(|name| name.starts_with("10.")).count();
+    assert_eq!(leases(), 2);
+    node.host.sh("", "ip netns del podman");
+    node.until("its pair is gone", || !node.host.sh("", "bridge link").contains("podman1"));
+    collect("netloom", agents, &[&pod.sandbox()]);
+    assert_eq!(leases(), 1);
+    pod.must("DEL");
 }

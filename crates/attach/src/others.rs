@@ -1,0 +1,128 @@
+//! What other programs have attached on the same node: who collects what a network has left behind leaves that alone.
+//!
+//! ```text
+//!   /var/lib/netloom/sandboxes/CONTAINER.json       the agent                              as long as it is there
+//!   /var/lib/cni/netloom/NETWORK/CONTAINER.json     `netloom` without an agent             as long as it is there
+//!   /var/lib/cni/results/NETWORK-CONTAINER-IFNAME   runtimes, as the reference library     as long as its namespace is there
+//! ```
+//!
+//! Networks of two programs may have the same name, or names whose links look alike. Both would take the other's containers for gone.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use chain::{Cache, Cached};
+use cni::{AttachmentId, CniError, Code, NetworkList};
+use linux::Netns;
+use plugin::ITSELF;
+
+use crate::{Record, RecordError, Records};
+
+/// Where the agent keeps its records, unless its settings say otherwise.
+pub const AGENT_RECORDS: &str = "/var/lib/netloom/sandboxes";
+
+/// Where `netloom` keeps its records without an agent, in a directory for each network, unless its configuration says otherwise.
+pub const PLUGIN_RECORDS: &str = "/var/lib/cni/netloom";
+
+/// What other programs have attached.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// What stays.
+    pub attachments: Vec<AttachmentId>,
+    /// What cannot be read: what it says would stay as well.
+    pub unreadable: Vec<CniError>,
+}
+
+// === impl Others ===
+
+impl Others {
+    /// Adds what stands in the records of one directory; a missing one has none.
+    pub fn add_records(&mut self, dir: &Path) {
+        let records = Records::new(dir.to_owned());
+        let sandboxes = records.sandboxes().unwrap_or_else(|e| {
+            self.unreadable.push(e.into());
+            Vec::new()
+        });
+        for sandbox in sandboxes {
+            match records.read(&sandbox) {
+                Ok(Some(record)) => self.attachments.extend(attachments(&record)),
+                // Links and rules went with the power.
+                Ok(None) | Err(RecordError::Lost { .. }) => {}
+                Err(e) => self.unreadable.push(e.into()),
+            }
+        }
+    }
+
+    /// The same of every directory in this one.
+    pub fn add_records_below(&mut self, dir: &Path) {
+        let entries = match linux::file::entries(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return,
+            other => other,
+        };
+        match entries {
+            Ok(entries) => {
+                entries.into_iter().map(|entry| dir.join(entry.name)).filter(|path| path.is_dir()).for_each(|path| self.add_records(&path));
+            }
+            Err(e) => self.unreadable.push(CniError::new(Code::IO, format!("list {}: {e}", dir.display()))),
+        }
+    }
+
+    /// Adds what runtimes have kept below a directory of containers that are still there. What they have attached by us is in our records.
+    pub fn add_cached(&mut self, dir: &Path) {
+        let (cached, unreadable) = Cache::new(dir).of_this_boot();
+        self.unreadable.extend(unreadable.into_iter().map(CniError::from));
+        self.attachments.extend(cached.into_iter().filter(|cached| is_there(cached) && !is_by_us(cached)).map(|cached| cached.id));
+    }
+}
+
+/// The attachments of a sandbox.
+fn attachments(record: &Record) -> impl Iterator<Item = AttachmentId> + '_ {
+    record.steps.iter().map(|step| step.id(&record.sandbox))
+}
+
+/// Whether a container's namespace is where it was, as far as that can be told.
+fn is_there(cached: &Cached) -> bool {
+    cached.netns.is_empty() || !matches!(Netns::open(Path::new(&cached.netns)), Ok(None))
+}
+
+fn is_by_us(cached: &Cached) -> bool {
+    let list = NetworkList::parse(&cached.config, Some(&cached.id.network));
+    list.is_ok_and(|list| list.plugins.iter().any(|plugin| ITSELF.contains(&plugin.kind.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use chain::{MadeBy, Runtime};
+    use cni::{AddResult, CniArgs};
+
+    use super::*;
+
+    /// A result that a runtime keeps of a container that is gone keeps nothing from being freed.
+    #[test]
+    fn cached_results_count_while_their_namespace_is_there() {
+        let dir = std::env::temp_dir().join(format!("netloom-others-{}", std::process::id()));
+        let cached = |network: &str, container: &str, netns: &str, kind: &str| {
+            let config = format!(r#"{{"cniVersion":"1.0.0","name":"{network}","plugins":[{{"type":"{kind}"}}]}}"#);
+            let list = NetworkList::parse(config.as_bytes(), None).unwrap();
+            let (container, ifname) = (container.parse().unwrap(), "eth0".parse().unwrap());
+            let id = AttachmentId { network: network.parse().unwrap(), container, ifname };
+            let netns = Some(netns.into()).filter(|netns: &PathBuf| !netns.as_os_str().is_empty());
+            let (container, ifname) = (id.container.clone(), id.ifname.clone());
+            let (args, capability_args) = (CniArgs::default(), json::Object::new());
+            let runtime = Runtime { container, ifname, netns, args, capability_args };
+            Cache::new(&dir).write(&id, &list, &runtime, &AddResult::default(), &MadeBy::default()).unwrap();
+        };
+        cached("pods", "lives", "/proc/self/ns/net", "bridge");
+        cached("pods", "untold", "", "bridge");
+        cached("pods", "gone", "/nonexistent/netns", "bridge");
+        cached("cluster", "ours", "/proc/self/ns/net", "netloom");
+        let mut others = Others::default();
+        others.add_cached(&dir);
+        let mut names: Vec<&str> = others.attachments.iter().map(|id| id.container.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!((names, others.unreadable), (vec!["lives", "untold"], Vec::new()));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
