@@ -8,6 +8,7 @@ pub(crate) mod chance;
 mod cilium;
 mod disk;
 mod hostile;
+mod idle_bridges;
 mod kills;
 mod links;
 mod memory;

@@ -597,6 +597,10 @@ impl NodeOwn for ThisNode<'_> {
         self.given.iter().any(|given| given.definition == Some(definition))
     }
 
+    fn lasts(&self, link: &str) -> bool {
+        self.given.iter().flat_map(|given| [&given.bridge, &given.way_in]).flatten().any(|own| own == link)
+    }
+
     fn reserved(&self, link: &str) -> Option<String> {
         self.whose_name(link).unwrap_or_else(|e| Some(format!("which may be another program's ({e})")))
     }

@@ -142,6 +142,7 @@ fn plan(masquerade: bool) -> Result<Plan> {
             device: None,
             protection: Protection::Off,
             is_on_disk: false,
+            lasting: Vec::new(),
         });
     }
     Ok(plan)

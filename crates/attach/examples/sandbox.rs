@@ -57,6 +57,7 @@ fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
             device: None,
             protection: Protection::Off,
             is_on_disk: false,
+            lasting: Vec::new(),
         };
         plan.attachments.push(planned);
     }

@@ -264,9 +264,9 @@ impl Attacher {
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
         let mut check = |plugin, foreseen: PlannedChange<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
-        host.is_transient = step.is_chosen();
+        (host.is_transient, host.lasting) = (step.is_chosen(), planned.lasting.clone());
         let made = self.chain.add_in(&step.list, &runtime, Some(netns), host, by, &mut check);
-        host.is_transient = false;
+        (host.is_transient, host.lasting) = (false, Vec::new());
         let result = match made {
             Ok(result) => result,
             Err(e) => {

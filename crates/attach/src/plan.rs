@@ -112,6 +112,8 @@ pub struct Planned {
     pub protection: Protection,
     /// Whether its configuration is a file of the node's, which says where the host's routes lead.
     pub is_on_disk: bool,
+    /// The links of the host that its plugins may make, and that stay after its last pod: those of networks that pods get without asking.
+    pub lasting: Vec<String>,
 }
 
 /// A pod's attachments, in order: the default network first (S46).
@@ -280,7 +282,7 @@ impl Plan {
     ) -> Result<Plan, Vec<Refusal>> {
         let source = |at: usize| if at == 0 { Source::Default } else { Source::EveryPod };
         let args = |at: usize| if at == 0 { runtime_config.clone() } else { Object::new() };
-        let resolved = |at: usize, list| Resolved { list, args: args(at), device: None, protection: Protection::Off, is_on_disk: false };
+        let resolved = |at: usize, list| Resolved { args: args(at), ..Resolved::of(list) };
         let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(resolved(at, list))));
         Plan::named(wanted.collect(), first, taken, Vec::new())
     }
@@ -296,8 +298,8 @@ impl Plan {
             return Err(refusals);
         }
         let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
-            let Resolved { list, args, device, protection, is_on_disk } = resolved?;
-            Some(Planned { source, list, ifname, capability_args: args, device, protection, is_on_disk })
+            let Resolved { list, args, device, protection, is_on_disk, lasting } = resolved?;
+            Some(Planned { source, list, ifname, capability_args: args, device, protection, is_on_disk, lasting })
         });
         Ok(Plan { attachments: attachments.collect(), ..Plan::default() })
     }

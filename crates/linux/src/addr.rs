@@ -12,7 +12,7 @@ use crate::netlink::{Netlink, ReadError};
 use crate::route::Scope;
 use crate::uapi::addr::*;
 use crate::uapi::family;
-use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use crate::uapi::rtnetlink::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
 use crate::wire::{Attributes, Message, Received, ip, text, u32_at, with_octets};
 
@@ -144,6 +144,13 @@ pub fn add_of(protocol: u8, index: u32, net: IpNet, flags: AddrFlags) -> Request
     message.put(IFA_PROTO, &[protocol]);
     let nodad = if flags.contains(AddrFlags::NODAD) { " nodad" } else { "" };
     Request::new(format!("ip addr add {net} dev if{index}{nodad} proto {protocol}"), message)
+}
+
+/// Gives an address that a link has another protocol (`ip addr change NET dev LINK proto NUMBER`). A kernel before Linux 5.18 has none.
+pub fn mark(protocol: u8, index: u32, net: IpNet, flags: AddrFlags) -> Request<'static> {
+    let mut message = message(RTM_NEWADDR, NLM_F_REPLACE, index, net, flags);
+    message.put(IFA_PROTO, &[protocol]);
+    Request::new(format!("ip addr change {net} dev if{index} proto {protocol}"), message)
 }
 
 fn addition(index: u32, net: IpNet, flags: AddrFlags) -> Message {

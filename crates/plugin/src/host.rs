@@ -39,6 +39,8 @@ pub struct Host {
     newest: Option<(NetnsId, u32)>,
     /// Whether what plugins make for all containers of a network goes with the last one: it is marked so. Otherwise it stays.
     pub is_transient: bool,
+    /// Names of links that stay all the same: those of networks that pods get without asking, whoever makes them.
+    pub lasting: Vec<String>,
 }
 
 // === impl Dirs ===
@@ -91,12 +93,17 @@ impl Dirs {
 impl Host {
     /// The namespace that the calling thread is in.
     pub fn here(dirs: Dirs) -> Self {
-        Host { inside: Inside::here(), route: None, nft: None, newest: None, dirs, is_transient: false }
+        Host { inside: Inside::here(), route: None, nft: None, newest: None, dirs, is_transient: false, lasting: Vec::new() }
     }
 
     /// The proof that sockets and sysctls need.
     pub fn inside(&self) -> &Inside {
         &self.inside
+    }
+
+    /// Whether a link that plugins make for all containers of a network goes with the last one.
+    pub fn is_transient(&self, link: &str) -> bool {
+        self.is_transient && !self.lasting.iter().any(|lasting| lasting == link)
     }
 
     /// Keeps links of the host that were made for definitions, and that look as if nobody used them, as long as it lives: for who has found one

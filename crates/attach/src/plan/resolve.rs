@@ -59,6 +59,7 @@ pub(super) struct Resolved {
     pub(super) device: Option<Device>,
     pub(super) protection: Protection,
     pub(super) is_on_disk: bool,
+    pub(super) lasting: Vec<String>,
 }
 
 /// Finds the networks of one pod.
@@ -105,6 +106,16 @@ impl Load {
 /// read of it.
 pub(super) fn memory_of(text: &[u8]) -> usize {
     4 * text.len() + 128 * Size::of(text).values
+}
+
+// === impl Resolved ===
+
+impl Resolved {
+    /// A network to which nobody adds anything, and that is held against nothing.
+    pub(super) fn of(list: NetworkList) -> Self {
+        let (args, protection, lasting) = (Object::new(), Protection::Off, Vec::new());
+        Resolved { list, args, device: None, protection, is_on_disk: false, lasting }
+    }
 }
 
 // === impl Resolver ===
@@ -156,8 +167,7 @@ impl<'a> Resolver<'a> {
     /// A network that the pod did not ask for.
     fn given(&mut self, network: &'a ImplicitNetwork, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
         let resource = network.definition.as_ref().and_then(|definition| resource(definition, self.networks));
-        let (list, args) = (network.list.clone(), Object::new());
-        let mut resolved = Resolved { list, args, device: None, protection: Protection::Off, is_on_disk: false };
+        let mut resolved = Resolved::of(network.list.clone());
         let choice = self.choice.next(resource, None);
         let mut refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
         resolved.device = choice.map_err(&mut refuse).ok()?;
@@ -228,7 +238,9 @@ impl<'a> Resolver<'a> {
         if let Some(own) = own.filter(|own| protection > Protection::Off && !is_on_disk && !own.is_default_network(definition)) {
             guard(&mut list, &uses, own);
         }
-        let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection, is_on_disk };
+        let lasts = |made: &&str| own.is_some_and(|own| own.lasts(made));
+        let lasting = uses.made.iter().map(|made| made.what.as_str()).filter(lasts).map(str::to_owned).collect();
+        let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection, is_on_disk, lasting };
         self.tell(&mut resolved, is_default);
         Some(resolved)
     }
@@ -252,7 +264,8 @@ impl<'a> Resolver<'a> {
         let case = Case { is_on_disk: true, ..self.case(&self.asked.pod.namespace, &selection.definition, &uses) };
         self.allowed(&case, selection, refusals)?;
         let protection = self.asked.own.map_or(Protection::Off, |_| self.asked.admission.policy.protection(&case));
-        let mut resolved = Resolved { list: bound.list.clone(), args: rest.runtime_config(), device, protection, is_on_disk: true };
+        let network = Resolved::of(bound.list.clone());
+        let mut resolved = Resolved { args: rest.runtime_config(), device, protection, is_on_disk: true, ..network };
         self.tell(&mut resolved, false);
         Some(resolved)
     }

@@ -52,6 +52,10 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether the node's default network is read from this definition, which is its owner's then.
     fn is_default_network(&self, definition: &DefinitionRef) -> bool;
 
+    /// Whether a link of this name is one of a network that pods get without asking, also where it is not there yet: whoever makes it first,
+    /// it stays.
+    fn lasts(&self, link: &str) -> bool;
+
     /// Whose name it is, in words, if a link that would be made now has the name of one that a program of the node makes.
     fn reserved(&self, link: &str) -> Option<String>;
 

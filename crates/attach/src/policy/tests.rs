@@ -551,6 +551,10 @@ impl NodeOwn for Node {
         definition.to_string() == "infra/cbr0"
     }
 
+    fn lasts(&self, link: &str) -> bool {
+        link == "cni0"
+    }
+
     fn reserved(&self, link: &str) -> Option<String> {
         (link == "flannel.1").then(|| "which flannel makes".to_owned())
     }

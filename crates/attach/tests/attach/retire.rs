@@ -77,6 +77,7 @@ fn plan(mode: &str) -> Plan {
         device: None,
         protection: Protection::Off,
         is_on_disk: false,
+        lasting: Vec::new(),
     };
     Plan { attachments: vec![planned(bridge, "eth0"), planned(&macvlan, "net1")], ..Plan::default() }
 }
@@ -340,6 +341,7 @@ fn with_an_external_plugin_all_is_done_at_once() {
             device: None,
             protection: Protection::Off,
             is_on_disk: false,
+            lasting: Vec::new(),
         });
         machine.add("one", "a").unwrap();
         assert_eq!(machine.retire("one"), Retired::Gone);

@@ -63,6 +63,34 @@ fn an_ipv4_network_has_its_broadcast_address() {
     assert_eq!(space.ip("addr show dev lo")[0]["addr_info"][0]["scope"], "host");
 }
 
+/// What says to whom an address belongs can change, and all else of it stays.
+#[test]
+fn an_address_gets_another_protocol() {
+    let space = Space::new();
+    space.run(|_, netlink| {
+        done(netlink, link::create(&pair(10, "a", "b")));
+        for net in ["10.1.2.3/24", "2001:db8::3/64"] {
+            done(netlink, addr::add_of(addr::TRANSIENT, 10, net.parse().unwrap(), AddrFlags::NODAD));
+        }
+        let given = |netlink: &mut linux::Netlink| {
+            let mut given = netlink.addresses(Some(10)).unwrap();
+            given.retain(|one| one.scope == Scope::Universe);
+            given
+        };
+        let before = given(netlink);
+        assert!(before.len() == 2 && before.iter().all(|one| one.protocol == addr::TRANSIENT), "{before:?}");
+        for one in &before {
+            done(netlink, addr::mark(addr::GATEWAY, one.index, one.net, one.flags));
+        }
+        let mut after = given(netlink);
+        assert!(after.iter().all(|one| one.protocol == addr::GATEWAY), "{after:?}");
+        after.iter_mut().for_each(|one| one.protocol = addr::TRANSIENT);
+        assert_eq!(after, before);
+        let missing = addr::mark(addr::GATEWAY, 10, "10.1.2.4/24".parse().unwrap(), AddrFlags::NONE);
+        assert_eq!(netlink.send_one(missing).unwrap_err().errno(), Errno::ENOENT);
+    });
+}
+
 #[test]
 fn an_address_with_a_peer_is_told_apart() {
     let space = Space::new();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::{AddResult, CniError, Code, IfName, IpConfig};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Reply, addr, neigh};
+use linux::{AddrFlags, Address, Batch, Errno, Inside, Link, LinkSpec, Netlink, Reply, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
@@ -13,9 +13,9 @@ use crate::{address, host_device, internal, veth};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
-    let group = group(host);
+    let group = group(host, &conf.bridge);
     let bridge = match host.netlink()?.link(conf.bridge.as_str()).map_err(internal)? {
-        Some(link) => link,
+        Some(link) => lasting(host, link)?,
         None => {
             is_free(host, &conf.bridge)?;
             create(host.netlink()?, conf, group)?
@@ -69,8 +69,19 @@ pub(super) fn is_free(host: &Host, name: &IfName) -> Result<(), CniError> {
 }
 
 /// What says that a link goes with its last user.
-pub(super) fn group(host: &Host) -> Option<u32> {
-    host.is_transient.then_some(link::TRANSIENT)
+pub(super) fn group(host: &Host, name: &IfName) -> Option<u32> {
+    host.is_transient(name.as_str()).then_some(link::TRANSIENT)
+}
+
+/// A link that is there. One that was made for a network that a pod chose stays from now on, if this network is none.
+pub(super) fn lasting(host: &mut Host, mut link: Link) -> Result<Link, CniError> {
+    if link.group != link::TRANSIENT || host.is_transient(&link.name) {
+        return Ok(link);
+    }
+    let change = Change { group: Some(0), ..Change::default() };
+    host.netlink()?.send_one(link::set(link.index, &change)).map_err(internal)?;
+    link.group = 0;
+    Ok(link)
 }
 
 /// Several processes may make it at once: one does, the others find it.
@@ -130,7 +141,7 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
             // The host may have IPv6 off for new interfaces.
             address::set_ipv6(host.inside(), bridge, Ipv6Conf::DisableIpv6, 0)?;
         }
-        let mark = if host.is_transient { addr::TRANSIENT } else { addr::GATEWAY };
+        let mark = if host.is_transient(&bridge.name) { addr::TRANSIENT } else { addr::GATEWAY };
         addresses(host.netlink()?, bridge, (wanted.as_slice(), mark), force)?;
         linux::crash_point!("bridge-addressed");
         veth::forward(host, v4)?;
@@ -150,8 +161,12 @@ pub(super) fn gateway_nets(result: &AddResult, of: impl Fn(&IpConfig) -> bool) -
 }
 
 fn addresses(netlink: &mut Netlink, bridge: &Link, (wanted, mark): (&[IpNet], u8), force: bool) -> Result<(), CniError> {
-    let there: Vec<IpNet> = netlink.addresses(Some(bridge.index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
+    let all = netlink.addresses(Some(bridge.index)).map_err(internal)?;
+    let there: Vec<IpNet> = all.iter().map(|a| a.net).collect();
     let mut batch = Batch::new();
+    let goes = |a: &&Address| a.protocol == addr::TRANSIENT && mark != addr::TRANSIENT && wanted.contains(&a.net);
+    // It was given for a network that a pod chose. Gone meanwhile: the next ADD gives it.
+    batch.extend(all.iter().filter(goes).map(|a| addr::mark(mark, a.index, a.net, a.flags).tolerate(Errno::ENOENT)));
     for net in wanted.iter().filter(|net| !there.contains(net)) {
         for other in there.iter().filter(|other| in_the_way(net, other) && !wanted.contains(other)) {
             if !force {

@@ -137,9 +137,9 @@ fn not_filtering() -> CniError {
 /// bridge it is the network's.
 pub(super) fn ensure_gateway_link(host: &mut Host, conf: &Conf, bridge: &Link) -> Result<Option<Link>, CniError> {
     let Some(name) = conf.vlans.gateway_name(&conf.bridge)? else { return Ok(None) };
-    let group = super::host::group(host);
+    let group = super::host::group(host, &name);
     let there = match host.netlink()?.link(name.as_str()).map_err(internal)? {
-        Some(link) => link,
+        Some(link) => super::host::lasting(host, link)?,
         None => {
             super::host::is_free(host, &name)?;
             make(host.netlink()?, conf, bridge, &name, group)?

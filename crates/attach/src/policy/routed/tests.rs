@@ -41,6 +41,10 @@ impl NodeOwn for Node {
         false
     }
 
+    fn lasts(&self, _: &str) -> bool {
+        false
+    }
+
     fn reserved(&self, _: &str) -> Option<String> {
         None
     }
