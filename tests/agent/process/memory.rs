@@ -276,6 +276,40 @@ fn pods_that_name_the_node_do_not_fill_the_agent() {
     node.kill9();
 }
 
+/// What an attachment takes is given back with it: of 5,000 that come and go, 16 at a time, the agent keeps nothing.
+#[test]
+#[ignore = "computes for minutes: cargo xtask test limits"]
+fn five_thousand_pods_that_came_and_went_leave_no_memory() {
+    const CALLERS: usize = 16;
+    let node = Node::start("churned", "");
+    let pods: Vec<_> = (0..CALLERS).map(|n| node.pod(&format!("pod{n}"), "")).collect();
+    let come_and_go = |count: usize| {
+        std::thread::scope(|scope| {
+            for pod in &pods {
+                scope.spawn(move || {
+                    for _ in 0..count / CALLERS {
+                        pod.must("ADD");
+                        pod.must("DEL");
+                    }
+                });
+            }
+        });
+        node.settled();
+        anonymous(node.pid())
+    };
+    let before = come_and_go(500);
+    let after = come_and_go(5_000);
+    println!("anonymous memory: {before} KiB after 500, {after} KiB after 5,500, at most {} KiB with the executable", node.peak());
+    assert!(after <= 16 << 10 && after <= before + (2 << 10), "{before} KiB, then {after} KiB");
+}
+
+/// The memory of a process that is no file's, in KiB (`RssAnon`).
+fn anonymous(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// What the operator reads: definitions of which most mean no pool, pods that name claims, and pools.
 #[test]
 #[ignore = "computes for a minute: cargo xtask test limits"]

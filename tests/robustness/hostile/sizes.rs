@@ -182,3 +182,17 @@ fn the_longest_cni_args_are_read() {
     let line = format!("CNI_ARGS=$(head -c {MOST} /dev/zero | tr '\\0' x)y exec true");
     assert!(!host.try_run("", &["sh", "-c", &line]).status.success());
 }
+
+/// A length or a number of an attacker that does not fit ends the call: without the checks it would become another number, in what is
+/// shipped alone, where no other test runs.
+#[test]
+fn sums_are_checked_in_what_is_shipped() {
+    let text = include_str!("../../../Cargo.toml");
+    let profile = |name: &str| {
+        let (_, section) = text.split_once(&format!("\n[profile.{name}]\n")).unwrap();
+        section.split("\n[").next().unwrap()
+    };
+    let says = |name: &str, line: &str| profile(name).lines().any(|own| own == line);
+    assert!(says("release", "overflow-checks = true"));
+    assert!(says("cni", "inherits = \"release\"") && !profile("cni").contains("overflow-checks"));
+}
