@@ -304,7 +304,7 @@ impl Plugin for Pod {
 }
 
 /// What the agent, and `netloom` without one, have attached on a network of this name, or of one whose links look like its: a runtime that calls
-/// a plugin by itself does not know of them.
+/// a plugin by itself does not know of them. What runtimes themselves have attached on a network of this very name, the caller knows.
 ///
 /// # Errors
 /// If it cannot be read: then nobody knows what may be freed.
@@ -312,6 +312,9 @@ pub(crate) fn attached_by_others(network: &NetworkName) -> Result<Vec<Attachment
     let mut others = Others::default();
     others.add_records(Path::new(AGENT_RECORDS));
     others.add_records_below(Path::new(RECORDS));
+    let mut cached = Others::default();
+    cached.add_cached(Path::new(RUNTIMES));
+    others.attachments.extend(cached.attachments.into_iter().filter(|id| id.network != *network));
     others.attachments.retain(|id| is_like(&id.network, network));
     CniError::first_of(others.unreadable).map_or(Ok(others.attachments), Err)
 }

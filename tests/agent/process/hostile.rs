@@ -10,6 +10,7 @@ use serde_json::json;
 use wire::{Answer, Call, ToAgent, ToShim};
 
 use crate::process::chance::Chance;
+use crate::process::own_traffic::is_refused;
 
 /// What the agent may have at a time, in KiB, in a build that is not optimized.
 const MEMORY: u64 = 64 << 10;
@@ -708,21 +709,15 @@ fn a_path_that_a_pod_adds_to_a_network_of_the_node() {
     let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "theirs"}});
     node.api.must("POST", path, &object);
     let select = |log: &str| json!([{"name": "theirs", "namespace": "disk-paths", "cni-args": {"log": log}}]).to_string();
-    let added = |pod: &netloom_tests::Pod<'_>| {
-        let vars = [("CNI_PATH", format!("/run/bin:{}", node.bin.display()))];
-        let vars: Vec<(&str, &str)> = vars.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let output = pod.begin_with("ADD", &vars).wait_with_output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
     let pod = node.pod("web", &select("/run/bin/../root.log"));
-    let (is_added, said) = added(&pod);
-    assert!(!is_added && said.contains("the pod's selection names the host's path") && said.contains("cni-args.log"), "{said}");
+    is_refused(&node, &pod, "the pod's selection names the host's path");
     assert!(!node.host.path("/run/root.log").exists());
     pod.must("DEL");
     let annotations = json!({"k8s.v1.cni.cncf.io/networks": select("/run/logs/x")});
     let metadata = json!({"name": "trusted", "namespace": "trusted", "annotations": annotations});
     let pod = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
-    let (is_added, said) = added(&pod);
-    assert!(is_added && node.host.path("/run/logs/x").exists(), "{said}");
-    pod.remove_namespace();
+    let path = format!("/run/bin:{}", node.bin.display());
+    let called = |verb: &str| pod.begin_with(verb, &[("CNI_PATH", &path)]).wait().unwrap().success();
+    assert!(called("ADD") && node.host.path("/run/logs/x").exists(), "{}", node.tail());
+    assert!(called("DEL"));
 }

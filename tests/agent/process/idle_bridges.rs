@@ -141,7 +141,7 @@ fn a_bridge_that_was_left_goes_while_others_come() {
 /// node loses the address at which its programs are reached.
 #[test]
 fn the_default_networks_bridge_stays_whoever_makes_it() {
-    let node = Node::new(&Api::shared(), "lasting", "clusterNetwork: lasting/pods");
+    let node = Node::new(&Api::shared(), "lasting", "clusterNetwork: pods\nmultusNamespace: lasting");
     let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
     let own = settings.lines().filter(|line| *line != "delegates:" && !line.starts_with("- "));
     node.host.write(SETTINGS, &own.map(|line| format!("{line}\n")).collect::<String>());
