@@ -175,7 +175,13 @@ fn the_default_networks_bridge_stays_whoever_makes_it() {
     // Made before anybody had said that it is the default network's.
     let transient = linux::link::TRANSIENT;
     node.host.sh("", &format!("ip link add br0 up group {transient} type bridge"));
-    node.host.sh("", &format!("ip addr add 10.244.0.1/24 dev br0 proto {}", linux::addr::TRANSIENT));
+    // As the plugin gives it to a network that a pod chose; `ip` of Debian 12 knows no protocol of an address.
+    node.host.within("", || {
+        let mut netlink = linux::Netlink::open(&linux::Inside::here()).unwrap();
+        let index = netlink.link("br0").unwrap().unwrap().index;
+        let (net, flags) = ("10.244.0.1/24".parse().unwrap(), linux::AddrFlags::NONE);
+        netlink.send_one(linux::addr::add_of(linux::addr::TRANSIENT, index, net, flags)).unwrap();
+    });
     let pod = node.pod("ordinary", "");
     pod.must("ADD");
     pod.must("DEL");
