@@ -1,13 +1,13 @@
 //! The thread that keeps this node's part of the network as the plan says.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use between::{Mode, NodeSeen, OwnNode, Plan, Planner, Settings, Tunnel, Underlay};
+use between::{Plan, Planner, Underlay};
 use cluster::Node;
 use fabric::{Fabric, Options};
 use ipnet::IpNet;
@@ -15,10 +15,10 @@ use linux::{Monitor, Notice};
 use plugin::{Dirs, Host};
 
 use super::condition::Written;
-use super::gateway::{Occupant, Occupied};
+use super::gateway::Occupied;
 use super::kept::SavedNetwork;
 use super::problem_log::ProblemLog;
-use super::ranges::{Claimant, Terms};
+use super::ranges::Terms;
 use super::wake::{Pending, Wake};
 use super::{Provided, gateway, list, obstacles, underlay};
 use crate::log::Line;
@@ -26,12 +26,14 @@ use crate::{Agent, lock};
 
 mod blame;
 mod lead;
+mod others;
 mod outcome;
 mod own_ranges;
 mod packets;
+mod planning;
 mod rotation;
 
-use blame::{range_of, unreadable};
+use blame::range_of;
 use rotation::WireGuard;
 
 /// After something that could not be done.
@@ -318,128 +320,6 @@ impl<'a> Network<'a> {
         retry.into_iter().chain(again).chain(left).min()
     }
 
-    /// Where no pod may have an address: Services, and the API servers.
-    fn reserved_now(&self) -> Vec<IpNet> {
-        let addresses = &self.agent.cluster_addresses;
-        addresses.ranges().into_iter().chain(addresses.servers().into_iter().map(IpNet::from)).collect()
-    }
-
-    /// A plan from what is there now.
-    fn plan_anew(&mut self) {
-        let nodes = self.provided.nodes.all();
-        let name = self.provided_for();
-        let Some(own) = nodes.iter().find(|node| node.name == name) else {
-            // Its ranges are still what its pods have.
-            self.plan_lacks.push(format!(
-                "Node {name} is not among the cluster's {} Nodes: no change of another Node is followed until it is; restart the kubelet, which makes it",
-                nodes.len()
-            ));
-            return;
-        };
-        self.own = own.internal_ips.iter().map(IpAddr::to_canonical).collect();
-        let looked = self.host.netlink().map_err(|e| e.to_string());
-        match looked.and_then(|netlink| underlay::links(netlink, &self.own).map_err(|e| e.to_string())) {
-            // A device with the MTU of no link would carry nothing, and the links of before are what the tunnels have.
-            Ok(links) if links.is_empty() && self.has_tunnel() => {
-                self.plan_lacks
-                    .push("no link of the node has the Node's InternalIP or a default route: tunnels stay as they are".to_owned());
-            }
-            Ok(links) => self.links = links,
-            Err(e) => self.plan_lacks.push(format!("cannot read the node's links: {e}")),
-        }
-        self.has_range = !self.provided.ranges.of(own).is_empty();
-        self.reserved = self.reserved_now();
-        let mut terms = self.provided.ranges.terms(own);
-        let on_bridge = self.kept.on_bridge(&[]);
-        terms.leave_taken(|gateway| on_bridge.iter().any(|net| net.addr() == gateway), |gateway| self.claimant(gateway, &nodes));
-        self.terms = terms;
-        self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
-        if !(self.links.is_empty() && self.has_tunnel()) {
-            self.plan_with(&nodes);
-        }
-    }
-
-    fn has_tunnel(&self) -> bool {
-        self.provided.settings.mode.tunnel().is_some()
-    }
-
-    /// What has an address, so that pods cannot have it as a gateway. What anybody can claim comes last.
-    fn claimant(&self, address: IpAddr, nodes: &[Arc<Node>]) -> Option<Claimant> {
-        let reserved = self.reserved.iter().find(|range| range.contains(&address));
-        let of_node = || nodes.iter().find(|node| node.internal_ips.iter().any(|ip| ip.to_canonical() == address));
-        let within = |link: &&Underlay| link.addresses.iter().any(|subnet| subnet.contains(&address));
-        let of_link = || self.links.iter().find(within);
-        let of_services = reserved.map(|range| format!("in {range}, where Services or API servers are"));
-        let other = of_services.or_else(|| of_link().map(|link| format!("in a subnet of this node's link {}", link.name)));
-        other.map(Claimant::Other).or_else(|| of_node().map(|node| Claimant::Node(node.name.clone())))
-    }
-
-    /// A plan from these Nodes, the own links and the own WireGuard keys.
-    fn plan_with(&mut self, nodes: &[Arc<Node>]) {
-        let name = self.provided_for();
-        let mode = self.provided.settings.mode;
-        let base = self.provided.settings.wireguard_port;
-        let settings = Settings {
-            mode,
-            vxlan: self.provided.settings.vxlan,
-            wireguard_port: base,
-            reserved: self.reserved.clone(),
-            within: self.provided.settings.cluster_ranges.clone(),
-        };
-        self.see(nodes);
-        let addresses = self.own_addresses();
-        let mut own_node = OwnNode { name: name.to_owned(), links: self.links.clone(), addresses, ..OwnNode::default() };
-        if mode.tunnel() == Some(Tunnel::WireGuard) {
-            match self.wireguard_keys(nodes) {
-                Ok(keys) => {
-                    // The own devices have what this node has, whatever its Node says yet.
-                    if let Some(own) = nodes.iter().find(|node| node.name == name) {
-                        let ranges = self.provided.ranges.of(own);
-                        self.planner.set(NodeSeen { ranges, keys: keys.keys, ..NodeSeen::from(own.as_ref()) });
-                    }
-                    (own_node.spare, own_node.unproven, own_node.known) = (keys.spare, keys.unproven, keys.known);
-                }
-                Err(why) => return self.plan_lacks.push(why),
-            }
-            // The mode auto may need no tunnel, and a rotation that fails costs nothing.
-            if mode == Mode::WireGuard && !self.wireguard.has_keys() {
-                self.plan_lacks.extend(self.wireguard.lack().cloned());
-            }
-        }
-        match self.planner.plan(&settings, &own_node) {
-            Ok(plan) => {
-                self.wireguard.planned(&plan.peers);
-                self.plans += 1;
-                // Before it is carried out, which takes longer: pods that wait for it need only know it.
-                self.provided.plan(Arc::clone(&plan), self.terms.networks.clone());
-                self.plan = Some(plan);
-            }
-            Err(e) => self.plan_lacks.push(e.to_string()),
-        }
-    }
-
-    /// Lets the planner know which Nodes have come, gone or changed. Those that are the same object with the same ranges are only passed by.
-    fn see(&mut self, nodes: &[Arc<Node>]) {
-        for node in nodes {
-            let ranges = self.provided.ranges.of(node);
-            let is_known = self.planned.get(&node.name).is_some_and(|(known, had)| Arc::ptr_eq(known, node) && *had == ranges);
-            if !is_known {
-                self.planner.set(NodeSeen { ranges: ranges.clone(), ..NodeSeen::from(node.as_ref()) });
-                self.planned.insert(node.name.clone(), (Arc::clone(node), ranges));
-            }
-        }
-        if self.planned.len() > nodes.len() {
-            let there: HashSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-            self.planned.retain(|name, _| {
-                let stays = there.contains(name.as_str());
-                if !stays {
-                    self.planner.remove(name);
-                }
-                stays
-            });
-        }
-    }
-
     fn provided_for(&self) -> &'a str {
         self.agent.cluster.node()
     }
@@ -533,42 +413,5 @@ impl<'a> Network<'a> {
                 false
             }
         }
-    }
-
-    /// Looks whether anything else has ranges of this node, before any pod gets an address of them.
-    fn look_for_others(&mut self, lacks: &mut Lacks) {
-        let planned = || self.plan.iter().flat_map(|plan| &plan.ranges).copied();
-        // Before the first block there are the gateways: a pod that waits for a block gets an address of it at once.
-        let gateways = || self.terms.gateways.iter().flatten().copied().map(IpNet::from);
-        let ranges: BTreeSet<IpNet> =
-            planned().chain(gateways()).chain(self.kept.ranges.iter().chain(&self.kept.former).copied()).collect();
-        let ranges: Vec<IpNet> = ranges.into_iter().collect();
-        let looked = self.host.netlink().and_then(|netlink| {
-            let there = gateway::on_bridge(netlink)?;
-            let mut occupied = gateway::occupied(netlink, &there, &ranges, &self.terms.networks, |range| self.kept.proof_of(range))?;
-            let in_the_way = |range: IpNet| self.kept.in_the_way(&range, &there).map(|by| Occupied { range, by });
-            occupied.extend(planned().chain(gateways()).filter_map(in_the_way));
-            Ok(occupied)
-        });
-        match looked {
-            Ok(occupied) => self.occupied = occupied,
-            Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
-        }
-        lacks.own.extend(self.occupied.iter().map(ToString::to_string));
-    }
-
-    /// Whether pods get addresses of a range of the plan, now or as soon as a link that is no bridge of theirs has none of it. What may be
-    /// given twice is not kept: it would be in use then, and looked at no more.
-    fn is_to_be_given(&self, range: &IpNet) -> bool {
-        let of_pools = self.terms.gateways.is_some();
-        let is_held = |by: &Occupant| of_pools || !matches!(by, Occupant::Link { .. });
-        self.kept.ranges.contains(range) || !self.occupied.iter().any(|occupied| occupied.range == *range && is_held(&occupied.by))
-    }
-
-    /// The gateways of pools that the bridge is to have: while something else has addresses of theirs, those that it has.
-    fn gateways(&self) -> Option<Vec<IpAddr>> {
-        let had = self.kept.gateways.as_deref().unwrap_or_default();
-        let is_taken = |gateway: &&IpAddr| self.occupied.is_empty() || had.contains(gateway);
-        self.terms.gateways.as_ref().map(|all| all.iter().filter(is_taken).copied().collect())
     }
 }
