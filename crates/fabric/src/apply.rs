@@ -50,6 +50,8 @@ pub struct Applied {
     pub errors: Vec<EntryError>,
     /// The devices that could not be made, or not as they are wanted.
     pub broken: BTreeSet<Device>,
+    /// The devices of ours that are still there although the plan has none of them: they could not be removed, or packets still take them.
+    pub remaining: BTreeSet<Device>,
 }
 
 /// What the kernel has after an [`Fabric::apply`], as far as it was carried out.
@@ -150,6 +152,7 @@ impl Fabric {
         });
         pass.take(&go, &kept.collect(), &mut state.links, &state.tables);
         let mut applied = pass.applied;
+        applied.remaining = state.links.keys().filter(|device| !wanted.devices.contains_key(device)).copied().collect();
         self.is_current = applied.errors.is_empty() && applied.skipped == 0;
         for (range, route) in &state.foreign {
             let other = observe::described(netlink, route);

@@ -4,10 +4,12 @@
 //! ```text
 //! set vxlanports { type inet_service; elements = { 4789 } }              the tunnel's port
 //! set nodes4     { type ipv4_addr; elements = { 192.0.2.11, ... } }      the nodes' addresses, the own one among them
-//! chain vxlan-senders { ct status dnat counter drop
-//!                       ip saddr @nodes4 ip daddr @nodes4 return         and the same for IPv6
+//! chain vxlan-senders { ip saddr @nodes4 ct original ip daddr @nodes4
+//!                           meta l4proto udp ct original proto-dst @vxlanports return      and the same for IPv6
+//!                       ct state untracked ip saddr @nodes4 ip daddr @nodes4 return        and the same for IPv6
 //!                       counter drop }
-//! chain vxlan-nodes   { ip daddr @nodes4 jump vxlan-senders }            and the same for IPv6
+//! chain vxlan-nodes   { the first two rules of vxlan-senders
+//!                       ip daddr @nodes4 jump vxlan-senders }            and the same for IPv6
 //! chain vxlan-arrivals { type filter hook input priority 101; policy accept;
 //!     udp dport @vxlanports jump vxlan-senders }
 //! chain vxlan-forward { type filter hook forward priority filter; policy accept;
@@ -16,30 +18,39 @@
 //!     udp dport @vxlanports jump vxlan-nodes }
 //! ```
 //!
-//! **Both addresses are nodes'.** The kernel takes the tunnel's packets at every address that the node has. What a pod sends to another one of them passes
+//! **From a node, and sent to a node.** The kernel takes the tunnel's packets at every address that the node has. What a pod sends to another one of them passes
 //! its own node, which knows no such address of a node's, and arrives with that node's address (masquerade).
 //!
-//! **Nothing is turned there.** A Service, a host port or another rule that leads to the tunnel (DNAT) has a connection of its own to show for it. IPVS
-//! shows none: so the node looks at what arrives behind IPVS (`NF_IP_PRI_NAT_SRC` less 1, net/netfilter/ipvs/ip_vs_core.c), and at what it sends itself, as
-//! IPVS sends pods' packets on from there. They still have the pod's address. Tunnels' own packets have a node's.
+//! **Sent there from the start.** A Service, a host port or another rule may lead to the tunnel what was sent elsewhere: a node that
+//! sends it on with its own address, or passes on what came with another node's (masquerade), would vouch for a pod's packet. The connection still
+//! knows where its first packet was sent (`ct original`), whoever turned it: DNAT, IPVS, which leaves no other trace, or a program that rewrites
+//! packets. What was sent to a node's tunnel by a pod is dropped by that pod's own node.
+//!
+//! **Behind all of them.** The node looks at what arrives behind IPVS (`NF_IP_PRI_NAT_SRC` less 1, net/netfilter/ipvs/ip_vs_core.c), and at what it sends itself, as
+//! IPVS sends packets on from there. Those of pods still have the pod's address. Tunnels' own packets have a node's.
 //!
 //! **What passes on is looked at as well.** A pod's packet to another node may leave with this node's address (masquerade), and then that node cannot
 //! know it from this node's own. So it does not leave: at this hook it still has the pod's address, and already the destination that a Service has
 //! turned it to.
+//!
+//! **Packets that nobody tracks** (`notrack`, as some set it for the tunnel's port) are judged by their addresses alone. IPVS tracks what it turns as long as
+//! `net.ipv4.vs.conntrack` is 1, as kube-proxy sets it.
 //!
 //! **By the port alone**, and not by the network's number in the packet. A pod may send a packet of many segments (`UDP_SEGMENT`), which passes
 //! here as one, and each segment has a number of its own. Another program's vxlan at the same port gets packets from the cluster's nodes only.
 //!
 //! It is no proof: who can send with a node's address from outside is let through. WireGuard proves who sends, and needs none of this.
 //!
-//! A packet to another port costs a look-up in a set of 65,536 bits, one of the tunnel a look-up in a hash more, whatever the number of nodes.
+//! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook. A packet of the tunnel passes two rules where it leaves, and two where it
+//! arrives: two look-ups in that set and two in a hash each time, whatever the number of nodes.
 //! These elements belong to no attachment, as those of `egress.rs`: [`guard_vxlan`] and [`guard_vxlan_also`] alone change them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use linux::nft::{
-    Base, ChainType, Cmp, Ct, Element, Expr, Family, Field, Header, Hook, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Verdict,
+    Base, ChainType, Cmp, Ct, Element, Expr, Family, Field, Header, Hook, Meta, Mode, Original, ReadError, Reg, SetElement, Socket, Step,
+    Verdict,
 };
 
 use crate::TABLE;
@@ -80,8 +91,8 @@ pub static VXLAN: Subject = Subject {
 /// Whose packets a tunnel takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Enclosed {
-    /// The UDP port that tunnels end at; `None`: there is no tunnel, and nobody's packets are looked at.
-    pub port: Option<u16>,
+    /// The UDP ports that tunnels end at; none: there is no tunnel, and nobody's packets are looked at.
+    pub ports: BTreeSet<u16>,
     /// The addresses that nodes send them from.
     pub nodes: BTreeSet<IpAddr>,
 }
@@ -93,16 +104,17 @@ pub struct Enclosed {
 /// [`AddError`]; nothing has changed then.
 pub fn guard_vxlan(socket: &mut Socket, before: Option<&Enclosed>, now: &Enclosed) -> Result<usize, AddError> {
     let none = BTreeSet::new();
-    let wanted = (now.port.into_iter().collect(), if now.port.is_some() { &now.nodes } else { &none });
-    if let Some(before) = before.filter(|before| before.port.is_some() && now.port.is_some()) {
-        let steps = differences((&before.port.into_iter().collect(), &before.nodes), (&wanted.0, wanted.1));
+    let needs_rules = !now.ports.is_empty();
+    let wanted = (&now.ports, if needs_rules { &now.nodes } else { &none });
+    if let Some(before) = before.filter(|before| !before.ports.is_empty() && needs_rules) {
+        let steps = differences((&before.ports, &before.nodes), wanted);
         match socket.commit(&steps.iter().cloned().collect()) {
             Ok(()) => return Ok(steps.len()),
             Err(e) if e.is_present() || e.is_missing() => {}
             Err(e) => return Err(e.into()),
         }
     }
-    write(socket, now.port.is_some(), |ports, nodes| differences((ports, nodes), (&wanted.0, wanted.1)))
+    write(socket, needs_rules, |ports, nodes| differences((ports, nodes), wanted))
 }
 
 /// Makes the kernel have these elements beside those that it has, and the rules over them, in one transaction; how many elements were written.
@@ -110,11 +122,11 @@ pub fn guard_vxlan(socket: &mut Socket, before: Option<&Enclosed>, now: &Enclose
 /// # Errors
 /// As of [`guard_vxlan`].
 pub fn guard_vxlan_also(socket: &mut Socket, more: &Enclosed) -> Result<usize, AddError> {
-    if more.port.is_none() {
+    if more.ports.is_empty() {
         return Ok(0);
     }
     write(socket, true, |ports, nodes| {
-        let all = (ports.iter().copied().chain(more.port).collect(), nodes.union(&more.nodes).copied().collect());
+        let all = (ports.union(&more.ports).copied().collect(), nodes.union(&more.nodes).copied().collect());
         differences((ports, nodes), (&all.0, &all.1))
     })
 }
@@ -179,29 +191,58 @@ fn look_up(set: &str) -> Expr {
     Expr::Lookup { reg: Reg::FIRST, set: set.to_owned(), negate: false }
 }
 
-/// Does it where these addresses are nodes'.
-fn of_nodes<const N: usize>(is_family: [Expr; 2], addresses: [Expr; N], set: &str, then: Expr) -> Vec<Expr> {
-    let are_nodes = addresses.into_iter().flat_map(|address| [address, look_up(set)]);
-    is_family.into_iter().chain(are_nodes).chain([then]).collect()
+/// A packet's source and destination, and where its connection's first packet was sent.
+struct Addresses {
+    is_family: fn() -> [Expr; 2],
+    nodes: &'static str,
+    source: Expr,
+    destination: Expr,
+    original: Original,
+}
+
+/// Of each family.
+fn addresses() -> [Addresses; 2] {
+    let reg = Reg::FIRST;
+    let (source, destination) = (Expr::ip_saddr(reg), Expr::ip_daddr(reg));
+    let v4 = Addresses { is_family: is_ipv4, nodes: NODES4, source, destination, original: Original::Ipv4Daddr };
+    let (source, destination) = (Expr::ip6_saddr(reg), Expr::ip6_daddr(reg));
+    [v4, Addresses { is_family: is_ipv6, nodes: NODES6, source, destination, original: Original::Ipv6Daddr }]
+}
+
+/// Nearly all that the tunnel sends and gets: `ip saddr @nodes4 ct original ip daddr @nodes4 meta l4proto udp ct original proto-dst @vxlanports return`
+fn passed() -> impl Iterator<Item = Vec<Expr>> {
+    let reg = Reg::FIRST;
+    addresses().into_iter().map(move |Addresses { is_family, nodes, source, original, .. }| {
+        let to = |key| Expr::Original { key, into: reg };
+        let mut exprs = is_family().to_vec();
+        exprs.extend([source, look_up(nodes), to(original), look_up(nodes)]);
+        exprs.extend(is_udp());
+        exprs.extend([to(Original::Port), look_up(PORTS), Expr::Verdict(Verdict::Return)]);
+        exprs
+    })
+}
+
+/// `ct state untracked ip saddr @nodes4 ip daddr @nodes4 return`
+fn passed_untracked() -> impl Iterator<Item = Vec<Expr>> {
+    addresses().into_iter().map(|Addresses { is_family, nodes, source, destination, .. }| {
+        let mut exprs = connection(Ct::State, Ct::UNTRACKED, Cmp::NotEqual).to_vec();
+        exprs.extend(is_family());
+        exprs.extend([source, look_up(nodes), destination, look_up(nodes), Expr::Verdict(Verdict::Return)]);
+        exprs
+    })
 }
 
 fn senders() -> Rules {
-    let passes = || Expr::Verdict(Verdict::Return);
-    let drops = [Expr::Counter, Expr::Verdict(Verdict::Drop)];
-    vec![
-        [connection(Ct::Status, Ct::DNAT, Cmp::NotEqual).as_slice(), &drops].concat(),
-        of_nodes(is_ipv4(), [Expr::ip_saddr(Reg::FIRST), Expr::ip_daddr(Reg::FIRST)], NODES4, passes()),
-        of_nodes(is_ipv6(), [Expr::ip6_saddr(Reg::FIRST), Expr::ip6_daddr(Reg::FIRST)], NODES6, passes()),
-        drops.to_vec(),
-    ]
+    passed().chain(passed_untracked()).chain([vec![Expr::Counter, Expr::Verdict(Verdict::Drop)]]).collect()
 }
 
 fn nodes() -> Rules {
-    let asks = || Expr::Jump(SENDERS.to_owned());
-    vec![
-        of_nodes(is_ipv4(), [Expr::ip_daddr(Reg::FIRST)], NODES4, asks()),
-        of_nodes(is_ipv6(), [Expr::ip6_daddr(Reg::FIRST)], NODES6, asks()),
-    ]
+    let asked = addresses().into_iter().map(|Addresses { is_family, nodes, destination, .. }| {
+        let mut exprs = is_family().to_vec();
+        exprs.extend([destination, look_up(nodes), Expr::Jump(SENDERS.to_owned())]);
+        exprs
+    });
+    passed().chain(asked).collect()
 }
 
 fn arrivals() -> Rules {
@@ -214,13 +255,15 @@ fn to_nodes() -> Rules {
 
 /// `udp dport @vxlanports jump CHAIN`
 fn to_tunnel(chain: &str) -> Vec<Expr> {
+    let mut exprs = is_udp().to_vec();
+    let port = Expr::Payload { header: Header::Transport, offset: 2, len: 2, into: Reg::FIRST };
+    exprs.extend([port, look_up(PORTS), Expr::Jump(chain.to_owned())]);
+    exprs
+}
+
+/// `meta l4proto udp`
+fn is_udp() -> [Expr; 2] {
     const UDP: u8 = 17;
     let reg = Reg::FIRST;
-    vec![
-        Expr::Meta { key: Meta::L4proto, into: reg },
-        Expr::Cmp { reg, how: Cmp::Equal, value: vec![UDP] },
-        Expr::Payload { header: Header::Transport, offset: 2, len: 2, into: reg },
-        look_up(PORTS),
-        Expr::Jump(chain.to_owned()),
-    ]
+    [Expr::Meta { key: Meta::L4proto, into: reg }, Expr::Cmp { reg, how: Cmp::Equal, value: vec![UDP] }]
 }

@@ -80,6 +80,36 @@ fn without_the_api_server_the_tunnel_takes_packets_from_the_nodes_of_before() {
     assert!(a.host.sh("", "nft list chain inet netloom vxlan-arrivals").contains("jump vxlan-senders"));
 }
 
+/// A device that packets still take stays, and listens at its port as before.
+#[test]
+fn a_tunnel_that_cannot_go_yet_stays_guarded() {
+    let scene = Scene::start("between: vxlan\nreconcileEvery: 1s", &[A, B]);
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    a.until("the tunnel is guarded", || elements(&a.host, "vxlanports").contains("4789"));
+    for node in [a, b] {
+        node.kill9();
+        let settings = std::fs::read_to_string(node.host.path(netloom_tests::SETTINGS)).unwrap();
+        node.host.write(netloom_tests::SETTINGS, &settings.replace("between: vxlan", "between: direct"));
+    }
+    // A node of another mode is not reached at all.
+    b.launch();
+    let announced = || scene.api.must("GET", &super::scene::node_path(&B), &json!(null))["metadata"]["annotations"].to_string();
+    b.until("the other node announces the mode", || announced().contains("direct"));
+    // The direct route cannot be written: packets still take the tunnel.
+    a.host.sh("", "ip link set eth0 down");
+    a.launch();
+    a.until("it says what cannot be done", || {
+        a.status()["network"].to_string().contains("cannot replace the route to 10.1.2.0/24 via 192.0.2.12 on eth0")
+    });
+    let device = || !a.host.sh("", "ip -o link show type vxlan").is_empty();
+    assert!(device());
+    assert!(elements(&a.host, "vxlanports").contains("4789"), "{}", a.host.sh("", "nft list table inet netloom"));
+    // In this mode no node sends to it.
+    assert!(!elements(&a.host, "nodes4").contains("192.0.2.12"));
+    a.host.sh("", "ip link set eth0 up");
+    a.until("the tunnel goes, and its guard", || !device() && !elements(&a.host, "vxlanports").contains("4789"));
+}
+
 /// A connection keeps the address that it began with, and its first packet takes the route that is there.
 #[test]
 fn pods_get_the_network_after_its_routes_and_masquerade() {

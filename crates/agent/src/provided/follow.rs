@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use between::{Plan, Planner, Underlay};
+use between::{Device, Plan, Planner, Underlay};
 use cluster::Node;
 use fabric::{Fabric, Options};
 use ipnet::IpNet;
@@ -381,8 +381,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Writes a plan to the kernel. Whether that could be tried.
-    fn apply(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
+    /// Writes a plan to the kernel. The devices of before that are still there; `None`: it could not even be tried.
+    fn apply(&mut self, plan: &Plan, lacks: &mut Lacks) -> Option<BTreeSet<Device>> {
         let applied = match self.host.netlink() {
             Ok(netlink) => self.fabric.apply(netlink, plan).map_err(|e| e.to_string()),
             Err(e) => Err(e.to_string()),
@@ -406,11 +406,11 @@ impl<'a> Network<'a> {
                         None => lacks.own.push(error.to_string()),
                     }
                 }
-                true
+                Some(applied.remaining)
             }
             Err(e) => {
                 lacks.own.push(e);
-                false
+                None
             }
         }
     }

@@ -1,9 +1,9 @@
 //! What another program changes is noticed, and put back.
 
-use between::{Family, Mode, Plan};
+use between::{Device, Family, Mode, Plan};
 use netloom_fabric::{EntryError, Fabric, Options};
 
-use crate::cluster::{Cluster, vxlan};
+use crate::cluster::{Cluster, VXLAN, vxlan};
 use crate::oracle;
 use crate::space::until;
 
@@ -152,6 +152,25 @@ fn routes_come_back_with_their_link() {
     until("a notice that the address is back", || node.noticed());
     cluster.apply(0);
     cluster.reaches();
+}
+
+/// The direct route that takes the tunnel's place is refused: the tunnel is needed, and named, until there is one.
+#[test]
+fn a_device_that_packets_still_take_is_named() {
+    let mut cluster = Cluster::new(2, Mode::Vxlan, &[Family::V4]);
+    settle(&mut cluster);
+    cluster.settings.mode = Mode::Direct;
+    let plan = cluster.plan(0);
+    let node = &mut cluster.nodes[0];
+    node.space.sh("ip link set eth0 down");
+    node.noticed();
+    let device = Device::Vxlan { over: Family::V4, vni: VXLAN.vni, port: VXLAN.port };
+    assert_eq!(node.apply(&plan).remaining, [device].into());
+    assert!(node.space.sh("ip -o link show type vxlan").contains(&vxlan(Family::V4)));
+    node.space.sh("ip link set eth0 up");
+    node.noticed();
+    assert_eq!(node.apply(&plan).remaining, [].into());
+    assert_eq!(node.space.sh("ip -o link show type vxlan"), "");
 }
 
 /// A peer that is away for a while needs nothing.

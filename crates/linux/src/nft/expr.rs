@@ -64,6 +64,18 @@ pub enum Ct {
     Status,
 }
 
+/// A part of where the first packet of a connection was sent, before anything rewrote it (`NFT_CT_*` with `IP_CT_DIR_ORIGINAL`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Original {
+    /// `ct original ip daddr`: four bytes. The rule ends for a connection of IPv6.
+    Ipv4Daddr,
+    /// `ct original ip6 daddr`: 16 bytes. The rule ends for a connection of IPv4.
+    Ipv6Daddr,
+    /// `ct original proto-dst`: two bytes in network order.
+    Port,
+}
+
 /// How a register is compared with a value (`NFT_CMP_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -167,6 +179,13 @@ pub enum Expr {
         /// Where to.
         into: Reg,
     },
+    /// Loads where the connection's first packet was sent: `ct load KEY => reg, dir original`. The rule ends for a packet that is not tracked.
+    Original {
+        /// What to load.
+        key: Original,
+        /// Where to.
+        into: Reg,
+    },
     /// Loads what kind of address the destination is (`RTN_*`, four bytes in the machine's order): `fib daddr type => reg`.
     DestinationType {
         /// Where to.
@@ -218,6 +237,8 @@ impl Ct {
     pub const ESTABLISHED: u32 = 2;
     /// In `ct state`: another connection has announced it.
     pub const RELATED: u32 = 4;
+    /// In `ct state`: nobody tracks it (`NF_CT_STATE_UNTRACKED_BIT`).
+    pub const UNTRACKED: u32 = 0x40;
     /// In `ct status`: its destination was rewritten (`IPS_DST_NAT`).
     pub const DNAT: u32 = 0x20;
 }
@@ -287,7 +308,7 @@ impl Expr {
             Self::Mask { .. } | Self::Bits { .. } => "bitwise",
             Self::Cmp { .. } => "cmp",
             Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
-            Self::Ct { .. } => "ct",
+            Self::Ct { .. } | Self::Original { .. } => "ct",
             Self::DestinationType { .. } => "fib",
             Self::Dnat { .. } => "nat",
             Self::Counter => COUNTER,
@@ -397,6 +418,19 @@ impl Expr {
                     },
                 );
                 w.number(1, into.number());
+            }
+            Self::Original { key, into } => {
+                w.number(
+                    2,
+                    match key {
+                        Original::Port => 12,
+                        Original::Ipv4Daddr => 20,
+                        Original::Ipv6Daddr => 22,
+                    },
+                );
+                w.number(1, into.number());
+                // NFTA_CT_DIRECTION
+                w.bytes(3, &[0]);
             }
             Self::DestinationType { into } => {
                 // NFTA_FIB_F_DADDR, NFT_FIB_RESULT_ADDRTYPE

@@ -218,6 +218,15 @@ pub enum Op {
         /// The register.
         into: u8,
     },
+    /// Loads a part of the addresses and ports that the connection has in one direction, by its number (`NFT_CT_*`).
+    CtTuple {
+        /// The number.
+        key: u32,
+        /// In the direction of the answers.
+        of_reply: bool,
+        /// The register.
+        into: u8,
+    },
     /// Loads what kind of address the destination, or else the source, is (`fib daddr type`).
     AddressType {
         /// The destination's.
@@ -485,6 +494,9 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
         },
         // What it sets of the connection is seen by later packets alone.
         "ct" if register(data, 4).is_some() => Op::Nothing,
+        "ct" if wire::find(data, 3).is_some() => {
+            Op::CtTuple { key: number(data, 2)?, of_reply: wire::find(data, 3)? != [0], into: register(data, 1)? }
+        }
         "ct" => Op::Ct { key: number(data, 2)?, into: register(data, 1)? },
         "numgen" => Op::Choice { into: register(data, 1)?, modulus: number(data, 2)?, offset: number(data, 4).unwrap_or(0) },
         "hash" => Op::Choice { into: register(data, 2)?, modulus: number(data, 4)?, offset: number(data, 6).unwrap_or(0) },
@@ -508,7 +520,7 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
 #[cfg(test)]
 mod tests {
     use super::super::wire::Writer;
-    use super::super::{Cmp, Ct, Expr, Meta, Reg, Verdict};
+    use super::super::{Cmp, Ct, Expr, Meta, Original, Reg, Verdict};
     use super::*;
 
     /// An expression as the kernel gets it from us, which is how it tells it.
@@ -534,6 +546,7 @@ mod tests {
             (Expr::VerdictMap { reg: Reg::FIRST, map: "snat4".to_owned() }, lookup("snat4", false, None)),
             (Expr::Map { reg: Reg::FIRST, map: "ports".to_owned(), into: Reg::word(8) }, lookup("ports", false, Some(32))),
             (Expr::Ct { key: Ct::Status, into: Reg::FIRST }, Op::Ct { key: 2, into: 0 }),
+            (Expr::Original { key: Original::Port, into: Reg::word(1) }, Op::CtTuple { key: 12, of_reply: false, into: 4 }),
             (Expr::DestinationType { into: Reg::FIRST }, Op::AddressType { of_destination: true, into: 0 }),
             (Expr::Dnat { ip: crate::Family::V4, address: Reg::FIRST, port: Reg::word(1) }, Op::Dnat { address: Some(0), port: Some(4) }),
             (Expr::Jump("hostports".to_owned()), Op::Verdict(ListedVerdict::Jump("hostports".to_owned()))),

@@ -41,7 +41,7 @@ use std::str::FromStr;
 
 pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
-pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
+pub use expr::{Cmp, Ct, Expr, Header, Meta, Original, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
 pub use foreign::{Commented, ForwardDrop};
 pub use listing::{

@@ -194,6 +194,29 @@ fn regular() -> Transaction {
     ])
 }
 
+/// What fixtures/original.nft says.
+fn original() -> Transaction {
+    let r = Reg::FIRST;
+    let of_family = |number| [Expr::Meta { key: Meta::Nfproto, into: r }, cmp(Cmp::Equal, &[number])];
+    let look_up = |set| Expr::Lookup { reg: r, set: name(set), negate: false };
+    let to = |key| Expr::Original { key, into: r };
+    let of_udp = [Expr::Meta { key: Meta::L4proto, into: r }, cmp(Cmp::Equal, &[17])];
+    let from4 = [Expr::ip_saddr(r), look_up("nodes4"), to(Original::Ipv4Daddr), look_up("nodes4")];
+    let to_port = [to(Original::Port), look_up("vxlanports"), Expr::Verdict(Verdict::Return)];
+    let from6 = [Expr::ip6_saddr(r), look_up("nodes6"), to(Original::Ipv6Daddr), look_up("nodes6")];
+    let untracked = [
+        Expr::Ct { key: Ct::State, into: r },
+        Expr::Mask { reg: r, mask: Ct::UNTRACKED.to_ne_bytes().to_vec() },
+        cmp(Cmp::NotEqual, &[0; 4]),
+        Expr::Verdict(Verdict::Return),
+    ];
+    Transaction::from_iter([
+        chain("regular", None),
+        rule("regular", of_family(2).into_iter().chain(from4).chain(of_udp).chain(to_port).collect()),
+        rule("regular", of_family(10).into_iter().chain(from6).chain(untracked).collect()),
+    ])
+}
+
 /// What fixtures/map.nft says.
 fn map() -> Transaction {
     let r = Reg::FIRST;
@@ -364,6 +387,7 @@ fn bytes_are_those_of_nft() {
         (add_all(&elements()), include_str!("fixtures/add.hex")),
         (delete, include_str!("fixtures/delete.hex")),
         (regular(), include_str!("fixtures/rule.hex")),
+        (original(), include_str!("fixtures/original.hex")),
         (map(), include_str!("fixtures/map.hex")),
         (add_ranges(&ranges()), include_str!("fixtures/ranges.hex")),
         (delete_ranges(&ranges()), include_str!("fixtures/delete_ranges.hex")),

@@ -1,5 +1,7 @@
 //! A vxlan tunnel takes packets from the cluster's nodes alone.
 
+use std::collections::BTreeSet;
+
 use crate::{Enclosed, guard_vxlan, guard_vxlan_also, repair};
 
 use super::*;
@@ -11,12 +13,15 @@ const RULES: &str = r#"table inet netloom {
     set nodes4 { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
     set nodes6 { type ipv6_addr; elements = { 2001:db8::1, 2001:db8::2 }; }
     chain vxlan-senders {
-        ct status dnat counter packets 0 bytes 0 drop
-        ip saddr @nodes4 ip daddr @nodes4 return
-        ip6 saddr @nodes6 ip6 daddr @nodes6 return
+        ip saddr @nodes4 ct original ip daddr @nodes4 meta l4proto udp ct original proto-dst @vxlanports return
+        ip6 saddr @nodes6 ct original ip6 daddr @nodes6 meta l4proto udp ct original proto-dst @vxlanports return
+        ct state untracked ip saddr @nodes4 ip daddr @nodes4 return
+        ct state untracked ip6 saddr @nodes6 ip6 daddr @nodes6 return
         counter packets 0 bytes 0 drop
     }
     chain vxlan-nodes {
+        ip saddr @nodes4 ct original ip daddr @nodes4 meta l4proto udp ct original proto-dst @vxlanports return
+        ip6 saddr @nodes6 ct original ip6 daddr @nodes6 meta l4proto udp ct original proto-dst @vxlanports return
         ip daddr @nodes4 jump vxlan-senders
         ip6 daddr @nodes6 jump vxlan-senders
     }
@@ -35,7 +40,7 @@ const RULES: &str = r#"table inet netloom {
 }"#;
 
 fn enclosed(nodes: &[&str]) -> Enclosed {
-    Enclosed { port: Some(PORT), nodes: nodes.iter().map(|text| text.parse().unwrap()).collect() }
+    Enclosed { ports: [PORT].into(), nodes: nodes.iter().map(|text| text.parse().unwrap()).collect() }
 }
 
 /// `outside` of [`Wires`] is another node, and `router` the own one.
@@ -67,7 +72,7 @@ fn dropped(ns: &Namespace) -> u64 {
 #[test]
 fn it_is_installed_as_nft_would_and_only_where_there_is_a_tunnel() {
     let (ours, theirs) = (Namespace::new(), Namespace::new());
-    let none = Enclosed { port: None, ..sample() };
+    let none = Enclosed { ports: BTreeSet::new(), ..sample() };
     ours.nft(|s| {
         assert_eq!(guard_vxlan(s, None, &none), Ok(0));
         assert!(!s.has_table(Family::Inet, "netloom").unwrap(), "other modes pay nothing");
@@ -79,6 +84,19 @@ fn it_is_installed_as_nft_would_and_only_where_there_is_a_tunnel() {
     // Without a tunnel the port is anybody's again.
     ours.nft(|s| assert_eq!(guard_vxlan(s, Some(&sample()), &none), Ok(5)));
     assert!(!ours.run("nft list ruleset").contains("elements"));
+}
+
+/// A device with another port may still be there.
+#[test]
+fn several_ports_are_guarded() {
+    let ns = Namespace::new();
+    let two = Enclosed { ports: [PORT, 8472].into(), ..sample() };
+    ns.nft(|s| {
+        assert_eq!(guard_vxlan(s, None, &two), Ok(6));
+        assert!(ns.run("nft list set inet netloom vxlanports").contains("4789, 8472"));
+        assert_eq!(guard_vxlan(s, Some(&two), &sample()), Ok(1));
+        assert!(!ns.run("nft list set inet netloom vxlanports").contains("8472"));
+    });
 }
 
 #[test]
@@ -122,9 +140,9 @@ fn a_node_that_comes_or_goes_is_one_element_and_what_others_flush_is_put_back() 
 #[test]
 fn what_is_known_from_before_takes_nothing_away() {
     let ns = Namespace::new();
-    let more = Enclosed { port: Some(8472), ..enclosed(&["192.0.2.2", "192.0.2.3"]) };
+    let more = Enclosed { ports: [8472].into(), ..enclosed(&["192.0.2.2", "192.0.2.3"]) };
     ns.nft(|s| {
-        assert_eq!(guard_vxlan_also(s, &Enclosed { port: None, ..sample() }), Ok(0));
+        assert_eq!(guard_vxlan_also(s, &Enclosed { ports: BTreeSet::new(), ..sample() }), Ok(0));
         assert!(!s.has_table(Family::Inet, "netloom").unwrap());
         assert_eq!(guard_vxlan_also(s, &sample()), Ok(5));
         let whole = ns.run("nft list ruleset");
@@ -258,6 +276,76 @@ fn what_leaves_the_node_itself_for_a_tunnel_has_a_nodes_address() {
         let refused = sender.send_to(b"frame", (to, PORT)).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{other} is no node's");
         assert!(receiver.recv_from(&mut [0; 8]).is_err());
+        assert!(dropped(router) > before);
+    }
+}
+
+/// IPVS leaves a packet's new destination and no mark of DNAT, as a program does that rewrites packets. Another node's pod may be behind a node's address.
+#[test]
+fn a_packet_that_was_sent_elsewhere_and_comes_with_a_nodes_address_reaches_no_tunnel() {
+    let wires = Wires::new();
+    let (router, outside, pod) = (&wires.router, &wires.outside, &wires.pod);
+    // To the node itself, on to another node, and from the node itself.
+    router.run("ip addr add 192.0.2.3/32 dev outside");
+    router.run("ip -6 addr add 2001:db8::3/128 dev outside nodad");
+    let turned = |v4: &str, v6: &str| {
+        format!(
+            "ip daddr 192.0.2.3 udp dport {{ 53, 4789 }} udp dport set 4789 ip daddr set {v4};
+             ip6 daddr 2001:db8::3 udp dport {{ 53, 4789 }} udp dport set 4789 ip6 daddr set {v6};"
+        )
+    };
+    let sample = enclosed(&["192.0.2.1", "192.0.2.2", "10.1.0.5", "2001:db8::1", "2001:db8::2", "fd01::5"]);
+    let cases = [
+        ("prerouting", outside, ("192.0.2.2", "2001:db8::2"), router, ("192.0.2.1", "2001:db8::1")),
+        ("prerouting", outside, ("192.0.2.2", "2001:db8::2"), pod, ("10.1.0.5", "fd01::5")),
+        ("output", router, ("192.0.2.1", "2001:db8::1"), outside, ("192.0.2.2", "2001:db8::2")),
+    ];
+    for (hook, sender, from, receiver, to) in cases {
+        let kind = if hook == "output" { "route" } else { "filter" };
+        let chain = format!("chain turn {{ type {kind} hook {hook} priority -150; {} }};", turned(to.0, to.1));
+        router.nft_file(&format!("table inet turning {{ {chain} }}"));
+        for (from, to, asked) in [(from.0, to.0, "192.0.2.3"), (from.1, to.1, "2001:db8::3")] {
+            let socket = receiver.netns.enter(|_| UdpSocket::bind((to, PORT)).unwrap()).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            for port in [53, PORT] {
+                let asks = |times: usize| {
+                    let sender = sender.netns.enter(|_| UdpSocket::bind((from, 0)).unwrap()).unwrap();
+                    // What the node itself sends is refused at once.
+                    (0..times).any(|_| sender.send_to(b"frame", (asked, port)).is_ok() && socket.recv_from(&mut [0; 8]).is_ok())
+                };
+                assert!(asks(100), "{from} to {asked} port {port}, turned at {hook} to {to}");
+                router.nft(|s| guard_vxlan(s, None, &sample).unwrap());
+                let before = dropped(router);
+                assert!(!asks(3), "{from} to {asked} port {port}, turned at {hook} to {to}");
+                assert!(dropped(router) > before);
+                router.run("nft delete table inet netloom");
+            }
+            // What is sent there from the start arrives.
+            drop(socket);
+            router.nft(|s| guard_vxlan(s, None, &sample).unwrap());
+            assert!(arrives((sender, from), (receiver, to), PORT), "{from} to {to}");
+            router.run("nft delete table inet netloom");
+        }
+        router.run("nft delete table inet turning");
+    }
+}
+
+/// Some clusters have no connection tracking for their tunnels.
+#[test]
+fn what_nobody_tracks_is_judged_by_its_addresses() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    let chain = |hook| format!("chain {hook} {{ type filter hook {hook} priority raw; udp dport 4789 notrack; }};");
+    router.nft_file(&format!("table inet untracked {{ {} {} }}", chain("prerouting"), chain("output")));
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    for (node, other) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
+        assert!(arrives((outside, other), (router, node), PORT), "{other} is a node");
+        assert!(arrives((router, node), (outside, other), PORT), "{node} is a node");
+    }
+    router.nft(|s| guard_vxlan(s, Some(&sample()), &enclosed(&["192.0.2.1", "2001:db8::1"])).unwrap());
+    for (node, other) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
+        let before = dropped(router);
+        assert!(!arrives((outside, other), (router, node), PORT), "{other} is no node");
         assert!(dropped(router) > before);
     }
 }

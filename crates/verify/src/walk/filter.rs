@@ -282,6 +282,7 @@ impl<'a> Machine<'a> {
             Op::Lookup { at, set, negated, into } => self.look_up((*at, *negated, *into), set, decided),
             Op::Load { into, value } => self.write(*into, &value.iter().copied().map(Some).collect::<Bytes>()),
             Op::Ct { key, into } => self.write(*into, &self.connection(*key)),
+            Op::CtTuple { key, of_reply, into } => self.write(*into, &self.tuple(*key, *of_reply)),
             Op::AddressType { of_destination, into } => {
                 let address = if *of_destination { self.packet.destination } else { self.packet.source };
                 // RTN_LOCAL, RTN_UNICAST
@@ -394,6 +395,17 @@ impl<'a> Machine<'a> {
             0 => state.to_ne_bytes().map(Some).to_vec(),
             1 => vec![Some(u8::from(is_reply))],
             2 if !is_reply => if self.packet.rewritten { dnat } else { 0 }.to_ne_bytes().map(Some).to_vec(),
+            _ => vec![None; 16],
+        }
+    }
+
+    /// `NFT_CT_PROTO_DST`, `NFT_CT_DST_IP` and `NFT_CT_DST_IP6` of a connection that this packet begins. What it was rewritten from is not known.
+    fn tuple(&self, key: u32, of_reply: bool) -> Bytes {
+        let begins = self.packet.connection != Connection::Established && !self.packet.rewritten && !of_reply;
+        match (key, self.packet.destination) {
+            (12, _) if begins => self.packet.port.to_be_bytes().map(|byte| (self.packet.port != 0).then_some(byte)).to_vec(),
+            (20, IpAddr::V4(address)) if begins => address.octets().map(Some).to_vec(),
+            (22, IpAddr::V6(address)) if begins => address.octets().map(Some).to_vec(),
             _ => vec![None; 16],
         }
     }

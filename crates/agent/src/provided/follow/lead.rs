@@ -23,11 +23,12 @@ impl Network<'_> {
         let is_guarded = self.guard_vxlan_before(&plan, lacks) && is_guarded;
         // A connection keeps the address that it began with, so no pod begins one before.
         let is_masqueraded = self.masquerade(own, lacks);
-        let is_applied = self.apply(&plan, lacks);
+        let remaining = self.apply(&plan, lacks);
+        let is_applied = remaining.is_some();
         if is_applied {
             self.provided.home.set(routed);
         }
-        let is_guarded = (!is_applied || self.guard_vxlan(&plan, lacks)) && is_guarded;
+        let is_guarded = remaining.is_none_or(|remaining| self.guard_vxlan(&plan, &remaining, lacks)) && is_guarded;
         self.write_kept(lacks);
         is_guarded && is_masqueraded && is_applied
     }
@@ -54,7 +55,7 @@ impl Network<'_> {
         let closed = self.is_encrypting().then(|| kept::joined_up(&plan.closed));
         let inside = Some(kept::joined_up(&plan.inside));
         let enclosed = self.enclosed_by(plan);
-        let endpoints = enclosed.port.map_or_else(Vec::new, |_| enclosed.nodes.into_iter().collect());
+        let endpoints = if enclosed.ports.is_empty() { Vec::new() } else { enclosed.nodes.into_iter().collect() };
         let endpoints = self.has_vxlan().then_some(endpoints);
         let is_closed_otherwise = self.kept.closed != closed;
         self.is_unwritten |= is_closed_otherwise || self.kept.inside != inside || self.kept.endpoints != endpoints;

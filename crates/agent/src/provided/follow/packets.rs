@@ -1,5 +1,7 @@
 //! What the node does with packets besides sending them on their way: it forwards them, refuses some, and gives some its own address.
 
+use std::collections::BTreeSet;
+
 use between::{Device, Plan};
 use ipnet::IpNet;
 use linux::Inside;
@@ -58,16 +60,17 @@ impl Network<'_> {
         // know for no node's: unless somebody has chosen where it does.
         let has_device = plan.devices.keys().any(|device| matches!(device, Device::Vxlan { .. }));
         let is_used = !plan.endpoints.is_empty() && (has_device || self.provided.settings.non_masquerade.is_some());
-        Enclosed { port: is_used.then_some(self.provided.settings.vxlan.port), nodes: plan.endpoints.clone() }
+        Enclosed { ports: is_used.then_some(self.provided.settings.vxlan.port).into_iter().collect(), nodes: plan.endpoints.clone() }
     }
 
     /// Lets nobody but nodes send to the vxlan tunnel, before a device is made or goes: those of the plan, and those that could before. Whether
     /// it is so.
     pub(super) fn guard_vxlan_before(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
         let mut enclosed = self.enclosed_by(plan);
-        match self.enclosed.as_ref().filter(|before| before.port.is_some()) {
-            Some(before) if enclosed.port.is_some() => {
+        match self.enclosed.as_ref().filter(|before| !before.ports.is_empty()) {
+            Some(before) if !enclosed.ports.is_empty() => {
                 enclosed.nodes.extend(&before.nodes);
+                enclosed.ports.extend(&before.ports);
                 self.enclose(enclosed, lacks)
             }
             // The tunnel goes first.
@@ -76,9 +79,12 @@ impl Network<'_> {
         }
     }
 
-    /// Lets nobody but the plan's nodes send to the vxlan tunnel. Whether it is so.
-    pub(super) fn guard_vxlan(&mut self, plan: &Plan, lacks: &mut Lacks) -> bool {
-        self.enclose(self.enclosed_by(plan), lacks)
+    /// Lets nobody but the plan's nodes send to the vxlan tunnel, nor to one of before that is still there (`remaining`). Whether it is so.
+    pub(super) fn guard_vxlan(&mut self, plan: &Plan, remaining: &BTreeSet<Device>, lacks: &mut Lacks) -> bool {
+        let mut enclosed = self.enclosed_by(plan);
+        let port = |device: &Device| if let Device::Vxlan { port, .. } = device { Some(*port) } else { None };
+        enclosed.ports.extend(remaining.iter().filter_map(port));
+        self.enclose(enclosed, lacks)
     }
 
     /// Lets those send to the vxlan tunnel that could when the node knew the Nodes last, and nobody else: a device of before may still be there.
@@ -91,8 +97,8 @@ impl Network<'_> {
             lacks.own.push("this node does not know yet which nodes may send to the vxlan tunnel".to_owned());
             return false;
         };
-        let port = (!endpoints.is_empty()).then_some(self.provided.settings.vxlan.port);
-        self.guard_vxlan_also(&Enclosed { port, nodes: endpoints.into_iter().collect() }, lacks)
+        let ports = (!endpoints.is_empty()).then_some(self.provided.settings.vxlan.port).into_iter().collect();
+        self.guard_vxlan_also(&Enclosed { ports, nodes: endpoints.into_iter().collect() }, lacks)
     }
 
     /// Whether these may send to the tunnel, beside those that the kernel has, and nobody else.
