@@ -215,6 +215,16 @@ impl PodNetwork for Provided {
 // === impl State ===
 
 impl State {
+    /// Whether pods may have the same addresses as in another state.
+    fn has_pods_of(&self, other: &State) -> bool {
+        let is_plan = match (&self.plan, &other.plan) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (None, None) => true,
+            _ => false,
+        };
+        is_plan && self.ranges == other.ranges && self.former == other.former && self.pools == other.pools
+    }
+
     fn of_pods(&mut self, cluster_ranges: &[IpNet]) -> Arc<NetworkTable<()>> {
         if let Some(made) = &self.of_pods {
             return Arc::clone(made);

@@ -24,14 +24,16 @@
 //! With 5,000 nodes, each with two ranges and an address that join no other's, the kernel (6.18) takes 0.1 s for the first filling. For a
 //! node that comes or goes it takes 10 ms to read what is there, and 3 ms to write the difference: who knows what is there has [`change`].
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
-use linux::nft::{Base, Cmp, Expr, Family, Field, Hook, ReadError, Reg, Socket};
+use linux::nft::{Base, Cmp, Expr, Family, Field, Hook, Range, ReadError, Reg, Socket};
 
 use crate::hostports::{LOCAL, nat};
 use crate::install::AddError;
 use crate::part::{Fixed, Map, Rules, Subject, To};
 use crate::phrase::{is_ipv4, is_ipv6, within};
-use crate::ranges::{self, RangeChanges, Wanted};
+use crate::ranges::{self, RangeChanges, Wanted, joined};
 
 const OWN4: &str = "own4";
 const OWN6: &str = "own6";
@@ -63,6 +65,15 @@ pub struct Egress {
     pub inside: Vec<IpNet>,
 }
 
+/// The same as the kernel's sets have it: ranges that do not overlap, as few as there can be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JoinedEgress {
+    own4: BTreeSet<Range>,
+    inside4: BTreeSet<Range>,
+    own6: BTreeSet<Range>,
+    inside6: BTreeSet<Range>,
+}
+
 /// Makes the kernel have exactly these ranges, and the rules over them: reads what is there and writes the differences, in one
 /// transaction. Where nothing is to be masqueraded and nothing is there, nothing is installed. The elements of attachments, and
 /// what others have, are not touched.
@@ -70,7 +81,7 @@ pub struct Egress {
 /// # Errors
 /// [`AddError`]; nothing has changed then.
 pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<RangeChanges, AddError> {
-    ranges::keep(socket, &EGRESS, &egress.sets())
+    ranges::keep(socket, &EGRESS, &egress.joined().sets())
 }
 
 /// As [`keep`], where the kernel has what the last call has left, as far as is known: reads nothing, and writes the differences between the
@@ -79,7 +90,7 @@ pub fn keep(socket: &mut Socket, egress: &Egress) -> Result<RangeChanges, AddErr
 ///
 /// # Errors
 /// As [`keep`].
-pub fn change(socket: &mut Socket, before: &Egress, now: &Egress) -> Result<RangeChanges, AddError> {
+pub fn change(socket: &mut Socket, before: &JoinedEgress, now: &JoinedEgress) -> Result<RangeChanges, AddError> {
     ranges::change(socket, &EGRESS, &before.sets(), &now.sets())
 }
 
@@ -88,14 +99,26 @@ pub fn change(socket: &mut Socket, before: &Egress, now: &Egress) -> Result<Rang
 /// # Errors
 /// [`ReadError`]
 pub fn egress_is_whole(socket: &mut Socket, egress: &Egress) -> Result<bool, ReadError> {
-    Ok(ranges::differences(socket, &EGRESS, &egress.sets())?.is_nothing())
+    Ok(ranges::differences(socket, &EGRESS, &egress.joined().sets())?.is_nothing())
 }
 
 // === impl Egress ===
 
 impl Egress {
+    /// Joins the ranges that overlap or adjoin.
+    #[must_use]
+    pub fn joined(&self) -> JoinedEgress {
+        let of = |nets: &[IpNet]| (joined(nets, true), joined(nets, false));
+        let ((own4, own6), (inside4, inside6)) = (of(&self.own), of(&self.inside));
+        JoinedEgress { own4, inside4, own6, inside6 }
+    }
+}
+
+// === impl JoinedEgress ===
+
+impl JoinedEgress {
     fn sets(&self) -> [Wanted<'_>; 4] {
-        [Wanted::v4(OWN4, &self.own), Wanted::v4(INSIDE4, &self.inside), Wanted::v6(OWN6, &self.own), Wanted::v6(INSIDE6, &self.inside)]
+        [Wanted::of(OWN4, &self.own4), Wanted::of(INSIDE4, &self.inside4), Wanted::of(OWN6, &self.own6), Wanted::of(INSIDE6, &self.inside6)]
     }
 }
 

@@ -51,7 +51,7 @@ mod tunnelled;
 mod vxlan;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
-pub use egress::{EGRESS, Egress, change, egress_is_whole, keep};
+pub use egress::{EGRESS, Egress, JoinedEgress, change, egress_is_whole, keep};
 pub use firewall::{DELEGATED, FORWARD_MARK, FORWARDED, Firewall, delegated, delegated_of, forwarded, places};
 pub use gate::{Gate, GateError, gate, is_legacy, legacy_drops_forwarded, open_gate};
 pub use guards::{GUARDS, is_ordinary, ordinary, ordinary_with};

@@ -1,6 +1,7 @@
 //! Sets of ranges that belong to the node and to no attachment, and the rules over them: what is there is compared with what is wanted, and
 //! the differences are one transaction.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
@@ -10,12 +11,11 @@ use crate::TABLE;
 use crate::install::{AddError, ROUNDS, is_ours, whole, wrong_fixed};
 use crate::part::Subject;
 
-/// What a set is to have: those of these networks that are of its family.
+/// What a set is to have.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     set: &'static str,
-    nets: &'a [IpNet],
-    v4: bool,
+    ranges: Cow<'a, BTreeSet<Range>>,
 }
 
 /// What had to be changed.
@@ -60,7 +60,7 @@ pub(crate) fn change(
     }
     let mut kept = RangeChanges::default();
     for (before, now) in before.iter().zip(now) {
-        kept.compare(part, now.set, &now.ranges(), &before.ranges());
+        kept.compare(part, now.set, &now.ranges, &before.ranges);
     }
     if kept.is_nothing() {
         return Ok(kept);
@@ -77,36 +77,37 @@ pub(crate) fn differences(socket: &mut Socket, part: &Subject, sets: &[Wanted<'_
     let mut kept = RangeChanges { rules: is_used(sets) && wrong_fixed(socket, part)?.is_some(), ..RangeChanges::default() };
     for wanted in sets {
         let there = socket.ranges(part.family, TABLE, wanted.set)?.into_iter().collect();
-        kept.compare(part, wanted.set, &wanted.ranges(), &there);
+        kept.compare(part, wanted.set, &wanted.ranges, &there);
     }
     Ok(kept)
 }
 
 fn is_used(sets: &[Wanted<'_>]) -> bool {
-    sets.iter().any(|wanted| !wanted.nets.is_empty())
+    sets.iter().any(|wanted| !wanted.ranges.is_empty())
 }
 
-/// The ranges of one family, as few as there can be: no two of a set may overlap.
-fn aggregated(nets: &[IpNet], v4: bool) -> impl Iterator<Item = Range> {
+/// The ranges of one family, as few as there can be: no two of a set may overlap. Of many networks it takes longer than all else.
+pub(crate) fn joined(nets: &[IpNet], v4: bool) -> BTreeSet<Range> {
     let of_family = nets.iter().filter(|net| net.addr().is_ipv4() == v4).copied().collect();
-    IpNet::aggregate(&of_family).into_iter().map(Range::from)
+    IpNet::aggregate(&of_family).into_iter().map(Range::from).collect()
 }
 
 // === impl Wanted ===
 
 impl<'a> Wanted<'a> {
-    /// A set of IPv4 ranges.
-    pub(crate) fn v4(set: &'static str, nets: &'a [IpNet]) -> Self {
-        Wanted { set, nets, v4: true }
+    /// These ranges, as [`joined`] has them.
+    pub(crate) fn of(set: &'static str, ranges: &'a BTreeSet<Range>) -> Self {
+        Wanted { set, ranges: Cow::Borrowed(ranges) }
     }
 
-    /// A set of IPv6 ranges.
-    pub(crate) fn v6(set: &'static str, nets: &'a [IpNet]) -> Self {
-        Wanted { set, nets, v4: false }
+    /// A set of IPv4 ranges: those of these networks.
+    pub(crate) fn v4(set: &'static str, nets: &[IpNet]) -> Self {
+        Wanted { set, ranges: Cow::Owned(joined(nets, true)) }
     }
 
-    fn ranges(&self) -> BTreeSet<Range> {
-        aggregated(self.nets, self.v4).collect()
+    /// A set of IPv6 ranges: those of these networks.
+    pub(crate) fn v6(set: &'static str, nets: &[IpNet]) -> Self {
+        Wanted { set, ranges: Cow::Owned(joined(nets, false)) }
     }
 }
 

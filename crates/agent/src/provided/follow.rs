@@ -150,7 +150,7 @@ struct Network<'a> {
     /// A survey is to be made when there is a plan.
     survey_is_due: bool,
     /// What masquerade was left with, unless somebody may have changed it since.
-    masqueraded: Option<rules::Egress>,
+    masqueraded: Option<(rules::Egress, rules::JoinedEgress)>,
     /// What the guard of vxlan was left with, likewise.
     enclosed: Option<rules::Enclosed>,
     /// Where the plan takes no pod to have an address.

@@ -103,6 +103,14 @@ impl Ranges {
         }
     }
 
+    /// Whether those of a Node are these.
+    pub(crate) fn are(&self, node: &Node, ranges: &[IpNet]) -> bool {
+        match self {
+            Ranges::OfNodes => node.pod_cidrs == ranges,
+            Ranges::OfPools(blocks) => blocks.get(&node.name).map_or(ranges.is_empty(), |blocks| blocks.ranges == ranges),
+        }
+    }
+
     /// Whether they can be trusted; `None` where the Nodes say all.
     pub(crate) fn listed(&self) -> Option<Listed> {
         match self {

@@ -74,20 +74,20 @@ fn a_change_of_what_is_known_reads_nothing_unless_the_kernel_has_something_else(
     };
     let (first, second) = (with("192.0.2.20/32"), with("2001:db8::20/128"));
     ns.nft(|s| {
-        let kept = change(s, &Egress::default(), &sample()).unwrap();
+        let kept = change(s, &Egress::default().joined(), &sample().joined()).unwrap();
         assert!(kept.rules && kept.added.len() == 6, "what is not known is looked at: {kept:?}");
-        assert_eq!(texts(&change(s, &sample(), &first).unwrap()), (vec!["inside4 192.0.2.20".into()], vec![]));
-        assert_eq!((egress_is_whole(s, &first), change(s, &first, &first)), (Ok(true), Ok(RangeChanges::default())));
+        assert_eq!(texts(&change(s, &sample().joined(), &first.joined()).unwrap()), (vec!["inside4 192.0.2.20".into()], vec![]));
+        assert_eq!((egress_is_whole(s, &first), change(s, &first.joined(), &first.joined())), (Ok(true), Ok(RangeChanges::default())));
         // What this change does not meet is not seen.
         ns.nft_file("delete element inet netloom own4 { 10.244.3.0/24 }");
-        assert_eq!(texts(&change(s, &first, &sample()).unwrap()), (vec![], vec!["inside4 192.0.2.20".into()]));
+        assert_eq!(texts(&change(s, &first.joined(), &sample().joined()).unwrap()), (vec![], vec!["inside4 192.0.2.20".into()]));
         assert_eq!(egress_is_whole(s, &sample()), Ok(false));
         keep(s, &sample()).unwrap();
         // What it meets is: an element that is gone, one that is there already, a table that is gone.
         for spoil in ["flush set inet netloom inside4", "add element inet netloom inside6 { 2001:db8::20 }", "delete table inet netloom"] {
             keep(s, &first).unwrap();
             ns.nft_file(spoil);
-            change(s, &first, &second).unwrap();
+            change(s, &first.joined(), &second.joined()).unwrap();
             assert_eq!(egress_is_whole(s, &second), Ok(true), "{spoil}");
         }
     });

@@ -44,7 +44,10 @@ impl Network<'_> {
             let planned = self.plan.as_ref().is_none_or(|plan| plan.unreached.contains(&node.name));
             planned || !lacks.failed.is_empty() && self.provided.ranges.of(node).iter().any(|range| lacks.failed.contains(&range.trunc()))
         };
-        let unreached = nodes.iter().filter(|node| node.name != self.agent.cluster.node()).filter(is_unreached).count();
+        // Most of the time each is reached, and there may be thousands.
+        let is_each_reached = lacks.failed.is_empty() && self.plan.as_ref().is_some_and(|plan| plan.unreached.is_empty());
+        let others = nodes.iter().filter(|node| !is_each_reached && node.name != self.agent.cluster.node());
+        let unreached = others.filter(is_unreached).count();
         let reached = peers.saturating_sub(unreached);
         let state = State {
             list,
@@ -65,7 +68,8 @@ impl Network<'_> {
         let is_new = {
             let mut known = lock(&self.provided.state);
             let is_new = known.list.is_none() && state.list.is_some();
-            *known = state.clone();
+            let of_pods = known.of_pods.take().filter(|_| state.has_pods_of(&known));
+            *known = State { of_pods, ..state.clone() };
             is_new
         };
         if is_new {

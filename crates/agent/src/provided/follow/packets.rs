@@ -156,15 +156,18 @@ impl Network<'_> {
             (None, None, None) => return false,
         };
         let egress = Egress { own: own.to_vec(), inside: inside.into_iter().chain(own.iter().copied()).collect() };
-        let known = self.masqueraded.take();
+        if self.masqueraded.as_ref().is_some_and(|(known, _)| *known == egress) {
+            return true;
+        }
+        let (known, joined) = (self.masqueraded.take(), egress.joined());
         let kept = match (self.host.nft(), &known) {
             // To read the sets of thousands of nodes takes longer than all else that one of them costs.
-            (Ok(socket), Some(known)) => rules::change(socket, known, &egress).map_err(|e| e.to_string()),
+            (Ok(socket), Some((_, known))) => rules::change(socket, known, &joined).map_err(|e| e.to_string()),
             (Ok(socket), None) => rules::keep(socket, &egress).map_err(|e| e.to_string()),
             (Err(e), _) => Err(e.to_string()),
         };
         match kept {
-            Ok(_) => self.masqueraded = Some(egress),
+            Ok(_) => self.masqueraded = Some((egress, joined)),
             Err(e) => lacks.own.push(format!("cannot masquerade what leaves the cluster: {e}")),
         }
         self.masqueraded.is_some()

@@ -119,9 +119,10 @@ impl Network<'_> {
     /// Lets the planner know which Nodes have come, gone or changed. Those that are the same object with the same ranges are only passed by.
     fn see(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
-            let ranges = self.provided.ranges.of(node);
-            let is_known = self.planned.get(&node.name).is_some_and(|(known, had)| Arc::ptr_eq(known, node) && *had == ranges);
+            let all = &self.provided.ranges;
+            let is_known = self.planned.get(&node.name).is_some_and(|(known, had)| Arc::ptr_eq(known, node) && all.are(node, had));
             if !is_known {
+                let ranges = all.of(node);
                 self.planner.set(NodeSeen { ranges: ranges.clone(), ..NodeSeen::from(node.as_ref()) });
                 self.planned.insert(node.name.clone(), (Arc::clone(node), ranges));
             }
