@@ -53,13 +53,11 @@ impl Agent {
         let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
         // What cannot be told the runtime in its version must not stay.
         if let Err(e) = result.print(request.config.version) {
-            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
-            let e = CniError::from(e);
-            return Err(if let Some(left) = left { e.with_details(format!("its changes could not be undone: {left}")) } else { e });
+            return Err(self.undo(request, sandbox, host, e.into()));
         }
         let is_provided = first.is_some_and(|step| step.default && step.list.name.as_str() == provided::NAME);
         if let Some(provided) = self.provided.as_ref().filter(|_| is_provided) {
-            provided.wait_for_way(&result, request.by);
+            provided.wait_for_way(&result, request.by).map_err(|e| self.undo(request, sandbox, host, e))?;
         }
         self.publish(request, &pod, &record);
         laps.lap("status");
@@ -69,6 +67,12 @@ impl Agent {
             }
         }
         Ok(result)
+    }
+
+    /// Takes back what a whole ADD has made that is not to stay; why not.
+    fn undo(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, e: CniError) -> CniError {
+        let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
+        if let Some(left) = left { e.with_details(format!("its changes could not be undone: {left}")) } else { e }
     }
 
     fn plan_and_add(

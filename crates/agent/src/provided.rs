@@ -133,6 +133,8 @@ pub(crate) struct State {
     former: Vec<IpNet>,
     /// Of what any node may get a range.
     pools: Vec<IpNet>,
+    /// Ranges that no pod gets an address of, because something else has them, and what that is.
+    occupied: Vec<(IpNet, String)>,
     /// All that pods may have of these and of the plan; made when it is asked for, `None` after a change.
     of_pods: Option<Arc<NetworkTable<()>>>,
     /// What pods' links get.
@@ -212,6 +214,11 @@ impl PodNetwork for Provided {
     }
 }
 
+/// Why a pod does not get the network yet.
+fn not_ready(why: &str) -> CniError {
+    CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}"))
+}
+
 // === impl State ===
 
 impl State {
@@ -268,15 +275,22 @@ impl Provided {
             return Ok(list.as_ref().clone());
         }
         let why = if state.lacks.is_empty() { "the API server has not told of the Nodes yet".to_owned() } else { state.lacks.join("; ") };
-        Err(CniError::new(Code::TRY_AGAIN_LATER, format!("the cluster's network is not ready on this node: {why}")))
+        Err(not_ready(&why))
     }
 
     /// Waits until packets for a pod with these addresses find it on this node: a block may be granted, and one of its addresses assigned, before
     /// a route leads to it. Nobody waits for long; the pod's own packets are on their way in any case.
-    pub(crate) fn wait_for_way(&self, result: &AddResult, until: Instant) {
-        if self.settings.source == Source::Pools {
-            self.home.wait(result.ips.iter().map(|ip| ip.address.addr()), until);
+    ///
+    /// # Errors
+    /// Something else on this node may have the address: its block came after the pod had begun to wait for one.
+    pub(crate) fn wait_for_way(&self, result: &AddResult, until: Instant) -> Result<(), CniError> {
+        let addresses = || result.ips.iter().map(|ip| ip.address.addr());
+        if self.settings.source != Source::Pools || self.home.wait(addresses(), until) {
+            return Ok(());
         }
+        let state = lock(&self.state);
+        let taken = state.occupied.iter().find(|(range, _)| addresses().any(|address| range.contains(&address)));
+        taken.map_or(Ok(()), |(_, why)| Err(not_ready(why)))
     }
 
     /// Whether pods get addresses of exactly these ranges now.

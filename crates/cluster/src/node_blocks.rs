@@ -22,6 +22,8 @@ pub struct NodeBlocks {
     pub gateways: Vec<IpAddr>,
     /// The networks that these are in, by the prefix length of their pool: nodes may be granted any address of them.
     pub networks: Vec<IpNet>,
+    /// Of which pool each of the ranges and of the networks is, sorted; of several pools, the one whose name comes first.
+    pub pools: Vec<(IpNet, Box<str>)>,
     /// Whether there are IPv4 addresses of the pool [`CLUSTER_NETWORK`] itself, and it is not being deleted.
     pub main_v4: bool,
     /// The same of IPv6.
@@ -71,11 +73,11 @@ impl NodeBlocks {
                 blocks.main_v4 |= range.addr().is_ipv4();
                 blocks.main_v6 |= range.addr().is_ipv6();
             }
-            blocks.enter_range("spec.blocks", &block.cidr, range);
+            blocks.enter_range("spec.blocks", &block.cidr, range, &block.pool);
         }
         let is_here = |ip: &&GrantedIp| ip.network == CLUSTER_NETWORK && (ip.also.is_empty() || node < ip.also.as_str());
         for ip in spec.ips.iter().filter(is_here) {
-            blocks.enter_range("spec.ips", &ip.ip, ip.ip.parse::<IpAddr>().ok().map(IpNet::from));
+            blocks.enter_range("spec.ips", &ip.ip, ip.ip.parse::<IpAddr>().ok().map(IpNet::from), &ip.pool);
         }
         for (name, pool) in spec.pools.iter().filter(|(_, pool)| pool.network == CLUSTER_NETWORK) {
             let before = blocks.gateways.len();
@@ -88,12 +90,17 @@ impl NodeBlocks {
         blocks.gateways.dedup();
         blocks.networks.sort_unstable();
         blocks.networks.dedup();
+        blocks.pools.sort_unstable();
+        blocks.pools.dedup_by(|(later, _), (first, _)| later == first);
         blocks
     }
 
-    fn enter_range(&mut self, key: &str, text: &str, range: Option<IpNet>) {
+    fn enter_range(&mut self, key: &str, text: &str, range: Option<IpNet>, pool: &str) {
         match range {
-            Some(range) => self.ranges.push(range),
+            Some(range) => {
+                self.ranges.push(range);
+                self.pools.push((range, pool.into()));
+            }
             None => self.unreadable.push(format!("{key} of its NodeIPPool has {text:?}, which is not a valid range")),
         }
     }
@@ -105,7 +112,10 @@ impl NodeBlocks {
             match gateway.as_deref().map(str::parse) {
                 Some(Ok(gateway)) => {
                     self.gateways.push(gateway);
-                    self.networks.extend(IpNet::new(gateway, *prefix_length).ok().map(|network| network.trunc()));
+                    if let Ok(network) = IpNet::new(gateway, *prefix_length) {
+                        self.networks.push(network.trunc());
+                        self.pools.push((network.trunc(), name.into()));
+                    }
                 }
                 Some(Err(_)) => self.unreadable.push(format!("pool {name} has the {key} {gateway:?}, which is not an IP address")),
                 // Of one that is being deleted nobody gets an address.
@@ -219,6 +229,9 @@ mod tests {
         let networks: Vec<String> = blocks.networks.iter().map(ToString::to_string).collect();
         assert_eq!(networks, ["10.20.0.0/16", "fd00:20::/64"]);
         assert_eq!((blocks.main_v4, blocks.main_v6, blocks.on_demand), (true, true, false));
+        let pools: Vec<String> = blocks.pools.iter().map(|(range, pool)| format!("{range} {pool}")).collect();
+        let expected = ["10.20.0.0/16 blue", "10.20.0.0/26 red", "10.20.0.64/26 default", "10.20.9.5/32 default"];
+        assert_eq!((&pools[..4], pools.len()), (&expected.map(str::to_owned)[..], 6));
         assert_eq!(blocks.lacking, [("red".to_owned(), "ipv4.gateway")]);
         assert_eq!(blocks.unreadable, [""; 0]);
     }

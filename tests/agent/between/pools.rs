@@ -359,6 +359,73 @@ fn no_pod_gets_an_address_of_a_pool_where_another_networks_bridge_is_in_it() {
     pod(a, "late").0.must("DEL");
 }
 
+/// The pool gets more addresses while the node serves pods, and the pod that waits for one of them is there before anybody has looked.
+#[test]
+fn a_block_that_comes_later_and_is_another_networks_is_given_to_no_pod() {
+    let mut pool = small();
+    pool["ipv4"]["entries"] = json!([{"cidr": "10.1.0.0/30"}]);
+    pool["ipv4"]["prefixLength"] = json!(16);
+    pool["scaling"]["preAllocate"] = json!(0);
+    let (scene, _operator) = start("between: direct\naddWait: 5s\nreconcileEvery: 1s", &pool, &[A]);
+    let a = &scene.nodes[0];
+    let before = [pod(a, "before")];
+    for line in ["ip link add cni7 type bridge", "ip link set cni7 up", "ip addr add 10.1.9.1/24 dev cni7"] {
+        a.host.sh("", line);
+    }
+    let entries = json!([{"cidr": "10.1.0.0/30"}, {"cidr": "10.1.9.0/29"}]);
+    scene.api.must("PATCH", &format!("{IP_POOLS}/default"), &json!({"spec": {"ipv4": {"entries": entries}}}));
+    let says = |what: &str| a.status()["why"].as_str().is_some_and(|why| why.contains(what));
+    let mut refused = None;
+    let more: Vec<_> = (0..4)
+        .map_while(|n| {
+            let pod = a.pod(&format!("m{n}"), "");
+            let added = pod.call("ADD");
+            if added.code == 0 {
+                let address = added.result()["ips"][0]["address"].as_str().unwrap().to_owned();
+                assert!(!address.starts_with("10.1.9."), "{address} is another network's");
+                return Some(pod);
+            }
+            refused = Some(added);
+            None
+        })
+        .collect();
+    let refused = refused.expect("no pod waits for another block");
+    let both = "link cni7 has the address 10.1.9.1/24";
+    assert!(refused.error()["code"] == 11 && refused.message().contains(both), "{refused:?}");
+    a.until("it says which, and of which pool", || says(both) && says("pod range 10.1.9.") && says("of pool default"));
+    a.until("the Node says so", || scene.condition(&A).is_some_and(|(status, _)| status == "True"));
+    a.until("an Event says so", || {
+        let events = scene.api.must("GET", "/apis/events.k8s.io/v1/namespaces/default/events", &Value::Null);
+        events["items"].to_string().contains(both)
+    });
+    // Pods that run on are not cut off.
+    for (pod, addresses) in &before {
+        assert!(a.host.told_over_tcp("", &addresses[0], PORT).starts_with(&format!("{} ", pod.name)), "{}", a.tail());
+    }
+    a.host.sh("", "ip link del cni7");
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    let (late, of_late) = pod(a, "late");
+    assert!(of_late[0].starts_with("10.1.9."), "{of_late:?}");
+    late.must("DEL");
+    more.iter().chain(before.iter().map(|(pod, _)| pod)).for_each(|pod| drop(pod.must("DEL")));
+}
+
+/// Another node has the blocks: a pod there and a container here would have one address.
+#[test]
+fn a_bridge_in_the_network_of_a_pool_is_reported_where_the_node_has_no_block_of_it() {
+    let (scene, _operator) = start("between: direct\nreconcileEvery: 10m", &dual(), &[A]);
+    let a = &scene.nodes[0];
+    for line in ["ip link add cni7 type bridge", "ip link set cni7 up", "ip addr add 10.7.200.1/24 dev cni7"] {
+        a.host.sh("", line);
+    }
+    let pool = json!({"network": "default", "ipv4": {"entries": [{"cidr": "10.7.0.0/16"}], "gateway": "10.7.0.1"},
+        "scaling": {"preAllocate": 0}});
+    make(&scene, "more", &pool);
+    let said = "bridge cni7 has the address 10.7.200.1/24 in the network 10.7.0.0/16 of pool more";
+    a.until("it is said", || a.status()["network"]["problems"].to_string().contains(said));
+    assert_eq!(a.status()["ready"], json!(true), "{}", a.status());
+}
+
 /// The pool knows nothing of the addresses that `host-local` has given.
 #[test]
 fn a_pool_with_the_addresses_of_the_nodes_former_range_waits_for_the_last_pod_of_that() {

@@ -308,7 +308,7 @@ impl<'a> Network<'a> {
         if self.survey_is_due
             && let Some(plan) = &self.plan
         {
-            self.obstacles = obstacles::find(&mut self.host, plan, &self.links, &self.own);
+            self.obstacles = obstacles::find(&mut self.host, plan, &self.terms, &self.links, &self.own);
             self.survey_is_due = false;
         }
         let is_lack = |what: &&String| lacks.own.contains(*what);

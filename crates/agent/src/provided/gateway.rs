@@ -27,6 +27,8 @@ const FILTERED: link::Bridge =
 pub(crate) struct Occupied {
     pub(crate) range: IpNet,
     pub(crate) by: Occupant,
+    /// The pool that it is of; `None`: it is the Node's own.
+    pub(crate) pool: Option<String>,
 }
 
 /// What has addresses of a pod range.
@@ -69,8 +71,23 @@ pub(crate) fn others(netlink: &mut Netlink, ranges: &[IpNet], networks: &[IpNet]
             let link = netlink.link_by_index(address.index).map_err(internal)?;
             let is_bridge = link.as_ref().is_some_and(|link| link.kind.as_deref() == Some("bridge"));
             let name = link.map_or_else(|| format!("if{}", address.index), |link| link.name);
-            found.push(Occupied { range: *range, by: Occupant::Link { name, address: net, is_bridge } });
+            found.push(Occupied { range: *range, by: Occupant::Link { name, address: net, is_bridge }, pool: None });
         }
+    }
+    Ok(found)
+}
+
+/// Other bridges with a subnet in one of these networks: the name, the address, and the network.
+pub(crate) fn bridges_in(netlink: &mut Netlink, networks: &[IpNet]) -> Result<Vec<(String, IpNet, IpNet)>, CniError> {
+    if networks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for address in netlink.addresses(None).map_err(internal)?.into_iter().filter(|address| is_subnet(&address.net)) {
+        let Some(network) = networks.iter().find(|network| network.contains(&address.net.addr())) else { continue };
+        let link = netlink.link_by_index(address.index).map_err(internal)?;
+        let is_bridge = |link: &Link| link.kind.as_deref() == Some("bridge") && link.name != BRIDGE;
+        found.extend(link.filter(is_bridge).map(|link| (link.name, address.net, *network)));
     }
     Ok(found)
 }
@@ -188,11 +205,12 @@ pub(crate) fn of(range: &IpNet) -> Option<IpNet> {
 
 impl std::fmt::Display for Occupied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Occupied { range, by } = self;
+        let Occupied { range, by, pool } = self;
+        let of_pool = pool.as_ref().map(|pool| format!(" of pool {pool}")).unwrap_or_default();
         match by {
             Occupant::Link { name, address, is_bridge } => {
                 let of = if range.contains(&address.addr()) { "of" } else { "around" };
-                write!(f, "link {name} has the address {address} {of} this node's pod range {range}, ")?;
+                write!(f, "link {name} has the address {address} {of} this node's pod range {range}{of_pool}, ")?;
                 if *is_bridge {
                     write!(
                         f,
@@ -204,13 +222,13 @@ impl std::fmt::Display for Occupied {
             }
             Occupant::Subnet(address) => write!(
                 f,
-                "bridge {BRIDGE} has the address {address}, and {range}, which this node has of a pool, overlaps with its subnet: pods may have \
+                "bridge {BRIDGE} has the address {address}, and {range}{of_pool}, which this node has, overlaps with its subnet: pods may have \
                  addresses of it that no pool has given them; delete these pods, and if the address stays, remove it with `ip addr del {address} \
                  dev {BRIDGE}`"
             ),
             Occupant::Block(block) => write!(
                 f,
-                "running pods of this node may have addresses of {block}, which it had of a pool, and this node's pod range {range} overlaps with \
+                "running pods of this node may have addresses of {block}, which it had of a pool, and this node's pod range {range}{of_pool} overlaps with \
                  it: delete these pods"
             ),
         }

@@ -8,12 +8,15 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use between::{Device, Plan, Underlay};
+use ipnet::IpNet;
 use linux::nft::{self, ForwardDrop};
 use linux::{Family, Inside, Netlink, Sysctl};
 use plugin::Host;
 
 use super::gateway;
+use super::gateway::Occupant;
 use super::list::BRIDGE;
+use super::ranges::Terms;
 
 /// Where the kernel has what `br_netfilter` is told.
 const BRIDGE_NETFILTER: [&str; 2] = ["net", "bridge"];
@@ -23,11 +26,11 @@ const STRICT: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All of it, each as a sentence with its next step. What cannot be looked at is told as well.
-pub(crate) fn find(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAddr]) -> BTreeSet<String> {
+pub(crate) fn find(host: &mut Host, plan: &Plan, terms: &Terms, links: &[Underlay], own: &[IpAddr]) -> BTreeSet<String> {
     let families: Vec<Family> =
         [Family::V4, Family::V6].into_iter().filter(|family| plan.ranges.iter().any(|range| Family::of(range.addr()) == *family)).collect();
     let mut found = BTreeSet::new();
-    found.extend(bridges(host, plan));
+    found.extend(bridges(host, plan, terms));
     found.extend(dropped(host, &families));
     found.extend(bridge_netfilter(host.inside()));
     found.extend(families.iter().filter_map(|family| full_neighbours(host.inside(), *family, plan)));
@@ -35,12 +38,28 @@ pub(crate) fn find(host: &mut Host, plan: &Plan, links: &[Underlay], own: &[IpAd
     found
 }
 
-/// Links beside the pods' bridge that have addresses of their ranges.
-fn bridges(host: &mut Host, plan: &Plan) -> Vec<String> {
+/// Links beside the pods' bridge that have addresses of their ranges, and bridges that have some of the pools of any node's ranges.
+fn bridges(host: &mut Host, plan: &Plan, terms: &Terms) -> Vec<String> {
     let ranges: Vec<_> = plan.ranges.iter().copied().collect();
-    let found = host.netlink().and_then(|netlink| gateway::others(netlink, &ranges, &[]));
-    match found {
-        Ok(others) => others.iter().map(ToString::to_string).collect(),
+    let looked = host.netlink().and_then(|netlink| {
+        let mut others = gateway::others(netlink, &ranges, &[])?;
+        others.iter_mut().for_each(|other| other.pool = terms.pool_of(&other.range).map(str::to_owned));
+        Ok((others, gateway::bridges_in(netlink, &terms.networks)?))
+    });
+    match looked {
+        Ok((others, bridges)) => {
+            let is_reported =
+                |name: &str| others.iter().any(|other| matches!(&other.by, Occupant::Link { name: link, .. } if link == name));
+            let elsewhere = bridges.iter().filter(|(name, ..)| !is_reported(name));
+            let in_pool = |(name, address, network): &(String, IpNet, IpNet)| {
+                let pool = terms.pool_of(network).unwrap_or_default();
+                format!(
+                    "bridge {name} has the address {address} in the network {network} of pool {pool}: what is on the bridge may have addresses \
+                     that pods of other nodes get; give the bridge another subnet, or exclude this one from the pool"
+                )
+            };
+            others.iter().map(ToString::to_string).chain(elsewhere.map(in_pool)).collect()
+        }
         Err(e) => vec![format!("cannot read the node's addresses: {e}")],
     }
 }

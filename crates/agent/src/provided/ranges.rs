@@ -36,6 +36,8 @@ pub(crate) struct Terms {
     pub(crate) gateways: Option<Vec<IpAddr>>,
     /// Of what any node may get a range.
     pub(crate) networks: Vec<IpNet>,
+    /// Of which pool each of the node's ranges and of these networks is.
+    pub(crate) pools: Vec<(IpNet, Box<str>)>,
     /// The families of which the node may take an address itself; `None`: nobody says.
     pub(crate) families: Option<BTreeSet<Family>>,
     /// Why pods of this node get no addresses.
@@ -56,6 +58,12 @@ pub(crate) enum Claimant {
 // === impl Terms ===
 
 impl Terms {
+    /// The pool that a range is of, or a gateway in its network.
+    pub(crate) fn pool_of(&self, range: &IpNet) -> Option<&str> {
+        let around = self.pools.iter().filter(|(net, _)| net.contains(range));
+        around.max_by_key(|(net, _)| net.prefix_len()).map(|(_, pool)| &**pool)
+    }
+
     /// Leaves out gateways that something else has: each node's bridge would take its packets, the API server's too. A gateway that the pods'
     /// bridge has already (`has`) stays where only a Node claims it: a user who may write one Node would take all pods' gateway away otherwise.
     pub(crate) fn leave_taken(&mut self, has: impl Fn(IpAddr) -> bool, claimant: impl Fn(IpAddr) -> Option<Claimant>) {
@@ -151,7 +159,8 @@ impl Ranges {
         let blocks = found.unwrap_or_default();
         let without =
             |(pool, key): &(String, &str)| format!("pool {pool} has no {key}: set it with `kubectl edit ippools.netloom.io {pool}`");
-        let mut terms = Terms { gateways: Some(blocks.gateways.clone()), networks: blocks.networks.clone(), families, ..Terms::default() };
+        let mut terms = Terms { gateways: Some(blocks.gateways.clone()), families, ..Terms::default() };
+        (terms.networks, terms.pools) = (blocks.networks.clone(), blocks.pools.clone());
         let without_gateway = blocks.lacking.iter().map(without);
         if blocks.gateways.is_empty() {
             terms.lacks.extend(without_gateway)
@@ -186,6 +195,14 @@ mod tests {
         let mut none = Terms::default();
         none.leave_taken(|_| false, claimant);
         assert_eq!(none, Terms::default());
+    }
+
+    #[test]
+    fn a_range_and_a_gateway_are_of_a_pool() {
+        let pools = [("10.20.0.0/16", "default"), ("10.20.0.64/26", "red")].map(|(net, pool)| (net.parse().unwrap(), pool.into()));
+        let terms = Terms { pools: pools.to_vec(), ..Terms::default() };
+        let of = |range: &str| terms.pool_of(&range.parse().unwrap());
+        assert_eq!(["10.20.0.64/26", "10.20.0.1/32", "10.21.0.0/26"].map(of), [Some("red"), Some("default"), None]);
     }
 
     /// A Node's addresses are what its own kubelet says, or another client with its token.

@@ -23,8 +23,9 @@ impl Network<'_> {
         let looked = self.host.netlink().and_then(|netlink| {
             let there = gateway::on_bridge(netlink)?;
             let mut occupied = gateway::occupied(netlink, &there, &ranges, &self.terms.networks, |range| self.kept.proof_of(range))?;
-            let in_the_way = |range: IpNet| self.kept.in_the_way(&range, &there).map(|by| Occupied { range, by });
+            let in_the_way = |range: IpNet| self.kept.in_the_way(&range, &there).map(|by| Occupied { range, by, pool: None });
             occupied.extend(planned().chain(gateways()).filter_map(in_the_way));
+            occupied.iter_mut().for_each(|one| one.pool = self.terms.pool_of(&one.range).map(str::to_owned));
             Ok(occupied)
         });
         match looked {

@@ -56,6 +56,7 @@ impl Network<'_> {
             ranges: self.kept.ranges.clone(),
             former: self.kept.former.clone(),
             pools: self.terms.networks.clone(),
+            occupied: self.occupied.iter().map(|occupied| (occupied.range, occupied.to_string())).collect(),
             of_pods: None,
             mtu: self.kept.mtu,
             peers: (peers, reached),

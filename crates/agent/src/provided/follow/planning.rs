@@ -50,6 +50,8 @@ impl Network<'_> {
         let mut terms = self.provided.ranges.terms(own);
         let on_bridge = self.kept.on_bridge(&[]);
         terms.leave_taken(|gateway| on_bridge.iter().any(|net| net.addr() == gateway), |gateway| self.claimant(gateway, &nodes));
+        // Another network's bridge may be in a pool that is new.
+        self.survey_is_due |= terms.networks != self.terms.networks;
         self.terms = terms;
         self.unreadable = nodes.iter().flat_map(|node| unreadable(node, &self.provided.ranges)).collect();
         if !(self.links.is_empty() && self.has_tunnel()) {
