@@ -11,5 +11,6 @@ mod moves;
 mod obstacles;
 mod oracle;
 mod paths;
+mod pool_history;
 mod pools;
 mod scene;

@@ -73,6 +73,45 @@ fn second(place: &Place) -> [String; 2] {
     [format!("{net}.1{host}"), format!("{v6}:1")]
 }
 
+/// One of them.
+pub(super) fn any<T: Clone>(chance: &mut Chance, of: &[T]) -> Option<T> {
+    if of.is_empty() { None } else { of.get(usize::try_from(chance.below(of.len() as u64)).unwrap()).cloned() }
+}
+
+/// The command by which another program changes something of what is there: each kind of entry as often as each other one, however many there are.
+pub(super) fn spoiling(chance: &mut Chance, found: &BTreeSet<String>) -> Option<String> {
+    let kind = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let kinds: Vec<String> = found.iter().map(|line| kind(line)).collect::<BTreeSet<_>>().into_iter().collect();
+    let chosen = any(chance, &kinds)?;
+    let of_kind: Vec<String> = found.iter().filter(|line| kind(line) == chosen).cloned().collect();
+    let line = any(chance, &of_kind)?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let twice = chance.below(2) == 0;
+    Some(match words[..] {
+        ["route", range, ..] if twice && range.contains(':') => {
+            format!("ip route replace {range} via 2001:db8:1::251 dev eth0 proto 110 onlink")
+        }
+        ["route", range, ..] if twice => format!("ip route replace {range} via 192.0.2.251 dev eth0 proto 110 onlink"),
+        ["route", ..] if chance.below(3) == 0 => "ip route flush proto 110".to_owned(),
+        ["route", range, ..] => format!("ip route del {range} proto 110"),
+        ["forwarding", device, mac, ..] if twice => {
+            let dst = if device.starts_with("nl4") { "192.0.2.252" } else { "2001:db8:1::252" };
+            format!("bridge fdb replace {mac} dev {device} dst {dst} self permanent")
+        }
+        ["forwarding", device, mac, ..] => format!("bridge fdb del {mac} dev {device} self"),
+        ["neighbour", device, address, ..] if twice => {
+            format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
+        }
+        ["neighbour", device, address, ..] => format!("ip neigh del {address} dev {device}"),
+        ["device", device, ..] if twice => format!("ip link del {device}"),
+        ["device", device, ..] => format!("ip link set {device} down"),
+        ["address", device, address] => format!("ip addr del {address} dev {device}"),
+        ["up", bridge] => format!("ip link set {bridge} down"),
+        _ if twice => "nft flush ruleset".to_owned(),
+        _ => format!("nft flush set inet netloom {}{}", words[0], if words[1].contains(':') { 6 } else { 4 }),
+    })
+}
+
 // === impl History ===
 
 impl<'s> History<'s> {
@@ -135,11 +174,8 @@ impl<'s> History<'s> {
     }
 
     /// One of them.
-    fn any<T>(&mut self, of: &[T]) -> Option<T>
-    where
-        T: Clone,
-    {
-        if of.is_empty() { None } else { of.get(usize::try_from(self.chance.below(of.len() as u64)).unwrap()).cloned() }
+    fn any<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        any(&mut self.chance, of)
     }
 
     fn machine(&mut self) -> usize {
@@ -345,38 +381,8 @@ impl<'s> History<'s> {
         if self.blind[at] {
             return "nothing is spoilt".to_owned();
         }
-        // Each kind of entry as often as each other one, however many there are.
         let found = oracle::found(&self.scene.nodes[at].host);
-        let kind = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
-        let kinds: Vec<String> = found.iter().map(|line| kind(line)).collect::<BTreeSet<_>>().into_iter().collect();
-        let Some(chosen) = self.any(&kinds) else { return "nothing is there".to_owned() };
-        let of_kind: Vec<String> = found.into_iter().filter(|line| kind(line) == chosen).collect();
-        let line = self.any(&of_kind).expect("a line of the kind");
-        let words: Vec<&str> = line.split(' ').collect();
-        let twice = self.chance.below(2) == 0;
-        let spoilt = match words[..] {
-            ["route", range, ..] if twice && range.contains(':') => {
-                format!("ip route replace {range} via 2001:db8:1::251 dev eth0 proto 110 onlink")
-            }
-            ["route", range, ..] if twice => format!("ip route replace {range} via 192.0.2.251 dev eth0 proto 110 onlink"),
-            ["route", ..] if self.chance.below(3) == 0 => "ip route flush proto 110".to_owned(),
-            ["route", range, ..] => format!("ip route del {range} proto 110"),
-            ["forwarding", device, mac, ..] if twice => {
-                let dst = if device.starts_with("nl4") { "192.0.2.252" } else { "2001:db8:1::252" };
-                format!("bridge fdb replace {mac} dev {device} dst {dst} self permanent")
-            }
-            ["forwarding", device, mac, ..] => format!("bridge fdb del {mac} dev {device} self"),
-            ["neighbour", device, address, ..] if twice => {
-                format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
-            }
-            ["neighbour", device, address, ..] => format!("ip neigh del {address} dev {device}"),
-            ["device", device, ..] if twice => format!("ip link del {device}"),
-            ["device", device, ..] => format!("ip link set {device} down"),
-            ["address", device, address] => format!("ip addr del {address} dev {device}"),
-            ["up", bridge] => format!("ip link set {bridge} down"),
-            _ if twice => "nft flush ruleset".to_owned(),
-            _ => format!("nft flush set inet netloom {}{}", words[0], if words[1].contains(':') { 6 } else { 4 }),
-        };
+        let Some(spoilt) = spoiling(&mut self.chance, &found) else { return "nothing is there".to_owned() };
         // It may be gone by now, as the device with its last address.
         let argv: Vec<&str> = spoilt.split(' ').collect();
         self.scene.nodes[at].host.run_ok("", &argv);

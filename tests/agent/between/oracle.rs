@@ -68,6 +68,50 @@ pub(super) fn wanted(mode: &str, place: &Place, nodes: &[Value], held: &[String]
     lines
 }
 
+/// The same where nodes have blocks of pools with these gateways. `blocks`: by the name of the Node. The node's own address of a pool is left out: only its
+/// agent says which one it is.
+pub(super) fn wanted_of_pools(
+    mode: &str,
+    place: &Place,
+    nodes: &[Value],
+    blocks: &BTreeMap<String, Vec<String>>,
+    gateways: &[&str],
+) -> BTreeSet<String> {
+    let machines = machines(nodes);
+    let own = machines.iter().find(|machine| machine.name == place.name).expect("the own Node is there");
+    let of = |machine: &Machine, family: usize| -> Vec<&str> {
+        let all = blocks.get(&machine.name).into_iter().flatten().map(String::as_str);
+        all.filter(|block| block.contains(':') == (family == 1)).collect()
+    };
+    let mut lines = BTreeSet::from(["up netloom0".to_owned()]);
+    lines.extend(gateways.iter().map(|gateway| format!("address netloom0 {gateway}/{}", if gateway.contains(':') { 128 } else { 32 })));
+    lines.extend((0..2).flat_map(|family| of(own, family)).map(|block| format!("route {block} via  dev netloom0")));
+    let mut inside: Vec<Span> = blocks.values().flatten().map(|block| span(block)).collect();
+    for peer in machines.iter().filter(|peer| peer.name != own.name) {
+        for family in (0..2).filter(|family| !of(own, *family).is_empty() || !of(peer, *family).is_empty()) {
+            let theirs = of(peer, family);
+            match way(mode, own, peer, family) {
+                Some(Way::Direct(via)) => {
+                    inside.push((via, via));
+                    lines.extend(theirs.into_iter().map(|block| format!("route {block} via {via} dev eth0")));
+                }
+                Some(Way::Vxlan(over)) => {
+                    tunnel(own, peer, over, None, |_| true, &mut lines);
+                    theirs.into_iter().for_each(|block| tunnel(own, peer, over, Some(block), |_| true, &mut lines));
+                }
+                None => {}
+            }
+        }
+    }
+    if lines.iter().any(|line| line.starts_with("device ")) {
+        lines.insert("vxlanports 4789".to_owned());
+        lines.extend(machines.iter().flat_map(|machine| machine.endpoints).flatten().map(|node| format!("nodes {node}")));
+    }
+    lines.extend(sets("own", (0..2).flat_map(|family| of(own, family)).map(span).collect()));
+    lines.extend(sets("inside", inside));
+    lines
+}
+
 /// Packets go there straight, or wrapped between endpoints of a family.
 enum Way {
     Direct(IpAddr),

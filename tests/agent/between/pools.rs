@@ -25,9 +25,14 @@ fn prepare(settings: &str, places: &[Place]) -> (Scene, Running) {
     let scene = Scene::new(&format!("ipam: pool\n{settings}"), places);
     scene.api.define("ippools.yaml");
     places.iter().for_each(|place| scene.register(place, json!([])));
-    let config = scene.nodes[0].host.path("/run/kubeconfig");
-    let operator = Running::start(Command::new(netloom()).args(["operator", "--no-lease", "--kubeconfig"]).arg(config));
+    let operator = operator(&scene);
     (scene, operator)
+}
+
+/// An operator that reaches the API server as the first machine does.
+pub(super) fn operator(scene: &Scene) -> Running {
+    let config = scene.nodes[0].host.path("/run/kubeconfig");
+    Running::start(Command::new(netloom()).args(["operator", "--no-lease", "--kubeconfig"]).arg(config))
 }
 
 fn make(scene: &Scene, name: &str, spec: &Value) {
