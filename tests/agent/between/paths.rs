@@ -50,6 +50,41 @@ fn direct_on_one_link() {
     a.until("the Node says so", || scene.condition(&A) == Some(("False".to_owned(), "NetloomIsUp".to_owned())));
 }
 
+/// The link gets another MTU, as it does when a person sets one or the network's own protocol says so.
+#[test]
+fn pods_follow_the_mtu_of_the_link_from_then_on() {
+    let scene = Scene::start("between: vxlan\nreconcileEvery: 10m", &[A, B]);
+    let [a, b] = [&scene.nodes[0], &scene.nodes[1]];
+    let mtu = |pod: &Pod<'_>| a.host.json(&pod.sandbox(), "ip -j link show eth0")[0]["mtu"].clone();
+    let (old, of_old) = pod(a, "old");
+    let (far, of_far) = pod(b, "far");
+    assert_eq!(mtu(&old), json!(1450));
+    a.host.sh("", "ip link set eth0 mtu 1400");
+    a.until("it is seen", || a.status()["network"]["mtu"] == json!(1350));
+    a.until("the tunnel follows", || a.host.json("", "ip -j link show nl4-1000-12b5")[0]["mtu"] == json!(1350));
+    let (new, of_new) = pod(a, "new");
+    assert_eq!((mtu(&new), mtu(&old)), (json!(1350), json!(1450)));
+    for (name, address) in [("old", &of_old[0]), ("new", &of_new[0])] {
+        assert_eq!(b.host.told_over_tcp(&far.sandbox(), address, PORT), format!("{name} {}", of_far[0]));
+    }
+}
+
+#[test]
+fn ranges_of_both_families_may_come_in_either_order() {
+    let scene = Scene::new("between: direct", &[A]);
+    scene.register(&A, json!([A.ranges[1], A.ranges[0]]));
+    let a = &scene.nodes[0];
+    a.launch();
+    a.until("the agent is ready", || a.status()["ready"] == json!(true));
+    let (only, mut addresses) = pod(a, "only");
+    addresses.sort();
+    assert_eq!(addresses, ["10.1.1.2", "fd00:1:1::2"]);
+    for (family, gateway) in [("-4", "10.1.1.1"), ("-6", "fd00:1:1::1")] {
+        let routes = a.host.sh(&only.sandbox(), &format!("ip {family} route show default"));
+        assert!(routes.contains(&format!("default via {gateway} dev eth0")), "{routes}");
+    }
+}
+
 #[test]
 fn vxlan_between_links() {
     let scene = Scene::start("between: vxlan", &[A, B, FAR]);
