@@ -118,6 +118,8 @@ impl<'s> History<'s> {
         let pod = self.scene.nodes[at].pod(&format!("pod{}", self.done.len()), "");
         let added = pod.call("ADD");
         assert_eq!(added.code, 0, "on {}, after {:#?}: {added:?}", self.places[at].name, self.done);
+        // The runtime's part: a pod reaches itself too.
+        self.scene.nodes[at].host.sh(&pod.sandbox(), "ip link set lo up");
         let text = |ip: &Value| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let addresses: Vec<String> = added.result()["ips"].as_array().unwrap().iter().map(text).collect();
         let said = format!("{} on {} has {addresses:?}", pod.name, self.places[at].name);
