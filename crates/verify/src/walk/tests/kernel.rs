@@ -218,6 +218,27 @@ fn connections() {
     broken(&[Mode::Direct], &over_udp, asymmetric, Fault::Unexplained, A, REQUEST);
 }
 
+/// A packet that begins a connection was sent where it goes; of an answer it is not known where the first packet was sent.
+#[test]
+fn where_a_connection_was_sent() {
+    let sent_to = |last: u8| {
+        move |s: &mut Snapshot| {
+            let mut table = dropping("inet", 2);
+            table.chains[0].rules[0].ops = vec![
+                Op::CtTuple { key: 20, of_reply: false, into: 8 },
+                Op::Compare { at: 8, how: 0, value: vec![10, 244, 1, last] },
+                Op::Verdict(ListedVerdict::Drop),
+            ];
+            of(s, "node/a").tables.push(table);
+        }
+    };
+    broken(BOTH, &to_b(), sent_to(2), Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+    let mut snapshot = network(Mode::Direct);
+    sent_to(3)(&mut snapshot);
+    let finding = explain(&snapshot, &to_b(), &Observation::Silent);
+    assert!(finding.direction == REPLY && finding.evidence.contains("may drop"), "{finding}");
+}
+
 /// What a chain rewrites, the later chains of the same hook see.
 #[test]
 fn translation_inside_a_hook() {
