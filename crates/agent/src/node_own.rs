@@ -32,7 +32,7 @@ mod ports;
 mod published;
 mod received;
 mod reserved;
-mod virtual_servers;
+pub(crate) mod virtual_servers;
 
 use links::Need;
 use listeners::Listeners;

@@ -10,8 +10,11 @@ use std::fmt::Display;
 use linux::link::{Ipv6Conf, PortState};
 use linux::{
     AddrFlags, Errno, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, SysctlError, nft,
+    xtables,
 };
 use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, Route, Rule, Tunnel};
+
+use crate::node_own::virtual_servers;
 
 /// Bytes of the kernel's messages that are kept of a namespace: of its links, addresses, routes and neighbours, and of its rules. In memory they
 /// are two to three times as much, and an agent's container has 128 MiB.
@@ -74,6 +77,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
         seen.tables = unread.keep("nftables", socket.ruleset()).unwrap_or_default();
         unread.left_out("nftables", socket.left_out(), RULES);
     }
+    unread.note_other_rules(inside);
     Namespace { unread: unread.0, ..seen }
 }
 
@@ -197,6 +201,21 @@ impl Unread {
     fn left_out(&mut self, what: &str, bytes: usize, limit: usize) {
         if bytes > 0 {
             self.0.push(format!("{what}: {} KiB are left out: more than {} MiB", bytes.div_ceil(1024), limit >> 20));
+        }
+    }
+
+    /// Rules that netlink does not show: those of legacy iptables, and virtual servers of IPVS.
+    fn note_other_rules(&mut self, inside: &Inside) {
+        for (family, note) in [Family::V4, Family::V6].into_iter().zip(verify::LEGACY) {
+            let tables = self.keep(note, xtables::legacy_tables_in_use(inside, family)).unwrap_or_default();
+            if !tables.is_empty() {
+                let program = note.trim_start_matches("legacy ");
+                self.0.push(format!("{note}: the rules of its tables {} ({program}-legacy-save shows them)", tables.join(", ")));
+            }
+        }
+        let servers = self.keep(verify::IPVS, virtual_servers::all()).map_or(0, |all| all.len());
+        if servers > 0 {
+            self.0.push(format!("{}: what its virtual servers do (ipvsadm -Ln shows {servers})", verify::IPVS));
         }
     }
 

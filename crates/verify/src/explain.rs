@@ -9,7 +9,8 @@ use crate::judge::Observation;
 use crate::network::Network;
 use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Link, Namespace, Place, Snapshot};
-use crate::walk::{Asked, Choices, Connection, POLICY, Packet, Translation, Walk, leaves_by};
+use crate::unread;
+use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
 
 /// Bytes of a small packet.
 const SMALL: u32 = 64;
@@ -48,9 +49,10 @@ pub fn explain(snapshot: &Snapshot, check: &Check, observation: &Observation) ->
     let network = Network::new(snapshot);
     let finding = found(&network, check, observation);
     // What is missing, or decides where no rule does, may be among what was not read.
-    let rests_on_the_rest = finding.fault.is_of_absence() || finding.evidence.contains(POLICY);
-    if let Some(unread) = network.namespace(&finding.place).and_then(|namespace| namespace.unread.first()).filter(|_| rests_on_the_rest) {
-        let evidence = format!("it could not be read: {unread}; of what was read: {}: {}", finding.fault.title(), finding.evidence);
+    let namespace = network.namespace(&finding.place);
+    let mut notes = namespace.into_iter().flat_map(|namespace| unread::of(namespace, check.address.is_ipv4()));
+    if let Some(note) = notes.find(|note| unread::is_below(&finding, note)) {
+        let evidence = format!("not read: {note}; of what was read: {}: {}", finding.fault.title(), finding.evidence);
         return Finding { fault: Fault::NotObserved, device: None, evidence, next_step: Fault::NotObserved.next_step(None), ..finding };
     }
     let is_gone = network.namespace(&finding.place).is_some_and(|namespace| namespace.agent == Some(false));

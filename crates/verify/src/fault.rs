@@ -243,7 +243,7 @@ const WORDS: &[FaultText] = &[
     words(
         Fault::Unexplained,
         "every observed hop passes the packet",
-        "watch the packet along the way with tcpdump; traffic control, BPF programs and legacy iptables are not observed",
+        "watch the packet along the way with tcpdump; traffic control and BPF programs are not observed",
     ),
 ];
 
@@ -265,25 +265,6 @@ impl Fault {
                 | Fault::TunnelMissing
                 | Fault::MasqueradeMissing
                 | Fault::HostPortMissing
-        )
-    }
-
-    /// Whether something is missing, of what was read.
-    pub(crate) fn is_of_absence(self) -> bool {
-        matches!(
-            self,
-            Fault::AddressMissing
-                | Fault::NoRoute
-                | Fault::NoDefaultRoute
-                | Fault::GatewayMissing
-                | Fault::BridgePortMissing
-                | Fault::VlanFiltered
-                | Fault::TunnelEntryMissing
-                | Fault::TunnelMissing
-                | Fault::ForwardingOff
-                | Fault::MasqueradeMissing
-                | Fault::HostPortMissing
-                | Fault::ServiceUnserved
         )
     }
 

@@ -19,6 +19,7 @@ mod plan;
 pub mod promise;
 mod site;
 mod snapshot;
+mod unread;
 mod walk;
 
 pub use case::{CASES, Case, Protocol};
@@ -31,3 +32,4 @@ pub use snapshot::{
     Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, Route, RouteKind, Rule, Snapshot,
     SnapshotError, Tunnel, Unobserved,
 };
+pub use unread::{IPVS, LEGACY};

@@ -27,6 +27,7 @@ use std::net::IpAddr;
 use crate::fault::{Direction, Fault, Finding};
 use crate::network::{Device, Network};
 use crate::snapshot::{Link, Namespace, Place};
+use crate::unread;
 pub(crate) use choices::Choices;
 pub(crate) use filter::POLICY;
 use filter::{Culprit, Hook, HookPoint, Passage};
@@ -185,8 +186,9 @@ impl<'a> Walk<'a> {
     /// One namespace: takes the packet, or sends it on.
     fn pass(&mut self, namespace: &'a Namespace, came_by: Option<Device<'a>>, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         self.passed.push(namespace);
-        if let Some(first) = namespace.unread.first() {
-            let evidence = format!("it could not be read: {first}");
+        let notes: Vec<&str> = unread::of(namespace, packet.destination.is_ipv4()).collect();
+        if !notes.is_empty() {
+            let evidence = format!("not read: {}", notes.join("; "));
             self.blind.push(self.finding(Fault::NotObserved, namespace, None, evidence));
         }
         match came_by {

@@ -332,6 +332,23 @@ const FAULTS: &[Row] = &[
         found: ("LinkDown", "underlay w1-2"),
         on: REQUEST,
     },
+    // Netlink does not show rules of this kind: that they are there is said, and no other hop is named.
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: iptables-legacy -A FORWARD -d 10.244.0.0/16 -p udp -j DROP"],
+        mends: &["node.left: iptables-legacy -D FORWARD -d 10.244.0.0/16 -p udp -j DROP"],
+        test: "^2$",
+        found: ("NotObserved", "node/left"),
+        on: REQUEST,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &["node.left: iptables-legacy -P FORWARD DROP"],
+        mends: &["node.left: iptables-legacy -P FORWARD ACCEPT"],
+        test: "^2$",
+        found: ("NotObserved", "node/left"),
+        on: REQUEST,
+    },
     // What it takes away comes back with the pod only.
     Row {
         modes: BOTH,

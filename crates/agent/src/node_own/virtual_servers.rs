@@ -13,7 +13,7 @@ pub(super) const LINKS: &[&str] = &["kube-ipvs0", "kube-dummy-if"];
 
 /// Where connections are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct VirtualServer {
+pub(crate) struct VirtualServer {
     protocol: Protocol,
     pub(super) address: IpAddr,
     /// 0: each.
@@ -21,7 +21,7 @@ pub(super) struct VirtualServer {
 }
 
 /// Those of this machine; else why they cannot be read.
-pub(super) fn all() -> Result<Vec<VirtualServer>, String> {
+pub(crate) fn all() -> Result<Vec<VirtualServer>, String> {
     match std::fs::read_to_string(TABLE) {
         Ok(text) => Ok(text.lines().filter_map(VirtualServer::of_line).collect()),
         // A kernel in which nobody uses IPVS.

@@ -20,3 +20,4 @@ mod space;
 mod sysctl;
 mod tc;
 mod vxlan;
+mod xtables;

@@ -90,9 +90,6 @@ impl<'a> Walk<'a> {
     }
 
     fn unserved_by(&self, namespace: &Namespace, service: Asked<'_>, packet: &Packet) -> Finding {
-        if let Some(unread) = namespace.unread.iter().find(|unread| unread.starts_with("nftables")) {
-            return self.finding(Fault::NotObserved, namespace, None, format!("it could not be read: {unread}"));
-        }
         if namespace.links.iter().any(|link| link.name == IPVS) {
             let evidence = "its Services are served by IPVS, whose tables are not observed".to_owned();
             return self.finding(Fault::NotObserved, namespace, Some(IPVS), evidence);

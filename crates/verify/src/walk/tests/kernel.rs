@@ -126,6 +126,64 @@ fn what_was_not_read_may_have_what_is_missing() {
     broken(BOTH, &to_b(), rule, Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
 }
 
+/// Only what a finding rests on puts it in doubt: what was not read of something else does not.
+#[test]
+fn what_was_not_read_of_something_else_is_no_doubt() {
+    let no_route = |note: &'static str| {
+        move |s: &mut Snapshot| {
+            let node = of(s, "node/b");
+            node.routes.retain(|route| route.to.to_string() != "10.244.0.0/24");
+            node.unread.push(note.to_owned());
+        }
+    };
+    for note in [
+        "nftables: permission denied",
+        "settings: permission denied",
+        "neighbours of eth7: EIO",
+        "legacy iptables: the rules of its tables",
+    ] {
+        broken(BOTH, &to_b(), no_route(note), Fault::NoRoute, "node/b", REPLY);
+    }
+    for note in ["rules of policy routing: EIO", "links, neighbours, addresses or routes: 7 KiB are left out", "netlink: EIO"] {
+        broken(BOTH, &to_b(), no_route(note), Fault::NotObserved, "node/b", REPLY);
+    }
+    // What is missing of one device may be in what was not read of that one.
+    let no_entry = |note: &'static str| {
+        move |s: &mut Snapshot| {
+            link(s, "node/a", 6).fdb.clear();
+            of(s, "node/a").unread.push(note.to_owned());
+        }
+    };
+    broken(&[Mode::Vxlan], &to_b(), no_entry("entries of br7: EIO"), Fault::TunnelEntryMissing, "node/a nl4", REQUEST);
+    broken(&[Mode::Vxlan], &to_b(), no_entry("entries of nl4: EIO"), Fault::NotObserved, "node/a", REQUEST);
+    // A policy drops whatever rules another kind of iptables has, and a rule of nftables may let it pass before.
+    let policy = |note: &'static str| {
+        move |s: &mut Snapshot| {
+            let mut table = dropping("inet", 2);
+            table.chains[0].rules.clear();
+            table.chains[0].base.as_mut().unwrap().drops = true;
+            let node = of(s, "node/a");
+            node.tables.push(table);
+            node.unread.push(note.to_owned());
+        }
+    };
+    broken(BOTH, &to_b(), policy("legacy iptables: the rules"), Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+    broken(BOTH, &to_b(), policy("routes: EIO"), Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+}
+
+/// Where nothing else is wrong, the rules that nobody has read are named, and those of the packet's family alone.
+#[test]
+fn rules_of_legacy_iptables_are_named() {
+    let legacy = |s: &mut Snapshot| of(s, "node/b").unread.push("legacy iptables: the rules of its tables filter".to_owned());
+    broken(BOTH, &to_b(), legacy, Fault::NotObserved, "node/b", REQUEST);
+    let mut snapshot = network(Mode::Direct);
+    legacy(&mut snapshot);
+    let finding = explain(&snapshot, &to_b(), &Observation::Silent);
+    assert_eq!(finding.evidence, "not read: legacy iptables: the rules of its tables filter");
+    let six = |s: &mut Snapshot| of(s, "node/b").unread.push("legacy ip6tables: the rules of its tables filter".to_owned());
+    broken(&[Mode::Direct], &to_b(), six, Fault::Unexplained, A, REQUEST);
+}
+
 /// A chain that was not read may let a packet pass: what drops it after that is not certain.
 #[test]
 fn a_jump_to_a_chain_that_is_not_there_is_in_doubt() {
