@@ -3,8 +3,10 @@
 //! `netloom agent observe` runs in the agent's pod by exec, with the rights of who verifies. Where agents are no pods, a command that the user
 //! names runs it on the node. Nothing listens for it.
 
+use std::collections::HashMap;
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cluster::{Connection, Container, MAX_OUTPUT};
 use futures::future::join_all;
@@ -26,6 +28,9 @@ const SAID: u64 = 500;
 /// How much longer than an answer an observation is waited for.
 const OBSERVED: Duration = Duration::from_secs(30);
 
+/// How long a node is not asked again that did not answer in time: each case that fails would wait for it.
+const LEFT_OUT: Duration = Duration::from_secs(300);
+
 /// Who observes, and which nodes.
 pub(crate) struct Observer<'a> {
     connection: &'a Connection,
@@ -33,13 +38,18 @@ pub(crate) struct Observer<'a> {
     nodes: Vec<String>,
     /// How long a node is waited for.
     patience: Duration,
+    late: LateNodes,
 }
+
+/// The nodes that did not answer in time, and when that was.
+#[derive(Default)]
+struct LateNodes(Mutex<HashMap<String, Instant>>);
 
 // === impl Observer ===
 
 impl<'a> Observer<'a> {
     pub(crate) fn new(connection: &'a Connection, options: &'a Options, nodes: Vec<String>, timeout: Duration) -> Self {
-        Observer { connection, options, nodes, patience: timeout + OBSERVED }
+        Observer { connection, options, nodes, patience: timeout + OBSERVED, late: LateNodes::default() }
     }
 
     /// What is there now. A node that cannot be observed is named, with why.
@@ -66,8 +76,7 @@ impl<'a> Observer<'a> {
                 None => self.by_exec(node).await,
             }
         };
-        let late = |_| format!("it did not answer within {} s: look at its load, and at the log of its agent", self.patience.as_secs());
-        let printed = tokio::time::timeout(self.patience, printed).await.map_err(late)??;
+        let printed = self.late.wait(node, self.patience, printed).await?;
         Snapshot::read(&printed).map_err(|e| e.to_string())
     }
 
@@ -82,6 +91,26 @@ impl<'a> Observer<'a> {
         })?;
         let container = Container { namespace: namespace.clone(), pod, name: AGENT.to_owned() };
         self.connection.output(&container, &["/netloom", "agent", "observe", "--node", node]).await.map_err(|e| e.to_string())
+    }
+}
+
+// === impl LateNodes ===
+
+impl LateNodes {
+    /// What a node answers, if it does so in time, and was not late a short while ago.
+    async fn wait<T>(&self, node: &str, patience: Duration, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let nodes = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = format!("it did not answer within {} s: look at its load, and at the log of its agent", patience.as_secs());
+        if nodes().get(node).is_some_and(|since| since.elapsed() < LEFT_OUT) {
+            return Err(format!("{why}; it is asked again after {} min", LEFT_OUT.as_secs() / 60));
+        }
+        match tokio::time::timeout(patience, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                nodes().insert(node.to_owned(), Instant::now());
+                Err(why)
+            }
+        }
     }
 }
 
@@ -114,4 +143,22 @@ async fn by_command(command: &str, node: &str) -> Result<Vec<u8>, String> {
         return Err(failed(format!("{status}: {}", String::from_utf8_lossy(&said).trim())));
     }
     Ok(printed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    /// A node that hangs is waited for once, and not by each case that fails; others are asked all the same.
+    #[tokio::test]
+    async fn a_late_node_is_not_asked_again_at_once() {
+        let late = LateNodes::default();
+        let first = late.wait("n1", Duration::from_millis(10), pending::<Result<(), String>>()).await.unwrap_err();
+        assert!(first.starts_with("it did not answer within 0 s"), "{first}");
+        let again = late.wait("n1", Duration::from_secs(600), pending::<Result<(), String>>()).await.unwrap_err();
+        assert!(again.ends_with("it is asked again after 5 min"), "{again}");
+        assert_eq!(late.wait("n2", Duration::from_secs(600), ready(Ok(7))).await, Ok(7));
+    }
 }

@@ -50,6 +50,13 @@ pub struct Failure {
     pub finding: Finding,
 }
 
+/// What was there at one moment. It explains every probe that had ended before: cases that fail together are explained by one look, whatever a
+/// look takes.
+struct Look {
+    began: Instant,
+    snapshot: Snapshot,
+}
+
 /// One observation on its way to the one who waits for it.
 struct Done {
     /// Which check.
@@ -91,6 +98,7 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
         let of_case =
             CASES.iter().filter(|case| checks.iter().any(|check| check.case == *case) || skipped.iter().any(|(of, ..)| of == case));
         let mut results = Vec::new();
+        let mut last: Option<Look> = None;
         for case in of_case {
             let own: Vec<usize> = (0..checks.len()).filter(|number| checks.get(*number).is_some_and(|check| check.case == case)).collect();
             while own.iter().any(|number| observed.get(*number).is_some_and(Option::is_none)) {
@@ -101,7 +109,7 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
             }
             let of_it = own.iter().filter_map(|number| Some((checks.get(*number)?, observed.get(*number)?.as_ref()?))).collect::<Vec<_>>();
             let reasons = skipped.iter().filter(|(of, ..)| *of == case).map(|(_, is_ipv4, why)| (*is_ipv4, why.clone())).collect();
-            let result = judged(runner, case, &of_it, (reasons, how.timeout));
+            let result = judged(runner, case, &of_it, (reasons, how.timeout), &mut last);
             report(&result);
             results.push(result);
         }
@@ -119,12 +127,13 @@ fn asked(runner: &dyn Runner, check: &Check, timeout: Duration) -> Observation {
     runner.ask(check, timeout)
 }
 
-/// What came of a case's probes; those that failed are explained by what is there now.
+/// What came of a case's probes; those that failed are explained by what was there after them. `last`: the last look.
 fn judged(
     runner: &dyn Runner,
     case: &'static Case,
     observed: &[(&Check, &Done)],
     (skipped, timeout): (Vec<(Option<bool>, String)>, Duration),
+    last: &mut Option<Look>,
 ) -> CaseResult {
     let failed =
         |(check, done): &(&Check, &Done)| Some((verify::judge(check, &done.observation)?, (*check).clone(), done.observation.clone()));
@@ -137,23 +146,25 @@ fn judged(
     let began = observed.iter().map(|(_, done)| done.began).min();
     let ended = observed.iter().map(|(_, done)| done.ended).max();
     let took = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
-    let mut snapshot = if failed.is_empty() && silent.is_empty() { Snapshot::default() } else { runner.observe() };
-    // What rules count while a probe is repeated says whether they have met it.
-    let is_of_rules =
-        |(_, check, observation): &(String, Check, Observation)| verify::explain(&snapshot, check, observation).fault.is_of_rules();
-    if let Some((_, check, _)) = failed.iter().find(|failure| is_of_rules(failure)) {
-        runner.ask(check, timeout);
-        snapshot = runner.observe().counted_since(&snapshot);
+    if failed.is_empty() && silent.is_empty() {
+        return CaseResult { case, passed: observed.len(), took, failures: Vec::new(), skipped };
     }
+    let is_shared = last.as_ref().zip(ended).is_some_and(|(look, ended)| ended <= look.began);
+    if !is_shared {
+        *last = None;
+    }
+    let look = last.get_or_insert_with(|| Look::now(runner));
+    let counted = counted(runner, (&mut *look, is_shared), &failed, timeout);
+    let snapshot = counted.as_ref().unwrap_or(&look.snapshot);
     let explain = |(said, check, observation): (String, Check, Observation)| {
-        let finding = verify::explain(&snapshot, &check, &observation);
+        let finding = verify::explain(snapshot, &check, &observation);
         Failure { check, said, finding }
     };
     let mut failures: Vec<Failure> = failed.into_iter().map(explain).collect();
     let (mut skipped, mut unknown) = (skipped, 0);
     for check in silent {
         // What was silent must have been silent because it is kept apart.
-        let Some(finding) = verify::explain_silence(&snapshot, check) else { continue };
+        let Some(finding) = verify::explain_silence(snapshot, check) else { continue };
         if finding.fault == Fault::NotObserved {
             // Neither is known: that it is kept apart, and that it is not.
             unknown += 1;
@@ -169,6 +180,32 @@ fn judged(
     CaseResult { case, passed: observed.len() - failures.len() - unknown, took, failures, skipped }
 }
 
+/// What rules have counted while a probe was repeated, which says whether they have met it; `None`: no failure is of rules.
+fn counted(
+    runner: &dyn Runner,
+    (look, is_shared): (&mut Look, bool),
+    failed: &[(String, Check, Observation)],
+    timeout: Duration,
+) -> Option<Snapshot> {
+    let is_of_rules =
+        |(_, check, observation): &&(String, Check, Observation)| verify::explain(&look.snapshot, check, observation).fault.is_of_rules();
+    let (_, check, _) = failed.iter().find(is_of_rules)?;
+    // Other probes were counted since an earlier look.
+    if is_shared {
+        *look = Look::now(runner);
+    }
+    runner.ask(check, timeout);
+    Some(runner.observe().counted_since(&look.snapshot))
+}
+
+// === impl Look ===
+
+impl Look {
+    fn now(runner: &dyn Runner) -> Self {
+        Look { began: Instant::now(), snapshot: runner.observe() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -178,8 +215,9 @@ mod tests {
 
     use super::*;
 
-    /// Nobody answers, and neither is anything observed.
-    struct Unseen;
+    /// Nobody answers, and neither is anything observed. It counts how often that was tried.
+    #[derive(Default)]
+    struct Unseen(AtomicUsize);
 
     impl Runner for Unseen {
         fn ask(&self, _: &Check, _: Duration) -> Observation {
@@ -187,17 +225,16 @@ mod tests {
         }
 
         fn observe(&self) -> Snapshot {
+            self.0.fetch_add(1, Ordering::Relaxed);
             let unobserved = |place: &str| Unobserved { place: place.parse().unwrap(), why: "it does not answer".to_owned() };
             Snapshot { unobserved: vec![unobserved("pod/d/a"), unobserved("pod/d/b")], ..Snapshot::default() }
         }
     }
 
-    /// Where nobody can see why it was silent, an isolation neither held nor failed.
-    #[test]
-    fn an_isolation_that_nobody_can_see_is_skipped() {
+    fn isolated() -> Check {
         let case = CASES.iter().find(|case| case.to == Target::Network(Quality::Isolation)).unwrap();
         let place = |name: &str| -> Place { name.parse().unwrap() };
-        let check = Check {
+        Check {
             case,
             network: Some("n".to_owned()),
             from: place("pod/d/a"),
@@ -207,10 +244,34 @@ mod tests {
             port: PORT,
             size: None,
             expected: Expected::Silence,
-        };
-        let done = Done { number: 0, observation: Observation::Silent, began: Instant::now(), ended: Instant::now() };
-        let result = judged(&Unseen, case, &[(&check, &done), (&check, &done)], (Vec::new(), Duration::from_secs(1)));
+        }
+    }
+
+    fn silent() -> Done {
+        Done { number: 0, observation: Observation::Silent, began: Instant::now(), ended: Instant::now() }
+    }
+
+    /// Where nobody can see why it was silent, an isolation neither held nor failed.
+    #[test]
+    fn an_isolation_that_nobody_can_see_is_skipped() {
+        let (check, done) = (isolated(), silent());
+        let how = (Vec::new(), Duration::from_secs(1));
+        let result = judged(&Unseen::default(), check.case, &[(&check, &done), (&check, &done)], how, &mut None);
         assert_eq!((result.passed, result.failures.len(), result.skipped.len()), (0, 0, 1), "{result:?}");
         assert!(result.skipped[0].1.contains("it does not answer"), "{result:?}");
+    }
+
+    /// Cases that came out before a look are explained by it; what came out since is looked at again.
+    #[test]
+    fn one_look_explains_all_that_came_before_it() {
+        let (check, runner, mut last) = (isolated(), Unseen::default(), None);
+        let mut judge = |done: &Done| {
+            judged(&runner, check.case, &[(&check, done)], (Vec::new(), Duration::from_secs(1)), &mut last);
+            runner.0.load(Ordering::Relaxed)
+        };
+        let (one, other) = (silent(), silent());
+        assert_eq!((judge(&one), judge(&other)), (1, 1));
+        let later = silent();
+        assert_eq!((judge(&later), judge(&other)), (2, 2));
     }
 }
