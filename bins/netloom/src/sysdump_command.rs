@@ -23,7 +23,7 @@ use crate::cli::SysdumpArgs;
 use crate::lab_command::must_be_root;
 use crate::output::{GOOD, ODD, counted, eputln, putln};
 use archive::Target;
-pub(crate) use archive::snapshots_in;
+pub(crate) use archive::each_snapshot;
 use collect::{Collected, Collection};
 pub(crate) use redact::Redactor;
 

@@ -22,7 +22,9 @@ use crate::observe::{AGENT, AGENTS};
 const OURS: &str = "app in (netloom,netloom-operator)";
 /// Lines of a log, counted from its end.
 const LINES: i64 = 50_000;
-/// How long a node's archive, or one log, may take.
+/// The most events.
+const EVENTS: u32 = 10_000;
+/// How long a node's archive, one log, or one list may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is collected.
@@ -69,8 +71,9 @@ pub fn collect(wanted: &Collect, say: &dyn Fn(&str), piece: &mut dyn FnMut(Piece
     runtime.block_on(async {
         let connection = cluster::client(wanted.kubeconfig.as_deref()).await?;
         let namespace = wanted.agents.as_str();
-        let ours = Api::<Pod>::namespaced(connection.client(), namespace).list(&ListParams::default().labels(OURS)).await;
-        let ours = ours.map_err(|e| ConnectivityError::api(format!("list pods of namespace {namespace}"), &e))?.items;
+        let pods = Api::<Pod>::namespaced(connection.client(), namespace);
+        let ours = ListParams::default().labels(OURS);
+        let ours = answered(&format!("list pods of namespace {namespace}"), PATIENCE, pods.list(&ours)).await?.items;
         let is_agent = |pod: &&Pod| pod.metadata.labels.as_ref().is_some_and(|all| all.get("app").is_some_and(|app| app == "netloom"));
         if !ours.iter().any(|pod| is_agent(&pod)) {
             piece(Piece::Missing(format!(
@@ -84,19 +87,43 @@ pub fn collect(wanted: &Collect, say: &dyn Fn(&str), piece: &mut dyn FnMut(Piece
             logs(&connection, namespace, pod, wanted.most, piece).await;
         }
         for (namespace, name) in &wanted.logs {
-            match Api::<Pod>::namespaced(connection.client(), namespace).get(name).await {
+            let pods = Api::<Pod>::namespaced(connection.client(), namespace);
+            match answered(&format!("get pod {namespace}/{name}"), PATIENCE, pods.get(name)).await {
                 Ok(pod) => logs(&connection, namespace, &pod, wanted.most, piece).await,
-                Err(e) => piece(missing(&format!("get pod {namespace}/{name}"), &e)),
+                Err(e) => piece(Piece::Missing(e.to_string())),
             }
         }
-        let events = Api::<Event>::namespaced(connection.client(), namespace).list(&ListParams::default()).await;
-        piece(match events.map(|events| serde_json::to_vec(&events.items)) {
-            Ok(Ok(text)) => Piece::Text { name: format!("events/{namespace}.json"), text },
-            Ok(Err(e)) => Piece::Missing(format!("events of namespace {namespace}: {e}")),
-            Err(e) => missing(&format!("list events of namespace {namespace}"), &e),
-        });
+        events(&connection, namespace, piece).await;
         Ok(())
     })
+}
+
+/// What an API server answers, if it does so in time.
+async fn answered<T>(what: &str, patience: Duration, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ConnectivityError> {
+    match tokio::time::timeout(patience, answer).await {
+        Ok(answer) => answer.map_err(|e| ConnectivityError::api(what, &e)),
+        Err(_) => {
+            let why = format!("the API server did not answer within {} s", patience.as_secs());
+            Err(ConnectivityError::Api { what: what.to_owned(), why, status: 0 })
+        }
+    }
+}
+
+/// The events of a namespace.
+async fn events(connection: &Connection, namespace: &str, piece: &mut dyn FnMut(Piece)) {
+    let api = Api::<Event>::namespaced(connection.client(), namespace);
+    let first = ListParams::default().limit(EVENTS);
+    let list = match answered(&format!("list events of namespace {namespace}"), PATIENCE, api.list(&first)).await {
+        Ok(list) => list,
+        Err(e) => return piece(Piece::Missing(e.to_string())),
+    };
+    if list.metadata.continue_.is_some_and(|more| !more.is_empty()) {
+        piece(Piece::Missing(format!("events of namespace {namespace}: what is behind the first {EVENTS}")));
+    }
+    piece(match serde_json::to_vec(&list.items) {
+        Ok(text) => Piece::Text { name: format!("events/{namespace}.json"), text },
+        Err(e) => Piece::Missing(format!("events of namespace {namespace}: {e}")),
+    });
 }
 
 fn missing(what: &str, error: &kube::Error) -> Piece {
@@ -158,5 +185,19 @@ async fn logs(connection: &Connection, namespace: &str, pod: &Pod, most: u64, pi
             }
             piece(Piece::Text { name: format!("logs/{namespace}_{name}/{container}{suffix}.log"), text });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An API server that is connected and silent does not hold a collection up.
+    #[tokio::test]
+    async fn a_silent_api_server_is_waited_for_so_long() {
+        let answer = std::future::pending::<Result<(), kube::Error>>();
+        let error = answered("list pods of namespace n", Duration::from_millis(10), answer).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("list pods of namespace n") && said.contains("did not answer within 0 s"), "{said}");
     }
 }

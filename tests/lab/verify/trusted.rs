@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use netloom_tests::{Host, netloom};
@@ -113,4 +114,41 @@ fn a_large_node_is_observed_in_little_memory() {
     assert!((10_000..160_000).contains(&routes), "{routes} routes");
     let unread = own["unread"].as_array().unwrap();
     assert!(unread.iter().any(|why| why.as_str().unwrap().contains("are left out")), "{unread:?}");
+}
+
+/// An archive of somebody else's may say anything: a snapshot and a name without end are not held in memory to their end.
+#[test]
+fn an_archive_takes_little_memory() {
+    let host = Host::new();
+    let packed = |kind: u8, name: &str, length: usize| {
+        let mut header = [0_u8; 512];
+        let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        put(0, name);
+        put(100, "0000600");
+        put(124, &format!("{length:011o}"));
+        put(148, "        ");
+        put(257, "ustar  ");
+        header[156] = kind;
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let mut gzip = Command::new("gzip").arg("-1").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut to = gzip.stdin.take().unwrap();
+        let writes = std::thread::spawn(move || {
+            to.write_all(&header).unwrap();
+            let block = [b'n'; 1 << 20];
+            (0..length >> 20).for_each(|_| to.write_all(&block).unwrap());
+        });
+        let out = gzip.wait_with_output().unwrap();
+        writes.join().unwrap();
+        out.stdout
+    };
+    let refused = |archive: Vec<u8>, mib: u64, words: &str| {
+        std::fs::write(host.path("/run/archive.tar.gz"), archive).unwrap();
+        let output = host.limited(mib, netloom()).args(["verify", "--from", "/run/archive.tar.gz"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(words), "{}: {said}", output.status);
+    };
+    refused(packed(b'L', "././@LongLink", 200 << 20), 64, "netloom sysdump");
+    // A snapshot is read to a limit, and what is longer is refused.
+    refused(packed(b'0', "stem/snapshot.json", 513 << 20), 1200, "more than 512 MiB together");
 }

@@ -16,8 +16,13 @@ pub(super) const SNAPSHOT: &str = "snapshot.json";
 pub(super) const NODES: &str = "nodes";
 /// How their names end.
 pub(super) const ENDING: &str = ".tar.gz";
-/// More than a snapshot ever has: an archive of somebody else's may say anything.
-const MOST: u64 = 1 << 30;
+/// The most bytes of all snapshots' texts together that are read: an archive of somebody else's may say anything. What is read of them is in
+/// memory, two to three times as large.
+const MOST: u64 = 512 << 20;
+/// The most bytes of an archive that are looked through, unpacked: more than `netloom sysdump` puts in. They are not in memory.
+const MOST_OF_AN_ARCHIVE: u64 = 1 << 30;
+/// The most bytes of a file's name.
+const LONGEST_NAME: u64 = 4096;
 
 /// Where an archive goes.
 pub(super) enum Target {
@@ -82,38 +87,109 @@ impl Archive {
     }
 }
 
-/// The snapshots' texts in a file: that of a node or a lab, those of a cluster's nodes, or the snapshot that the file is itself.
-pub(crate) fn snapshots_in(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
+/// Hands over each snapshot's text in a file: that of a node or a lab, those of a cluster's nodes, or the snapshot that the file is itself.
+pub(crate) fn each_snapshot(path: &Path, take: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut file = BufReader::new(File::open(path)?);
+    let mut reader = Snapshots { left: MOST, found: 0, take };
     if !std::io::BufRead::fill_buf(&mut file)?.starts_with(&[0x1f, 0x8b]) {
-        let mut text = Vec::new();
-        file.take(MOST).read_to_end(&mut text)?;
-        return Ok(vec![text]);
+        return reader.read(&mut file);
     }
-    let mut found = Vec::new();
-    gather(&mut file, true, &mut found)?;
-    anyhow::ensure!(!found.is_empty(), "it has no {SNAPSHOT}: take an archive with netloom sysdump");
-    Ok(found)
+    reader.gather(&mut file, true)?;
+    anyhow::ensure!(reader.found > 0, "it has no {SNAPSHOT}: take an archive with netloom sysdump");
+    Ok(())
 }
 
-/// The snapshots of an archive, and of those in it.
-fn gather(archive: &mut dyn Read, is_outer: bool, found: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
-    let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MOST));
-    for entry in tar.entries().context("it is no archive of netloom sysdump")? {
-        let mut entry = entry.context("it is no whole archive of netloom sysdump")?;
-        let Ok(name) = entry.path().map(|path| path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>())
-        else {
-            continue;
+/// Reads snapshots, one after the other: the text of one is in memory at a time.
+struct Snapshots<'a> {
+    /// Bytes that may still be read.
+    left: u64,
+    found: usize,
+    take: &'a mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
+}
+
+// === impl Snapshots ===
+
+impl Snapshots<'_> {
+    fn read(&mut self, from: &mut dyn Read) -> anyhow::Result<()> {
+        let mut text = Vec::new();
+        from.take(self.left + 1).read_to_end(&mut text)?;
+        let Some(left) = self.left.checked_sub(text.len() as u64) else {
+            anyhow::bail!(
+                "its snapshots have more than {} MiB together: of a cluster, verify the archive of one node, {NODES}/NODE{ENDING} in it",
+                MOST >> 20
+            );
         };
-        match name.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            [SNAPSHOT] => {
-                let mut text = Vec::new();
-                entry.take(MOST).read_to_end(&mut text)?;
-                found.push(text);
-            }
-            [NODES, inner] if is_outer && inner.ends_with(ENDING) => gather(&mut entry, false, found)?,
-            _ => {}
-        }
+        self.left = left;
+        self.found += 1;
+        (self.take)(&text)
     }
-    Ok(())
+
+    /// The snapshots of an archive, and of those in it.
+    fn gather(&mut self, archive: &mut dyn Read, is_outer: bool) -> anyhow::Result<()> {
+        let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MOST_OF_AN_ARCHIVE));
+        let mut long_name = None;
+        // Raw: what is behind a header is in memory only if it is read here. Otherwise a name has the length that the archive says.
+        for entry in tar.entries().context("it is no archive of netloom sysdump")?.raw(true) {
+            let mut entry = entry.context("it is no whole archive of netloom sysdump")?;
+            let kind = entry.header().entry_type();
+            if kind.is_gnu_longname() {
+                let mut name = Vec::new();
+                entry.take(LONGEST_NAME).read_to_end(&mut name)?;
+                long_name = name.split(|byte| *byte == 0).next().map(<[u8]>::to_vec);
+                continue;
+            }
+            let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
+            let name = String::from_utf8_lossy(&name).into_owned();
+            match name.split('/').skip(1).collect::<Vec<_>>().as_slice() {
+                _ if !kind.is_file() => {}
+                [SNAPSHOT] => self.read(&mut entry)?,
+                [NODES, inner] if is_outer && inner.ends_with(ENDING) => self.gather(&mut entry, false)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive with files of a name, a byte that is repeated, and a length.
+    fn archive(files: &[(&str, u8, u64)]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for (name, byte, length) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(*length);
+            tar.append_data(&mut header, format!("stem/{name}"), io::repeat(*byte).take(*length)).unwrap();
+        }
+        tar.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// The lengths of the snapshots that are read, of at most so many bytes together.
+    fn read(bytes: &[u8], left: u64) -> anyhow::Result<Vec<usize>> {
+        let mut lengths = Vec::new();
+        let mut take = |text: &[u8]| {
+            lengths.push(text.len());
+            Ok(())
+        };
+        Snapshots { left, found: 0, take: &mut take }.gather(&mut &*bytes, true)?;
+        Ok(lengths)
+    }
+
+    #[test]
+    fn snapshots_have_a_limit_together() {
+        let inner = archive(&[(SNAPSHOT, b'x', 600), ("logs/a", b'y', 9000)]);
+        let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        // A node's name may be longer than a header has room for.
+        for node in ["n1".to_owned(), "n".repeat(250)] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(inner.len() as u64);
+            tar.append_data(&mut header, format!("stem/{NODES}/{node}{ENDING}"), inner.as_slice()).unwrap();
+        }
+        let outer = tar.into_inner().unwrap().finish().unwrap();
+        assert_eq!(read(&outer, 1200).unwrap(), [600, 600]);
+        let said = read(&outer, 1199).unwrap_err().to_string();
+        assert!(said.contains("more than 512 MiB together"), "{said}");
+    }
 }

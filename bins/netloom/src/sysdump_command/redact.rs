@@ -7,6 +7,8 @@
 //!
 //! What is not text cannot be looked at.
 
+use std::borrow::Cow;
+
 use json::{Object, Value};
 use regex_lite::{Captures, Regex};
 
@@ -43,15 +45,24 @@ const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
 /// Forms of secrets that have no key, what a line has at the least where there is one, and what stands for them.
-const FORMS: [(&str, &str, &str); 6] = [
+const FORMS: [(&str, &str, &str); 8] = [
     ("eyJ", r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*)*", REDACTED),
     ("earer", r"([Bb]earer) +\S.*", "$1 REDACTED"),
     ("EARER", r"(BEARER) +\S.*", "$1 REDACTED"),
-    ("://", r#"(://[^/\s:@"']*):[^/\s@"']+@"#, "$1:REDACTED@"),
+    // Up to the last @ before the path: a password may have one, and a message bus several hosts, each with a password.
+    ("://", r#"(://[^/\s:@"'\[]*):[^/\s"']+@"#, "$1:REDACTED@"),
+    // A password with a slash in it: what is before that is no port.
+    ("://", r#"(://[^/\s:@"'\[]*):[^\s"'@/]*[^\s"'@/0-9][^\s"'@/]*/[^\s"'@]*@"#, "$1:REDACTED@"),
+    // A token in the place of a user. Names of users are shorter.
+    ("://", r#"://[^/\s:@"']{20,}@"#, "://REDACTED@"),
     // A token by which a node joins a cluster.
     (".", r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", REDACTED),
     // Of a command line.
-    ("--", r"(--[A-Za-z0-9-]*(?:password|passwd|passphrase|secret|token|credential|-psk|-key))[ =]+[^-\s]\S*", "$1 REDACTED"),
+    (
+        "--",
+        r#"(--[A-Za-z0-9-]*(?:password|passwd|passphrase|secret|token|credential|-psk|-key))["']?(?:, *|[ =]+)["']?[^-\s"',]\S*"#,
+        "$1 REDACTED",
+    ),
 ];
 /// PEM in base64, as kubeconfigs have it: `-----BEGIN`, and `-----BEGIN CERT`.
 const ENCODED: (&str, &str) = ("LS0tLS1CRUdJTi", "LS0tLS1CRUdJTiBDRVJU");
@@ -66,14 +77,34 @@ pub(crate) struct Redactor {
     encoded: Option<Regex>,
 }
 
+/// What a line says of those behind it.
+#[derive(Default)]
+struct Behind {
+    hidden: Hidden,
+    /// The value of a variable for a secret comes next.
+    is_named: bool,
+    /// The word behind an option for a secret comes next.
+    is_option: bool,
+}
+
+/// A line of a container's log, as a runtime writes it: `2026-11-26T18:45:03.123Z stdout F said`.
+struct ContainerLine<'a> {
+    /// What is before what was said.
+    prefix: &'a str,
+    /// 1 or 2.
+    stream: usize,
+    /// The line goes on in the next one of its stream.
+    is_part: bool,
+    said: &'a str,
+}
+
 /// What is left out behind a line with a secret.
+#[derive(Default)]
 enum Hidden {
+    #[default]
     Nothing,
     /// Lines that are indented deeper. If nothing was behind the key, the value may be the next line, or a list.
-    Deeper {
-        indent: usize,
-        is_open: bool,
-    },
+    Deeper { indent: usize, is_open: bool },
     /// Up to the end of a text in quotes.
     Quoted(char),
 }
@@ -106,31 +137,46 @@ impl Redactor {
 
     /// A text without secrets.
     pub(super) fn text(&self, text: &str) -> String {
-        let text = without_keys(text);
+        let text = without_keys(&whole_lines(text));
         let mut lines = Vec::new();
-        let (mut hidden, mut is_named) = (Hidden::Nothing, false);
+        // What is said on each stream of a container is a text of its own.
+        let mut behind: [Behind; 3] = Default::default();
         for line in text.lines() {
-            if hidden.hides(line) {
-                continue;
-            }
-            hidden = Hidden::Nothing;
-            let was_named = std::mem::take(&mut is_named);
-            if let Some(json) = self.json_in(line) {
-                lines.push(json);
-                continue;
-            }
-            let own = if was_named { secret_in(line, |key| key.eq_ignore_ascii_case("value")) } else { None };
-            let Some(at) = own.or_else(|| secret_in(line, is_secret)) else {
-                // The name of a variable, whose value is the next line.
-                is_named = names_a_secret(line);
-                lines.push(self.forms(line));
-                continue;
+            let (prefix, stream, said) = match container_line(line) {
+                Some(of) => (of.prefix, of.stream, of.said),
+                None => ("", 0, line),
             };
-            let (key, value) = (line.get(..=at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default());
-            hidden = Hidden::behind(line, value);
-            lines.push(format!("{} {REDACTED}", self.forms(key)));
+            let shown = behind.get_mut(stream).and_then(|behind| self.line(said, behind));
+            lines.extend(shown.map(|shown| format!("{prefix}{shown}")));
         }
         lines.join("\n")
+    }
+
+    /// One line; `None`: it belongs to the secret of a line before it.
+    fn line(&self, line: &str, behind: &mut Behind) -> Option<String> {
+        if behind.hidden.hides(line) {
+            return None;
+        }
+        behind.hidden = Hidden::Nothing;
+        let (was_named, was_option) = (std::mem::take(&mut behind.is_named), std::mem::take(&mut behind.is_option));
+        if let Some(item) = item_of(line) {
+            behind.is_option = is_option_of_a_secret(item);
+            if was_option && !behind.is_option {
+                return Some(format!("{}- {REDACTED}", " ".repeat(indent(line))));
+            }
+        }
+        if let Some(json) = self.json_in(line) {
+            return Some(json);
+        }
+        let own = if was_named { secret_in(line, |key| key.eq_ignore_ascii_case("value")) } else { None };
+        let Some(at) = own.or_else(|| secret_in(line, is_secret)) else {
+            // The name of a variable, whose value is the next line.
+            behind.is_named = names_a_secret(line);
+            return Some(self.forms(line));
+        };
+        let (key, value) = (line.get(..=at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default());
+        behind.hidden = Hidden::behind(line, value);
+        Some(format!("{} {REDACTED}", self.forms(key)))
     }
 
     /// A line that ends with JSON, as logs have them, if no secret is announced before that.
@@ -174,10 +220,20 @@ impl Redactor {
                 };
                 Value::Object(object.iter().map(below).collect::<Object>())
             }
-            Value::Array(list) => Value::Array(list.into_iter().map(|value| self.value(value, deeper)).collect()),
+            Value::Array(list) => Value::Array(self.list(list, deeper)),
             Value::String(text) => Value::String(self.string(&text, deeper)),
             other => other,
         }
+    }
+
+    /// The words of a command line among them: the one behind an option for a secret is one.
+    fn list(&self, list: Vec<Value>, deeper: usize) -> Vec<Value> {
+        let mut is_next = false;
+        let value = |value: Value| {
+            let is_secret = std::mem::replace(&mut is_next, value.as_str().is_some_and(is_option_of_a_secret));
+            if is_secret && !is_next { Value::String(REDACTED.to_owned()) } else { self.value(value, deeper) }
+        };
+        list.into_iter().map(value).collect()
     }
 
     fn below(&self, key: &str, value: &Value, is_secret_value: bool, deeper: usize) -> Value {
@@ -230,6 +286,62 @@ impl Hidden {
             }
         }
     }
+}
+
+/// A line of a container's log, if it is one.
+fn container_line(line: &str) -> Option<ContainerLine<'_>> {
+    let mut words = line.splitn(4, ' ');
+    let (time, stream, tag) = (words.next()?, words.next()?, words.next()?);
+    let is_time =
+        time.len() > "2026-11-26T".len() && time.as_bytes().get(10) == Some(&b'T') && time.starts_with(|c: char| c.is_ascii_digit());
+    let stream = match stream {
+        "stdout" => 1,
+        "stderr" => 2,
+        _ => return None,
+    };
+    let said = words.next().unwrap_or_default();
+    let prefix = line.get(..line.len() - said.len())?;
+    // A tag may have more parts, behind a colon.
+    let is_part = tag == "P" || tag.starts_with("P:");
+    let is_whole = tag == "F" || tag.starts_with("F:");
+    (is_time && (is_part || is_whole)).then_some(ContainerLine { prefix, stream, is_part, said })
+}
+
+/// A text in which the lines of containers that a runtime has cut are whole again: a secret may be on both sides of a cut.
+fn whole_lines(text: &str) -> Cow<'_, str> {
+    if !text.lines().any(|line| container_line(line).is_some_and(|of| of.is_part)) {
+        return Cow::Borrowed(text);
+    }
+    let mut lines: Vec<String> = Vec::new();
+    let mut begun: [String; 3] = Default::default();
+    for line in text.lines() {
+        match container_line(line).and_then(|of| Some((begun.get_mut(of.stream)?, of))) {
+            Some((begun, of)) => {
+                if begun.is_empty() {
+                    begun.push_str(of.prefix);
+                }
+                begun.push_str(of.said);
+                if !of.is_part {
+                    lines.push(std::mem::take(begun));
+                }
+            }
+            None => lines.push(line.to_owned()),
+        }
+    }
+    // The end of a log may be in the middle of a line.
+    lines.extend(begun.into_iter().filter(|begun| !begun.is_empty()));
+    Cow::Owned(lines.join("\n"))
+}
+
+/// `- ITEM`, without quotes.
+fn item_of(line: &str) -> Option<&str> {
+    let item = line.trim().strip_prefix("- ")?;
+    Some(item.trim().trim_matches(['"', '\'']))
+}
+
+/// `--admin-token`: what comes next on the command line is a secret.
+fn is_option_of_a_secret(word: &str) -> bool {
+    word.starts_with('-') && !word.contains(['=', ' ', ':']) && is_secret(word)
 }
 
 fn indent(line: &str) -> usize {
@@ -347,6 +459,27 @@ mod tests {
             "join abcdef.hunter2hunter2ab beside".to_owned(),
             "k LS0tLS1CRUdJTiBQUklWQVRFhunter2== beside".to_owned(),
             "X-Auth-Token: hunter2\nbeside".to_owned(),
+            // Logs as a runtime writes them: what is indented, what the runtime has cut, what the other stream says in between.
+            "2026-11-26T18:45:03.1Z stdout F password: |\n2026-11-26T18:45:03.2Z stdout F   hunter2\n2026-11-26T18:45:03.3Z stdout F beside: 1"
+                .to_owned(),
+            "2026-11-26T18:45:03.1Z stdout P passw\n2026-11-26T18:45:03.2Z stderr F beside\n2026-11-26T18:45:03.3Z stdout F ord: hunter2".to_owned(),
+            "2026-11-26T18:45:03.1Z stdout P token: abc\n2026-11-26T18:45:03.2Z stdout P hunter2\n2026-11-26T18:45:03.3Z stdout F hunter2\nbeside"
+                .to_owned(),
+            "2026-11-26T18:45:03.1Z stdout F secret:\n2026-11-26T18:45:03.2Z stderr F beside\n2026-11-26T18:45:03.3Z stdout F - hunter2".to_owned(),
+            "beside\n2026-11-26T18:45:03.1Z stdout P {\"password\": \"hunter2".to_owned(),
+            // Passwords of URLs, with what does not belong there.
+            "rabbit://me:hunter2@h1:5672,me:hunter2@h2:5672/ beside".to_owned(),
+            "mysql://me:a@hunter2@h/x beside".to_owned(),
+            "mysql://me:a/hunter2@h/x beside".to_owned(),
+            r#"{"url":"mysql://me:hunter2@h/x","beside":1}"#.to_owned(),
+            "https://hunter2hunter2hunter2@h/x beside".to_owned(),
+            // Lists of words, and lists of secrets.
+            r#"{"args":["run","--admin-token","hunter2","beside"]}"#.to_owned(),
+            r#"{"beside":["--token=hunter2"],"tokens":["hunter2",{"a":"hunter2"}]}"#.to_owned(),
+            "args: [\"--token\", \"hunter2\"]\nbeside: 1".to_owned(),
+            "args:\n- --token\n- hunter2\n- beside".to_owned(),
+            "args:\n  - \"-password\"\n  - \"hunter2\"\n  - beside".to_owned(),
+            "passwords: [\n  hunter2,\n  hunter2 ]\nbeside: 1".to_owned(),
         ] {
             let shown = text(&input);
             assert!(!shown.contains("hunter2"), "{input}\n=> {shown}");
@@ -361,6 +494,9 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
             "tokenFile: /run/token\nurl: http://10.0.0.1:80/x\n",
             "ca: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t\n",
+            "ssh://git@h/x http://10.0.0.1:80/a@b http://[fd00::1]:80/a@b\n",
+            "args:\n- --token-file\n- /run/token\n- --mtu\n- 1500\n",
+            "2026-11-26T18:45:03.1Z stdout F one\n2026-11-26T18:45:03.2Z stderr F   two\n",
         ] {
             assert_eq!(text(kept), kept);
         }

@@ -16,11 +16,10 @@ use crate::output::{FAINT, ODD};
 use crate::sysdump_command;
 
 pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
-    let texts = sysdump_command::snapshots_in(file).with_context(|| format!("read {}", file.display()))?;
     // Those of a cluster's nodes are one network.
     let mut snapshot: Option<Snapshot> = None;
-    for text in texts {
-        let of_node = Snapshot::read(&text).with_context(|| format!("read {}", file.display()))?;
+    let mut take = |text: &[u8]| {
+        let of_node = Snapshot::read(text)?;
         match &mut snapshot {
             None => snapshot = Some(of_node),
             Some(all) => {
@@ -28,7 +27,9 @@ pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool
                 all.unobserved.extend(of_node.unobserved);
             }
         }
-    }
+        Ok(())
+    };
+    sysdump_command::each_snapshot(file, &mut take).with_context(|| format!("read {}", file.display()))?;
     let snapshot = snapshot.unwrap_or_default();
     let site = snapshot.site.clone().unwrap_or_else(|| site_of(&snapshot));
     anyhow::ensure!(!site.nodes.is_empty(), "{} has no node: there is nothing to verify", file.display());
