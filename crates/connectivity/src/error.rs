@@ -32,6 +32,11 @@ pub enum ConnectivityError {
         /// Who made it.
         by: String,
     },
+    /// Somebody else has removed the namespace.
+    #[error(
+        "namespace {0} was removed while it was in use: what was asked after that says nothing of the network; verify again, or find who removes it"
+    )]
+    NamespaceLost(String),
     /// The namespace does not go.
     #[error("namespace {name} is not removed after {} s: look at its conditions: kubectl get namespace {name} -o yaml", .after.as_secs())]
     NamespaceStays {

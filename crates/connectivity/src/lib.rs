@@ -11,6 +11,7 @@
 //! Nothing listens for it on a node but the probes, which answer with their name and the address that they see. What was created goes when the
 //! verification ends, is interrupted or fails; what a killed one left, the next one removes: it is all in one namespace with a label.
 
+mod balancer;
 mod collect;
 mod definitions;
 mod error;
@@ -32,7 +33,7 @@ use probe::{Asking, CaseResult, Change, Outcome, ProbeTask, Run, Runner, Transpo
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use verify::case::Target;
-use verify::{Case, Check, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
+use verify::{Case, Check, Expected, Observation, PORT, Place, Planned, Protocol, Site, Snapshot};
 
 pub use collect::{Collect, Piece, collect};
 pub use error::ConnectivityError;
@@ -46,6 +47,8 @@ use worker::Worker;
 const SETTLED: Duration = Duration::from_secs(30);
 /// How long a probe that runs may take until it answers itself.
 const ANSWERING: Duration = Duration::from_secs(30);
+/// The same of a cloud's load balancer, which leads to a node when it has found that healthy.
+const HEALTHY: Duration = Duration::from_secs(240);
 /// One try of these.
 const TRY: Duration = Duration::from_secs(1);
 /// How much longer a Service is asked, until the backend that is meant answers.
@@ -235,6 +238,9 @@ fn on_stage<T>(
     }
     // Nobody waits for an exec that hangs.
     runtime.shutdown_background();
+    if stage.is_lost() {
+        return Err(ConnectivityError::NamespaceLost(options.namespace.clone()));
+    }
     Ok((connection.server().to_owned(), done?))
 }
 
@@ -303,7 +309,7 @@ fn staged<T>(
     runtime.block_on(unless(interrupted, stage.clear()))?;
     // This is not interrupted: whether the namespace is there would not be known.
     runtime.block_on(stage.claim())?;
-    let _alive = runtime.block_on(async { stage.stay_alive() });
+    let _alive = runtime.block_on(async { stage.stay_alive(interrupted) });
     let (workers, site) = runtime.block_on(unless(interrupted, prepare(connection, stage, options, progress)))?;
     let planned = verify::plan(&site);
     let observer = Observer::new(connection, options, stage.nodes.iter().map(|node| node.name.clone()).collect(), timeout);
@@ -365,7 +371,29 @@ async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn
     if unanswered > 0 {
         say(&format!("{unanswered} Services do not answer their nodes after {} s", SETTLED.as_secs()));
     }
+    balanced(stage, &hosts, workers, site, say).await;
     Ok(())
+}
+
+/// Waits until the load balancer leads to each Service, from the nodes and from outside, as far as it does in time.
+async fn balanced(stage: &Stage<'_>, hosts: &[&Worker], workers: &Workers, site: &Site, say: &(dyn Fn(&str) + Sync)) {
+    let within = if stage.options.load_balancer == Some(Balancer::Cloud) { HEALTHY } else { SETTLED };
+    let addresses: Vec<IpAddr> = site.services.iter().flat_map(|service| service.balancer_ips.iter().copied()).collect();
+    if addresses.is_empty() {
+        return;
+    }
+    say("waiting until the load balancer leads to the Services");
+    let public = site::public();
+    // kube-proxy takes what nodes ask of a load balancer: whether that has found them healthy, only who is outside sees.
+    let askers: Vec<&Worker> = hosts.iter().copied().chain(workers.get(&public)).collect();
+    let asked = addresses.iter().flat_map(|address| askers.iter().map(move |worker| answers(worker, *address, PORT, within)));
+    let unanswered = join_all(asked).await.into_iter().filter(|answers| !answers).count();
+    if unanswered > 0 {
+        say(&format!(
+            "{unanswered} times, the load balancer does not lead to a Service after {} s: look at the health checks of its nodes",
+            within.as_secs()
+        ));
+    }
 }
 
 /// As whom the client outside is seen by the probes in the nodes' own networks: a router on its way may rewrite its address. Where none of
@@ -457,7 +485,7 @@ fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
         Protocol::Udp => Transport::Udp,
     };
     // A Service's backends take turns.
-    let is_one = matches!(check.case.to, Target::Service(_)) && matches!(check.expected, verify::Expected::Answer(_));
+    let is_one = matches!(check.case.to, Target::Service(_)) && matches!(check.expected, Expected::Answer(_));
     let wanted = check.answerers.first().filter(|_| is_one && check.answerers.len() == 1).map(Place::to_string);
     let size = check.size.and_then(|size| usize::try_from(size).ok());
     (ProbeTask::Ask(Asking { to, transport, size, patience, wanted }), timeout * TURNS)

@@ -13,9 +13,9 @@ use verify::{Attachment, Outside, PORT, Place, Protocol, Publication, Reach, Ser
 
 use crate::definitions::{self, Promises};
 use crate::objects::{Probe, REMAPPED, Role};
-use crate::stage::{Stage, balancer_ips};
+use crate::stage::Stage;
 use crate::worker::Worker;
-use crate::{ConnectivityError, Options};
+use crate::{ConnectivityError, Options, balancer};
 
 /// Where kube-proxy says its mode.
 const PROXY_MODE: (SocketAddr, &str) = (SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249), "/proxyMode");
@@ -166,7 +166,7 @@ fn service(stage: &Stage<'_>, wanted: &crate::objects::Wanted, service: &Service
         is_manual: wanted.is_manual(),
         is_local: wanted.is_local,
         cluster_ips: cluster_ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
-        balancer_ips: balancer_ips(service),
+        balancer_ips: balancer::addresses(service),
         ports: spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default().iter().filter_map(port).collect(),
     }
 }

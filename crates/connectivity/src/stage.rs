@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node as KubeNode, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -13,6 +14,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use crate::balancer;
 use crate::objects::{self, ALIVE, LABEL, Node, PodSpec, Probe, Role, STARTED, Wanted};
 use crate::observe::{AGENT, AGENTS};
 use crate::{Balancer, ConnectivityError, Options};
@@ -27,10 +29,11 @@ const BALANCED: Duration = Duration::from_secs(300);
 const ANSWERED: Duration = Duration::from_secs(30);
 /// How often a run says that it is at work.
 const BEAT: Duration = Duration::from_secs(2);
-/// Who does not say so for this long is not.
-const SILENT: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
+/// Who has not said so in this number of looks is not: ten seconds of them. A machine that stands still for longer misses one look, however long
+/// that lasts: a run on it is not taken for gone by another one there.
+const LOOKS: u32 = 40;
 /// What a pod waits for that does not come by itself.
 const STUCK: [&str; 6] =
     ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CrashLoopBackOff"];
@@ -68,6 +71,8 @@ pub(crate) struct Stage<'a> {
     started: String,
     /// Of the namespace.
     created: Mutex<Created>,
+    /// Somebody else has removed it.
+    lost: Arc<AtomicBool>,
     /// The nodes that take part.
     pub(crate) nodes: Vec<Node>,
     /// The pods.
@@ -133,7 +138,8 @@ fn node(node: &KubeNode) -> Option<Node> {
 impl<'a> Stage<'a> {
     pub(crate) fn new(client: Client, options: &'a Options, say: &'a (dyn Fn(&str) + Sync), nodes: Vec<Node>, image: String) -> Self {
         let (probes, services) = (Probe::of(nodes.len()), Wanted::of(nodes.len()));
-        Stage { client, options, say, image, started: started_by(), created: Mutex::new(Created::No), nodes, probes, services }
+        let (created, lost) = (Mutex::new(Created::No), Arc::default());
+        Stage { client, options, say, image, started: started_by(), created, lost, nodes, probes, services }
     }
 
     /// The name by which a probe answers: that of its place.
@@ -147,6 +153,11 @@ impl<'a> Stage<'a> {
     /// Whether anything was created that is to be removed.
     pub(crate) fn is_created(&self) -> bool {
         *self.created() != Created::No
+    }
+
+    /// Whether somebody else has removed what this run has created, while it was at work.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     fn created(&self) -> MutexGuard<'_, Created> {
@@ -208,7 +219,7 @@ impl<'a> Stage<'a> {
         let uid = made.metadata.uid.unwrap_or_default();
         *self.created() = Created::Known(uid.clone());
         // Without the right to it, the next run would take this one for gone.
-        beat(&self.namespaces(), name, &uid, Some(1)).await.map_err(refused(format!("patch namespace {name}")))
+        beat(&self.namespaces(), name, &uid, Some(1)).await.map(drop).map_err(refused(format!("patch namespace {name}")))
     }
 
     /// That nobody is at work in a namespace that a verification has made: who is says so every two seconds.
@@ -217,9 +228,9 @@ impl<'a> Stage<'a> {
         if left.is_going || left.alive.is_none() {
             return Ok(());
         }
-        (self.say)(&format!("namespace {name} is there, made by {}: waiting {} s for a sign of life", left.started, SILENT.as_secs()));
-        let end = Instant::now() + SILENT;
-        while Instant::now() < end {
+        let waits = LOOK * LOOKS;
+        (self.say)(&format!("namespace {name} is there, made by {}: waiting {} s for a sign of life", left.started, waits.as_secs()));
+        for _ in 0..LOOKS {
             // Sleeps: between two looks.
             tokio::time::sleep(LOOK).await;
             match self.left().await? {
@@ -235,17 +246,29 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Says every two seconds that this run is at work, until what is returned is dropped.
-    pub(crate) fn stay_alive(&self) -> JoinSet<()> {
+    /// Says every two seconds that this run is at work, until what is returned is dropped. If the namespace is removed meanwhile, the run is
+    /// interrupted: what its probes would say then is about them and not about the network.
+    pub(crate) fn stay_alive(&self, interrupted: &Arc<AtomicBool>) -> JoinSet<()> {
         let mut alive = JoinSet::new();
         let Created::Known(uid) = self.created().clone() else { return alive };
         let (api, name) = (self.namespaces(), self.options.namespace.clone());
+        let (lost, interrupted) = (Arc::clone(&self.lost), Arc::clone(interrupted));
         alive.spawn(async move {
             for number in 2.. {
                 // Sleeps: between two signs of life.
                 tokio::time::sleep(BEAT).await;
-                // What does not get there, the next one makes up for.
-                let _ = beat(&api, &name, &uid, Some(number)).await;
+                let is_gone = match beat(&api, &name, &uid, Some(number)).await {
+                    Ok(is_going) => is_going,
+                    // Another one has its name, or none.
+                    Err(kube::Error::Api(status)) => matches!(status.code, 404 | 409 | 422),
+                    // What does not get there, the next one makes up for.
+                    Err(_) => false,
+                };
+                if is_gone {
+                    lost.store(true, Ordering::Relaxed);
+                    interrupted.store(true, Ordering::Relaxed);
+                    break;
+                }
             }
         });
         alive
@@ -255,7 +278,7 @@ impl<'a> Stage<'a> {
     pub(crate) async fn keep(&self) -> Result<(), ConnectivityError> {
         let Created::Known(uid) = self.created().clone() else { return Ok(()) };
         let name = self.options.namespace.as_str();
-        beat(&self.namespaces(), name, &uid, None).await.map_err(refused(format!("patch namespace {name}")))
+        beat(&self.namespaces(), name, &uid, None).await.map(drop).map_err(refused(format!("patch namespace {name}")))
     }
 
     /// Creates everything in the namespace.
@@ -344,13 +367,14 @@ impl<'a> Stage<'a> {
         let mut told = false;
         loop {
             let list = self.kube_services().list(&ListParams::default()).await.map_err(refused("list Services"))?;
-            let all: BTreeMap<String, Service> = list.items.into_iter().filter_map(|s| Some((s.metadata.name.clone()?, s))).collect();
-            let is_whole = self.options.load_balancer.is_none() || all.values().all(|service| !balancer_ips(service).is_empty());
+            let mut all: BTreeMap<String, Service> = list.items.into_iter().filter_map(|s| Some((s.metadata.name.clone()?, s))).collect();
+            join_all(all.values_mut().map(balancer::resolve)).await;
+            let is_whole = self.options.load_balancer.is_none() || all.values().all(|service| !balancer::addresses(service).is_empty());
             if is_whole || Instant::now() >= end {
                 return Ok(all);
             }
             if !told {
-                (self.say)("waiting for the load balancer's addresses");
+                (self.say)(&format!("waiting up to {} s for the load balancer's addresses", BALANCED.as_secs()));
                 told = true;
             }
             // Sleeps: between two looks.
@@ -433,20 +457,16 @@ impl<'a> Stage<'a> {
 }
 
 /// Says in a namespace that its run is at work, or that it is not any more. With the UID, it is refused if another one has the name by now.
-async fn beat(api: &Api<Namespace>, name: &str, uid: &str, number: Option<u64>) -> Result<(), kube::Error> {
+/// Returns whether the namespace is being removed.
+async fn beat(api: &Api<Namespace>, name: &str, uid: &str, number: Option<u64>) -> Result<bool, kube::Error> {
     let alive = number.map(|number| number.to_string());
     let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": {ALIVE: alive}}}));
-    api.patch_metadata(name, &PatchParams::default(), &patch).await.map(drop)
+    let now = api.patch_metadata(name, &PatchParams::default(), &patch).await?;
+    Ok(now.metadata.deletion_timestamp.is_some())
 }
 
 fn in_use(name: &str, by: &str) -> ConnectivityError {
     ConnectivityError::InUse { name: name.to_owned(), by: by.to_owned() }
-}
-
-/// The load balancer's addresses of a Service.
-pub(crate) fn balancer_ips(service: &Service) -> Vec<IpAddr> {
-    let ingress = service.status.iter().flat_map(|status| &status.load_balancer).flat_map(|balancer| balancer.ingress.iter().flatten());
-    ingress.filter_map(|ingress| ingress.ip.as_ref()?.parse().ok()).collect()
 }
 
 fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
