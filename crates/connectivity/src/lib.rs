@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Connection, Container};
 use futures::future::{join_all, try_join_all};
-use probe::{Asking, CaseResult, Change, Outcome, ProbeTask, Run, Runner, Transport};
+use probe::{Asking, CaseResult, Change, Measuring, Outcome, ProbeTask, Run, Runner, Transport};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use verify::case::Target;
@@ -51,6 +51,8 @@ const ANSWERING: Duration = Duration::from_secs(30);
 const HEALTHY: Duration = Duration::from_secs(240);
 /// One try of these.
 const TRY: Duration = Duration::from_secs(1);
+/// How long a pod's bandwidth may take until it is at its limit: a burst of half a gigabyte comes first.
+const MEASURED: Duration = Duration::from_secs(90);
 /// How much longer a Service is asked, until the backend that is meant answers.
 const TURNS: u32 = 5;
 
@@ -72,6 +74,8 @@ pub struct Options {
     pub node_count: usize,
     /// What the probes' pods are attached to besides the default network, as their annotation names it.
     pub networks: Vec<String>,
+    /// Whether a pod with a limit of its bandwidth takes part.
+    pub bandwidth: bool,
     /// Addresses of a host outside on which `netloom probe serve --name outside/internet` runs.
     pub internet: Vec<IpAddr>,
     /// The address of the metadata service.
@@ -480,6 +484,10 @@ fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
     if check.case.to == Target::Metadata {
         return (ProbeTask::Get { to, path: "/".to_owned(), patience }, timeout);
     }
+    if let Expected::Rate { least, most } = check.expected {
+        let patience = u64::try_from(MEASURED.as_millis()).unwrap_or(u64::MAX);
+        return (ProbeTask::Measure(Measuring { to, least, most, patience }), MEASURED);
+    }
     let transport = match check.protocol {
         Protocol::Tcp => Transport::Tcp,
         Protocol::Udp => Transport::Udp,
@@ -499,6 +507,7 @@ fn observation(check: &Check, outcome: Outcome) -> Observation {
             let by = check.answerers.first().map(Place::to_string).unwrap_or_default();
             Observation::Answered { by, seen: check.address, took: Duration::ZERO }
         }
+        Outcome::Rate(bits) => Observation::Rate(bits),
         Outcome::Refused => Observation::Refused,
         Outcome::Silent => Observation::Silent,
         Outcome::TooLong => Observation::TooLong,

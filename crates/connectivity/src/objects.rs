@@ -32,6 +32,10 @@ pub(crate) const ENDS_AFTER: u64 = 6 * 3600;
 /// Seconds that a probe may take to end. Without any, the API server forgets a pod before its port is free again, and the next run's probe finds
 /// it taken.
 const ENDS_IN: u64 = 1;
+/// The annotations that limit a pod's bandwidth, to bits in a second.
+const LIMITS: [&str; 2] = ["kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"];
+/// Bits in a second: far less than any network has, and enough to be measured in a few seconds.
+pub(crate) const LIMIT: u64 = 20_000_000;
 /// The container's name in each pod.
 pub(crate) const CONTAINER: &str = "probe";
 
@@ -53,6 +57,8 @@ pub(crate) enum Role {
     Server,
     /// Is in the node's own network.
     Host,
+    /// Has a limit of its bandwidth.
+    Limited,
 }
 
 /// A probe's pod.
@@ -82,6 +88,8 @@ pub(crate) struct PodSpec<'a> {
     /// What pods get besides the default network, as the annotation names it.
     pub(crate) networks: &'a [String],
     pub(crate) services: &'a [Wanted],
+    /// Whether pods take bytes as fast as they come.
+    pub(crate) has_sinks: bool,
     /// The seconds after which they end if nobody ends them; `None`: they are wanted for as long as a person likes.
     pub(crate) ends_after: Option<u64>,
 }
@@ -89,10 +97,12 @@ pub(crate) struct PodSpec<'a> {
 // === impl Probe ===
 
 impl Probe {
-    /// The pods for so many nodes.
-    pub(crate) fn of(nodes: usize) -> Vec<Probe> {
-        let of_node = |node| [Role::Client, Role::Server, Role::Host].map(|role| Probe { name: role.pod(node), role, node });
-        (0..nodes).flat_map(of_node).collect()
+    /// The pods for so many nodes; with one that has a limit, on the first.
+    pub(crate) fn of(nodes: usize, is_limited: bool) -> Vec<Probe> {
+        let probe = |role: Role, node| Probe { name: role.pod(node), role, node };
+        let of_node = |node| [Role::Client, Role::Server, Role::Host].map(|role| probe(role, node));
+        let limited = is_limited.then(|| probe(Role::Limited, 0));
+        (0..nodes).flat_map(of_node).chain(limited).collect()
     }
 }
 
@@ -104,7 +114,7 @@ impl Role {
         match self {
             Role::Client => Some(PORT + 1),
             Role::Server => Some(PORT + 2),
-            Role::Host => None,
+            Role::Host | Role::Limited => None,
         }
     }
 
@@ -113,6 +123,7 @@ impl Role {
             Role::Client => "client",
             Role::Server => "server",
             Role::Host => "host",
+            Role::Limited => "limited",
         };
         format!("{word}-{}", node + 1)
     }
@@ -168,20 +179,25 @@ pub(crate) fn account() -> Result<ServiceAccount, serde_json::Error> {
 
 /// A pod with a probe that answers with its place's name.
 pub(crate) fn pod(probe: &Probe, node: &Node, place: &str, spec: &PodSpec<'_>) -> Result<Pod, serde_json::Error> {
-    let PodSpec { image, networks, services, ends_after } = spec;
+    let PodSpec { image, networks, services, has_sinks, ends_after } = spec;
     let is_host = probe.role == Role::Host;
     let mut labels = BTreeMap::from([("app", CONTAINER)]);
-    let mut annotations = json!({});
+    let mut annotations = BTreeMap::new();
     let mut ports = json!([]);
+    let mut command = vec!["/netloom", "probe", "serve", "--name", place];
     if !is_host {
         for selector in services.iter().filter(|service| service.backends.contains(&probe.name)).filter_map(|s| s.selector.as_deref()) {
             labels.insert(selector, "");
         }
-        let host_port = probe.role.host_port();
-        ports = ["TCP", "UDP"].iter().map(|protocol| json!({"containerPort": PORT, "hostPort": host_port, "protocol": protocol})).collect();
-        if !networks.is_empty() {
-            annotations = json!({"k8s.v1.cni.cncf.io/networks": networks.join(",")});
+        let port = |host_port| ["TCP", "UDP"].map(|protocol| json!({"containerPort": PORT, "hostPort": host_port, "protocol": protocol}));
+        ports = probe.role.host_port().into_iter().flat_map(port).collect();
+        if !networks.is_empty() && probe.role != Role::Limited {
+            annotations.insert("k8s.v1.cni.cncf.io/networks", networks.join(","));
         }
+        command.extend(has_sinks.then_some("--sink"));
+    }
+    if probe.role == Role::Limited {
+        annotations.extend(LIMITS.map(|annotation| (annotation, LIMIT.to_string())));
     }
     serde_json::from_value(json!({
         "metadata": {"name": probe.name, "labels": labels, "annotations": annotations},
@@ -193,7 +209,7 @@ pub(crate) fn pod(probe: &Probe, node: &Node, place: &str, spec: &PodSpec<'_>) -
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent",
-                "command": ["/netloom", "probe", "serve", "--name", place], "ports": ports,
+                "command": command, "ports": ports,
                 "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
             }],
@@ -236,9 +252,9 @@ mod tests {
     fn each_service_selects_its_own_pods() {
         for nodes in 1..=3 {
             let services = Wanted::of(nodes);
-            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, ends_after: Some(ENDS_AFTER) };
+            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, has_sinks: true, ends_after: Some(ENDS_AFTER) };
             let node = Node { name: "n".to_owned(), addresses: Vec::new() };
-            let pods: Vec<Pod> = Probe::of(nodes).iter().map(|probe| pod(probe, &node, "pod/v/p", &spec).unwrap()).collect();
+            let pods: Vec<Pod> = Probe::of(nodes, true).iter().map(|probe| pod(probe, &node, "pod/v/p", &spec).unwrap()).collect();
             for wanted in services.iter().filter(|wanted| !wanted.is_manual()) {
                 let selector = service(wanted, false).unwrap().spec.unwrap().selector.unwrap();
                 let selects = |pod: &&Pod| selector.keys().all(|label| pod.metadata.labels.as_ref().unwrap().contains_key(label));
@@ -257,8 +273,8 @@ mod tests {
         let services = Wanted::of(1);
         let node = Node { name: "n".to_owned(), addresses: Vec::new() };
         for (ends_after, ends) in [(Some(ENDS_AFTER), Some(6 * 3600)), (None, None)] {
-            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, ends_after };
-            for probe in Probe::of(1) {
+            let spec = PodSpec { image: "netloom:1", networks: &[], services: &services, has_sinks: true, ends_after };
+            for probe in Probe::of(1, false) {
                 let pod = pod(&probe, &node, "pod/v/p", &spec).unwrap().spec.unwrap();
                 assert_eq!((pod.active_deadline_seconds, pod.termination_grace_period_seconds), (ends, Some(1)));
             }
@@ -269,9 +285,15 @@ mod tests {
     #[test]
     fn no_probe_has_a_privilege() {
         let services = Wanted::of(2);
-        let spec = PodSpec { image: "netloom:1", networks: &["storage".to_owned()], services: &services, ends_after: Some(ENDS_AFTER) };
+        let spec = PodSpec {
+            image: "netloom:1",
+            networks: &["storage".to_owned()],
+            services: &services,
+            has_sinks: true,
+            ends_after: Some(ENDS_AFTER),
+        };
         let node = Node { name: "n".to_owned(), addresses: Vec::new() };
-        for probe in Probe::of(2) {
+        for probe in Probe::of(2, true) {
             let pod = pod(&probe, &node, "pod/v/p", &spec).unwrap();
             let spec = pod.spec.unwrap();
             assert_eq!((spec.host_network == Some(true), spec.automount_service_account_token), (probe.role == Role::Host, Some(false)));

@@ -9,10 +9,12 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use probe::{Here, HereLink, Outcome, ProbeTask};
 use serde::Deserialize;
 use verify::case::Need;
-use verify::{Attachment, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
+use verify::{
+    Attachment, LimitedPod, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService,
+};
 
 use crate::definitions::{self, Promises};
-use crate::objects::{Probe, REMAPPED, Role};
+use crate::objects::{LIMIT, Probe, REMAPPED, Role};
 use crate::stage::Stage;
 use crate::worker::Worker;
 use crate::{ConnectivityError, Options, balancer};
@@ -58,7 +60,9 @@ pub(crate) async fn of(
     let looks: Vec<(&Probe, Here)> = try_join_all(looked).await?;
     let nodes = looks.iter().filter(|(probe, _)| probe.role == Role::Host).filter_map(|(probe, here)| node(stage, pods, probe, here));
     let promises = definitions::of(stage, pods).await;
-    let members = looks.iter().filter(|(probe, _)| probe.role != Role::Host);
+    let members = looks.iter().filter(|(probe, _)| matches!(probe.role, Role::Client | Role::Server));
+    let limited = stage.probes.iter().filter(|probe| probe.role == Role::Limited);
+    let limited = limited.filter_map(|probe| limited_pod(stage, pods.get(&probe.name)?, probe)).collect();
     let site_pods = members.filter_map(|(probe, here)| pod(stage, pods.get(&probe.name)?, (probe, here), &promises));
     let proxies = stage.probes.iter().filter(|probe| probe.role == Role::Host);
     let proxied = join_all(proxies.map(|probe| mode(workers.get(&stage.place(probe))))).await;
@@ -67,6 +71,7 @@ pub(crate) async fn of(
     Ok(Site {
         nodes: nodes.collect(),
         pods: site_pods.collect(),
+        limited,
         outside,
         lacks,
         services: stage.services.iter().filter_map(|wanted| Some(service(stage, wanted, services.get(&wanted.name)?))).collect(),
@@ -109,6 +114,11 @@ fn node(stage: &Stage<'_>, pods: &BTreeMap<String, Pod>, probe: &Probe, here: &H
         sources: here.links.iter().flat_map(|link| link.addresses.iter().copied()).collect(),
         tunnels: tunnels.collect(),
     })
+}
+
+fn limited_pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe) -> Option<LimitedPod> {
+    let Place::Pod(name) = stage.place(probe) else { return None };
+    Some(LimitedPod { name, node: stage.nodes.get(probe.node)?.name.clone(), addresses: addresses(pod), bits: LIMIT })
 }
 
 fn pod(stage: &Stage<'_>, pod: &Pod, (probe, here): (&Probe, &Here), promises: &Promises) -> Option<SitePod> {

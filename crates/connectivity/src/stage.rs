@@ -137,16 +137,26 @@ fn node(node: &KubeNode) -> Option<Node> {
 
 impl<'a> Stage<'a> {
     pub(crate) fn new(client: Client, options: &'a Options, say: &'a (dyn Fn(&str) + Sync), nodes: Vec<Node>, image: String) -> Self {
-        let (probes, services) = (Probe::of(nodes.len()), Wanted::of(nodes.len()));
-        let (created, lost) = (Mutex::new(Created::No), Arc::default());
-        Stage { client, options, say, image, started: started_by(), created, lost, nodes, probes, services }
+        let (probes, services) = (Probe::of(nodes.len(), options.bandwidth), Wanted::of(nodes.len()));
+        Stage {
+            client,
+            options,
+            say,
+            image,
+            started: started_by(),
+            created: Mutex::new(Created::No),
+            lost: Arc::default(),
+            nodes,
+            probes,
+            services,
+        }
     }
 
     /// The name by which a probe answers: that of its place.
     pub(crate) fn place(&self, probe: &Probe) -> verify::Place {
         match probe.role {
             Role::Host => verify::Place::Node(self.nodes.get(probe.node).map_or_else(String::new, |node| node.name.clone())),
-            Role::Client | Role::Server => verify::Place::Pod(format!("{}/{}", self.options.namespace, probe.name)),
+            Role::Client | Role::Server | Role::Limited => verify::Place::Pod(format!("{}/{}", self.options.namespace, probe.name)),
         }
     }
 
@@ -291,6 +301,7 @@ impl<'a> Stage<'a> {
             image: &self.image,
             networks: &self.options.networks,
             services: &self.services,
+            has_sinks: self.options.bandwidth,
             ends_after: self.options.ends_after(),
         };
         let pods = try_join_all(self.probes.iter().map(|probe| self.create_pod(probe, &spec)));

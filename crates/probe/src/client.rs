@@ -202,7 +202,7 @@ fn answer(said: &str, took: Duration) -> Result<Answer, AskError> {
     }
 }
 
-fn error(e: &std::io::Error, patience: Duration) -> AskError {
+pub(crate) fn error(e: &std::io::Error, patience: Duration) -> AskError {
     match e.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ECONNREFUSED) => AskError::Refused,
         Some(Errno::EMSGSIZE) => AskError::TooLong,

@@ -25,9 +25,10 @@ mod watch;
 mod work;
 
 pub use client::{Answer, AskError, Question, ask};
-pub use perf::{Latency, SINK, Sink, latency, throughput};
+pub use perf::{Latency, Sink, latency, throughput};
 pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
+pub use verify::SINK;
 pub use watch::{Change, LostProbe, MOST_WATCHED, Now, watch, watched};
-pub use work::{Asking, Here, HereLink, Order, Outcome, ProbeTask, Reply, work};
+pub use work::{Asking, Here, HereLink, Measuring, Order, Outcome, ProbeTask, Reply, work};

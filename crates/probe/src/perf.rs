@@ -5,19 +5,17 @@
 //!   throughput  bytes over TCP to the sink's port; at the end of them the sink says how many it got
 //! ```
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::Inside;
-use verify::PORT;
+use verify::{PORT, SINK};
 
-use crate::client::AskError;
+use crate::client::{self, AskError};
 use crate::server::{ListenError, Transport};
 
-/// The port of a sink.
-pub const SINK: u16 = PORT + 1;
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 << 10;
 /// How long it takes at most until a sink sees that it is to end.
@@ -98,6 +96,40 @@ pub fn throughput(_: &Inside, to: IpAddr, time: Duration, patience: Duration) ->
     Ok(bytes / began.elapsed().as_secs_f64())
 }
 
+/// How long a rate must hold to be one: a machine that stands still for a moment has none.
+const SPAN: Duration = Duration::from_secs(3);
+/// How long a write is waited for until the clock is looked at.
+const WRITE: Duration = Duration::from_millis(250);
+
+/// Sends bytes to a sink until so many get through in a second as are expected, and says how many: in the end, if they never do. A limit
+/// has a burst, which a kubelet makes half a gigabyte: what gets through at first says nothing of it.
+///
+/// # Errors
+/// [`AskError`]
+pub(crate) fn sustained(_: &Inside, to: SocketAddr, (least, most): (u64, u64), patience: Duration) -> Result<u64, AskError> {
+    let failed = |e: std::io::Error| client::error(&e, patience);
+    let began = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&to, patience).map_err(failed)?;
+    stream.set_write_timeout(Some(WRITE)).map_err(failed)?;
+    let block = vec![0_u8; BLOCK];
+    let (mut since, mut bytes) = (Instant::now(), 0_u64);
+    loop {
+        match stream.write(&block) {
+            Ok(sent) => bytes += sent as u64,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(failed(e)),
+        }
+        let span = since.elapsed();
+        if span >= SPAN {
+            let bits = (bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
+            if (least..=most).contains(&bits) || began.elapsed() >= patience {
+                return Ok(bits);
+            }
+            (since, bytes) = (Instant::now(), 0);
+        }
+    }
+}
+
 /// Sends datagrams to the port of probes, one after the other.
 ///
 /// # Errors
@@ -170,5 +202,22 @@ mod tests {
             end.store(true, Ordering::Relaxed);
             assert!(speed.unwrap() > 1000.0);
         });
+    }
+
+    /// A rate that is expected ends a measurement; one that never comes is said in the end.
+    #[test]
+    fn a_rate_is_waited_for() {
+        let here = Inside::here();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let _ = count(connection);
+            }
+        });
+        let patience = Duration::from_millis(10);
+        // Whatever is sent is too fast, and nothing is too slow.
+        assert!(sustained(&here, to, (0, 0), patience).unwrap() > 1_000_000);
+        assert!(sustained(&here, to, (1, u64::MAX), Duration::from_secs(600)).unwrap() > 0);
     }
 }

@@ -15,6 +15,7 @@ use linux::{Inside, Netlink, Sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::client::{self, Answer, AskError, Question};
+use crate::perf;
 use crate::server::Transport;
 
 /// The longest line that is read, in bytes.
@@ -40,6 +41,8 @@ pub struct Order {
 pub enum ProbeTask {
     /// The answer to a question.
     Ask(Asking),
+    /// How many bits get to a sink in a second.
+    Measure(Measuring),
     /// The links and addresses here, and through which of them each of these addresses is reached.
     Look(Vec<IpAddr>),
     /// The body that an HTTP server has at a path.
@@ -51,6 +54,19 @@ pub enum ProbeTask {
         /// Milliseconds to wait.
         patience: u64,
     },
+}
+
+/// A measurement, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measuring {
+    /// The sink.
+    pub to: SocketAddr,
+    /// The bits in a second that are expected at least.
+    pub least: u64,
+    /// And at most.
+    pub most: u64,
+    /// Milliseconds that are waited for such a rate.
+    pub patience: u64,
 }
 
 /// A question, as it is written.
@@ -92,6 +108,8 @@ pub enum Outcome {
         /// Microseconds from the question to the answer.
         took: u64,
     },
+    /// So many bits get through in a second.
+    Rate(u64),
     /// The port is closed.
     Refused,
     /// Nothing came in time.
@@ -169,6 +187,12 @@ pub fn work(mut orders: impl BufRead, replies: impl Write + Send) -> std::io::Re
 fn done(inside: &Inside, wish: &ProbeTask) -> Outcome {
     match wish {
         ProbeTask::Ask(asking) => asked(inside, asking),
+        ProbeTask::Measure(Measuring { to, least, most, patience }) => {
+            match perf::sustained(inside, *to, (*least, *most), Duration::from_millis(*patience)) {
+                Ok(bits) => Outcome::Rate(bits),
+                Err(e) => e.into(),
+            }
+        }
         ProbeTask::Look(addresses) => here(inside, addresses).map_or_else(Outcome::Failed, Outcome::Here),
         ProbeTask::Get { to, path, patience } => match client::get(*to, path, Duration::from_millis(*patience)) {
             Ok(body) => Outcome::Body(body),

@@ -84,6 +84,17 @@ pub enum Target {
     Model(Rule),
     /// Another pod of a network.
     Network(Quality),
+    /// Another pod, at full speed: one of the two has a limit.
+    Bandwidth(Limited),
+}
+
+/// What a pod with a limit of its bandwidth does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// It receives (`kubernetes.io/ingress-bandwidth`).
+    Receives,
+    /// It sends (`kubernetes.io/egress-bandwidth`).
+    Sends,
 }
 
 /// A Service as a client meets it.

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::case::Target;
+use crate::case::{Limited, Target};
 use crate::fault::{Direction, Fault, Finding};
-use crate::judge::Observation;
+use crate::judge::{Observation, megabits};
 use crate::network::Network;
 use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Link, Namespace, Place, Snapshot};
@@ -73,6 +73,13 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
     }
     if let (Expected::TooLong, Some(size)) = (&check.expected, check.size) {
         return too_long(network, check, size);
+    }
+    if let (Expected::Rate { least, most }, Observation::Rate(bits)) = (&check.expected, observation) {
+        let limited = if check.case.to == Target::Bandwidth(Limited::Sends) { Some(&check.from) } else { check.answerers.first() };
+        let (low, high) = (megabits(*least), megabits(*most));
+        let evidence =
+            format!("{} get through from {} to {}; its limit lets {low} to {high} through", megabits(*bits), check.from, check.whom());
+        return said(Fault::BandwidthDiffers, limited.unwrap_or(&check.from), evidence);
     }
     let mut conversations: Vec<Conversation<'_>> = Vec::new();
     for to in &check.answerers {

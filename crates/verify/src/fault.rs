@@ -64,6 +64,8 @@ pub enum Fault {
     MtuExceeded,
     /// The link takes longer packets than the network was made for.
     MtuDiffers,
+    /// A pod receives or sends faster than its limit, or much slower.
+    BandwidthDiffers,
     /// The node does not forward packets.
     ForwardingOff,
     /// The reverse path filter drops packets, as their source is not reached by the link that they came by.
@@ -193,6 +195,11 @@ const WORDS: &[FaultText] = &[
     words(Fault::TunnelBlocked, "a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
     words(Fault::MtuExceeded, "the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
     words(Fault::MtuDiffers, "the link's MTU is not the network's", "set the MTU of {device} back: ip link set {device} mtu MTU"),
+    words(
+        Fault::BandwidthDiffers,
+        "the pod's bandwidth limit does not hold",
+        "check that the pod's network has the plugin bandwidth, and look at its limits on the node: tc -s qdisc show",
+    ),
     words(
         Fault::ForwardingOff,
         "the node does not forward packets",

@@ -23,6 +23,8 @@ pub enum Observation {
     Silent,
     /// The packet is longer than the first link takes.
     TooLong,
+    /// So many bits have got through in a second.
+    Rate(u64),
     /// A router, or the own kernel, says that there is no way.
     Unreachable(String),
     /// The probe itself could not work.
@@ -53,6 +55,13 @@ pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
             Some(format!("{by} answered at {address}, and must not be reached"))
         }
         (Expected::TooLong, Observation::TooLong) => None,
+        (Expected::Rate { least, most }, Observation::Rate(bits)) => {
+            let (low, high) = (megabits(*least), megabits(*most));
+            let is_within = (*least..=*most).contains(bits);
+            (!is_within).then(|| format!("{} get through to {address}, not {low} to {high}", megabits(*bits)))
+        }
+        (_, Observation::Rate(bits)) => Some(format!("{} get through to {address}, and it was not asked how fast", megabits(*bits))),
+        (Expected::Rate { .. }, Observation::Answered { .. }) => Some(format!("it is not known how fast bytes get to {address}")),
         (Expected::TooLong, _) => Some("the packet was sent, though it is longer than the MTU".to_owned()),
         (_, Observation::Refused) => Some(format!("{address} refuses connections to port {}", check.port)),
         (_, Observation::Silent) => Some(format!("no answer from {address} port {}", check.port)),
@@ -60,6 +69,11 @@ pub fn judge(check: &Check, observation: &Observation) -> Option<String> {
         (_, Observation::Unreachable(why)) => Some(format!("{address} is not reachable: {why}")),
         (_, Observation::Broken(why)) => Some(format!("the probe failed: {why}")),
     }
+}
+
+/// Bits in a second, for a person.
+pub(crate) fn megabits(bits: u64) -> String {
+    format!("{}.{} Mbit/s", bits / 1_000_000, bits / 100_000 % 10)
 }
 
 fn list(addresses: &[IpAddr]) -> String {

@@ -5,12 +5,15 @@ mod services;
 
 use std::net::IpAddr;
 
-use crate::case::{By, CASES, Case, Client, Need, On, Protocol, Quality, Rule, Service, ServiceOwner, Target};
+use crate::case::{By, CASES, Case, Client, Limited, Need, On, Protocol, Quality, Rule, Service, ServiceOwner, Target};
 use crate::site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
 use crate::snapshot::Place;
 
 /// The port on which probes answer, TCP and UDP. Below the ports that a kernel gives to clients, and below node ports.
 pub const PORT: u16 = 26_767;
+
+/// The port on which pods take bytes as fast as they come.
+pub const SINK: u16 = PORT + 1;
 
 /// A case at a site: what is to be done, or why nothing is.
 #[derive(Debug, Clone)]
@@ -62,6 +65,13 @@ pub enum Expected {
     NobodyServes,
     /// The sender's own link refuses the packet.
     TooLong,
+    /// Bytes get through, when any burst is over, at a rate between these, in bits per second.
+    Rate {
+        /// A limit lets so much through: a network that is not slower for other reasons has far more.
+        least: u64,
+        /// And no more than that.
+        most: u64,
+    },
 }
 
 /// As whom the one who asks must be seen.
@@ -155,6 +165,7 @@ fn nobody(case: &Case) -> &'static str {
         Target::HostPort(..) => "no pod publishes a port, or there is nobody to ask it",
         Target::Network(Quality::Isolation) => "no network keeps its pods apart",
         Target::Network(_) => "no two pods have such a network in common",
+        Target::Bandwidth(_) => "no pod has a limit of its bandwidth: on a cluster, --bandwidth makes one",
         Target::Internet | Target::Metadata => "there is no host outside with an address of the family",
         Target::Service(Service { by: By::LoadBalancer, .. }) => "the load balancer has no address of the family, or no Service suits",
         Target::Service(_) => "there are too few nodes, or no Service suits",
@@ -185,6 +196,7 @@ impl<'a> Planner<'a> {
             }
             (_, Target::Model(Rule::OneAddress)) => self.across(&[Protocol::Tcp], true),
             (_, Target::Network(quality)) => self.networks(quality),
+            (_, Target::Bandwidth(limited)) => self.bandwidth(limited),
             (client, Target::Service(service)) => self.services(client, service),
             (_, Target::Metadata) => self.metadata(),
             // No case is about them.
@@ -297,6 +309,23 @@ impl<'a> Planner<'a> {
             let (case, expected) = (self.case, Expected::Answer(ExpectedSource::NotAs(own)));
             let (answerers, protocol) = (vec![host.place.clone()], Protocol::Tcp);
             self.checks.push(Check { case, network: None, from, answerers, address, protocol, port: PORT, size: None, expected });
+        }
+    }
+
+    /// Each pod with a limit, and another one on its node: what is between nodes may have limits of its own.
+    fn bandwidth(&mut self, limited: Limited) {
+        let site = self.site;
+        for pod in &site.limited {
+            let other = site.pods_of(&pod.node).find_map(|other| Some((other.place(), other.address(self.is_ipv4)?)));
+            let (Some(own), Some((other, others))) = (pod.address(self.is_ipv4), other) else { continue };
+            let (from, to, address) = match limited {
+                Limited::Receives => (other, pod.place(), own),
+                Limited::Sends => (pod.place(), other, others),
+            };
+            // A quarter: what is measured is a program's bytes on a machine that has more to do.
+            let expected = Expected::Rate { least: pod.bits / 4, most: pod.bits + pod.bits / 4 };
+            let (case, answerers, protocol, port) = (self.case, vec![to], Protocol::Tcp, SINK);
+            self.checks.push(Check { case, network: None, from, answerers, address, protocol, port, size: None, expected });
         }
     }
 

@@ -14,6 +14,9 @@ pub struct Site {
     pub nodes: Vec<SiteNode>,
     /// Its pods that are attached.
     pub pods: Vec<SitePod>,
+    /// Pods with a limit of their bandwidth. They take part in the cases about that and in no other.
+    #[serde(default)]
+    pub limited: Vec<LimitedPod>,
     /// Hosts outside, each with what it serves as.
     pub outside: Vec<Outside>,
     /// What it lacks, and why.
@@ -96,6 +99,19 @@ pub struct SitePod {
     pub attachments: Vec<Attachment>,
     /// What it publishes.
     pub ports: Vec<Publication>,
+}
+
+/// A pod with a limit of its bandwidth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitedPod {
+    /// `NAMESPACE/NAME`
+    pub name: String,
+    /// Its node's name.
+    pub node: String,
+    /// Its addresses on the default network.
+    pub addresses: Vec<IpAddr>,
+    /// Bits in a second that it may receive, and that it may send.
+    pub bits: u64,
 }
 
 /// One interface of a pod on one network.
@@ -209,6 +225,20 @@ impl SitePod {
     /// Its address of a family on the default network.
     pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
         self.attachments.iter().find(|attachment| attachment.is_default).and_then(|attachment| attachment.address(is_ipv4))
+    }
+}
+
+// === impl LimitedPod ===
+
+impl LimitedPod {
+    /// Its place.
+    pub fn place(&self) -> Place {
+        Place::Pod(self.name.clone())
+    }
+
+    /// Its address of a family.
+    pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        of_family(&self.addresses, is_ipv4)
     }
 }
 

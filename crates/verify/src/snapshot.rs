@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use linux::nft::ListedTable;
 use serde::{Deserialize, Serialize};
 
-use crate::site::{Site, SitePod};
+use crate::site::{LimitedPod, Site, SitePod};
 
 /// The version of a snapshot's form. It grows when a reader of before would misunderstand what is written.
 const VERSION: u32 = 2;
@@ -354,8 +354,9 @@ impl Snapshot {
     pub fn leave_open(&mut self, site: &Site) {
         let pods_of = |unobserved: &Unobserved| {
             let Place::Node(node) = &unobserved.place else { return Vec::new() };
-            let missing = |pod: &SitePod| Unobserved { place: pod.place(), why: unobserved.why.clone() };
-            site.pods_of(node).map(missing).collect()
+            let limited = site.limited.iter().filter(|pod| pod.node == *node).map(LimitedPod::place);
+            let missing = |place| Unobserved { place, why: unobserved.why.clone() };
+            site.pods_of(node).map(SitePod::place).chain(limited).map(missing).collect()
         };
         let pods: Vec<Unobserved> = self.unobserved.iter().flat_map(pods_of).collect();
         self.unobserved.extend(pods);

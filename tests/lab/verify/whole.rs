@@ -29,7 +29,7 @@ fn every_case_passes_or_says_why_it_is_skipped() {
         let before = lab.host.traces();
         let (code, json) = lab.verified(&[]);
         assert_eq!((code, &json["failed"]), (0, &Value::from(0)), "{mode}: {json:#}");
-        assert_eq!(json["cases"].as_array().unwrap().len(), 64);
+        assert_eq!(json["cases"].as_array().unwrap().len(), 66);
         for id in ["2", "7", "11", "model-1", "model-2", "model-3", "network-3", "network-4"] {
             assert_eq!(case(&json, id)["state"], "passed", "{mode} {id}");
         }
@@ -67,7 +67,7 @@ fn each_format_and_exit_code() {
     let (code, _, said) = lab.verify(&["--test", "("]);
     assert!(code == 1 && said.contains("--test \"(\""), "{said}");
     let (code, listed, _) = lab.verify(&["--list"]);
-    assert!(code == 0 && listed.lines().count() == 65, "{listed}");
+    assert!(code == 0 && listed.lines().count() == 67, "{listed}");
     lab.down();
     let (code, _, said) = lab.verify(&[]);
     assert!(code == 1 && said.contains("there is no lab \"lab\""), "{said}");

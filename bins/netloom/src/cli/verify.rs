@@ -71,6 +71,9 @@ pub(crate) struct VerifyCluster {
     /// Attach the probes to these networks as well, as the annotation of a pod names them
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "wanted")]
     pub(crate) network: Vec<String>,
+    /// Make a pod with a bandwidth limit, and try whether it holds: some ten seconds more for each direction
+    #[arg(long, requires = "wanted", conflicts_with = "watch")]
+    pub(crate) bandwidth: bool,
     /// The address of a host outside on which `netloom probe serve --name outside/internet` runs; can be repeated
     #[arg(long, value_name = "ADDRESS", requires = "wanted")]
     pub(crate) internet: Vec<IpAddr>,
@@ -147,6 +150,9 @@ pub(crate) enum ProbeCommand {
         /// The ports, TCP and UDP
         #[arg(long, default_values_t = [verify::PORT])]
         port: Vec<u16>,
+        /// Take bytes on TCP port 26768 as well, as fast as they come
+        #[arg(long)]
+        sink: bool,
     },
     /// Answer the orders of a verification, a line of JSON each, until the input ends
     Work,

@@ -95,6 +95,7 @@ fn options(args: &VerifyCluster, is_open_ended: bool) -> anyhow::Result<Options>
         nodes: args.node.clone(),
         node_count: args.nodes.into(),
         networks: args.network.clone(),
+        bandwidth: args.bandwidth,
         internet: args.internet.clone(),
         metadata: args.metadata,
         public: args.public.clone(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use probe::{CaseResult, Recorded};
 use verify::case::Need;
-use verify::{Attachment, Case, Link, Place, Reach, Site, SiteNode, SitePod, Snapshot};
+use verify::{Attachment, Case, Check, Expected, Link, Place, Planned, Reach, Site, SiteNode, SitePod, Snapshot};
 
 use super::{Kind, Run, ended, table};
 use crate::cli::{VerifyArgs, VerifyFormat};
@@ -39,7 +39,7 @@ pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool
         crate::output::eputln!("{ODD}warning:{ODD:#} {} was not observed: {}", unobserved.place, unobserved.why);
     }
     let began = Instant::now();
-    let planned = verify::plan(&site).into_iter().filter(|planned| wanted(planned.case())).collect();
+    let planned = verify::plan(&site).into_iter().filter(|planned| wanted(planned.case())).map(recorded).collect();
     let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
     let mut report = |result: &CaseResult| {
         if args.output == VerifyFormat::Table {
@@ -48,6 +48,16 @@ pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool
     };
     let results = probe::run(&Recorded(snapshot), planned, how, &mut report);
     ended(args, &Run { kind: Kind::File, name: &file.display().to_string(), results: &results, took: began.elapsed() })
+}
+
+/// What cannot be followed over a snapshot is skipped.
+fn recorded(planned: Planned) -> Planned {
+    match planned {
+        Planned::Check(Check { case, address, expected: Expected::Rate { .. }, .. }) => {
+            Planned::Skipped { case, is_ipv4: Some(address.is_ipv4()), why: "how fast bytes get through is not recorded".to_owned() }
+        }
+        planned => planned,
+    }
 }
 
 /// Who was there, where the snapshot of a node does not say: its pods, with the networks as their interfaces.

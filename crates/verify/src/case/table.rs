@@ -1,6 +1,6 @@
 //! The cases. The words of 1 to 56 are those of the matrix (kubernetes/community#692), with its typing errors corrected.
 
-use super::{Backend, By, Case, Client, On, Quality, Rule, Service, ServiceOwner, Target};
+use super::{Backend, By, Case, Client, Limited, On, Quality, Rule, Service, ServiceOwner, Target};
 
 const fn case(id: &'static str, words: &'static str, from: Client, to: Target) -> Case {
     Case { id, words, from, to, not_ipv4: None, not_ipv6: None }
@@ -299,6 +299,8 @@ pub static CASES: &[Case] = &[
     case("network-3", "a packet of exactly the MTU passes", Client::Pod, Target::Network(Quality::FitsMtu)),
     case("network-4", "a packet of one byte more does not", Client::Pod, Target::Network(Quality::ExceedsMtu)),
     case("network-5", "pods that a network keeps apart do not reach each other", Client::Pod, Target::Network(Quality::Isolation)),
+    case("bandwidth-1", "a pod receives no faster than its limit", Client::Pod, Target::Bandwidth(Limited::Receives)),
+    case("bandwidth-2", "a pod sends no faster than its limit", Client::Pod, Target::Bandwidth(Limited::Sends)),
 ];
 
 #[cfg(test)]
