@@ -428,6 +428,58 @@ fn right() -> Vec<String> {
         single(
             r#"{"cniVersion": "1.0.0", "type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}, "policy": {"type": "k8s"}}"#,
         ),
+        // Each key that the reference plugins' pages name, in the forms in which they show it.
+        single(
+            r#"{"cniVersion": "0.3.1", "type": "bridge", "bridge": "own0", "isDefaultGateway": true, "forceAddress": false, "ipMasq": true, "hairpinMode": true,
+    "promiscMode": false, "enabledad": true, "mtu": 1400, "macspoofchk": true, "ipam": {"type": "host-local", "subnet": "10.20.0.0/16"}}"#,
+        ),
+        single(r#"{"cniVersion": "0.3.1", "type": "bridge", "bridge": "own0", "vlan": 7, "ipam": {}}"#),
+        single(
+            r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "own0", "vlanTrunk": [{"id": 42}, {"minID": 100, "maxID": 200}], "preserveDefaultVlan": false, "ipam": {}}"#,
+        ),
+        single(
+            r#"{"cniVersion": "0.3.1", "type": "macvlan", "master": "eth3", "mode": "bridge", "ipam": {"type": "host-local", "ranges": [[
+    {"subnet": "10.30.0.0/16", "rangeStart": "10.30.1.20", "rangeEnd": "10.30.3.50", "gateway": "10.30.0.254"}, {"subnet": "172.20.5.0/24"}],
+    [{"subnet": "fd00:30:0:01ff::/64", "rangeStart": "fd00:30:0:01ff::0010", "rangeEnd": "fd00:30:0:01ff::0020"}]],
+    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.30.5.1"}, {"dst": "fd00:30:0:01ff::1/64"}],
+    "resolvConf": "/etc/resolv.conf", "dataDir": "/run/own/state"}}"#,
+        ),
+        behind(r#""type": "tuning", "sysctl": {"net.core.somaxconn": "300", "net.ipv4.conf.IFNAME.arp_filter": "1"}"#),
+        behind(r#""type": "tuning", "mac": "c2:b0:57:49:47:f2", "mtu": 1404, "promisc": true, "allmulti": true"#),
+        behind(r#""type": "firewall", "backend": "firewalld", "firewalldZone": "trusted""#),
+        behind(r#""type": "firewall", "backend": "iptables", "iptablesAdminChainName": "OWN-RULES""#),
+        behind(
+            r#""type": "portmap", "capabilities": {"portMappings": true}, "snat": true, "masqAll": false, "markMasqBit": 13, "conditionsV6": ["!", "-d", "fc00::/7"]"#,
+        ),
+        behind(r#""type": "sbr", "table": 1000"#),
+        behind(r#""type": "vrf", "vrfname": "red", "table": 10"#),
+        single(
+            r#"{"cniVersion": "0.3.1", "type": "tap", "mac": "02:11:22:33:44:55", "mtu": 1400, "selinuxContext": "system_u:system_r:container_t:s0",
+    "multiQueue": true, "owner": 0, "group": 0}"#,
+        ),
+        single(r#"{"cniVersion": "0.3.0", "plugins": [{"type": "flannel"}, {"type": "sbr"}]}"#),
+        single(
+            r#"{"cniVersion": "1.0.0", "type": "dummy", "ipam": {"type": "static", "addresses": [{"address": "10.31.0.2/24", "gateway": "10.31.0.1"},
+    {"address": "fd00:31::2/64"}], "routes": [{"dst": "10.32.0.0/16", "gw": "10.31.0.254"}], "dns": {"nameservers": ["10.31.0.53"], "domain": "own", "search": ["own"], "options": ["ndots:2"]}}}"#,
+        ),
+        single(
+            r#"{"cniVersion": "1.0.0", "type": "vlan", "master": "eth3", "vlanId": 9, "ipam": {"type": "host-local", "subnet": "10.33.0.0/24"}, "dns": {"nameservers": ["10.33.0.53", "8.8.8.8"]}}"#,
+        ),
+        single(r#"{"cniVersion": "0.3.1", "type": "host-device", "hwaddr": "02:11:22:33:44:55"}"#),
+        single(r#"{"cniVersion": "0.3.1", "type": "host-device", "pciBusID": "0000:3d:00.1"}"#),
+        // Pods as Multus's pages select networks: of another namespace, with an interface's name, twice, as JSON over several lines.
+        named(
+            "first",
+            r#"{"cniVersion": "0.3.0", "type": "macvlan", "master": "eth3", "mode": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.34.0.0/16"}]]}}"#,
+        ) + &named(
+            "second",
+            r#"{"cniVersion": "0.3.0", "type": "macvlan", "master": "eth3", "mode": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.35.0.0/16"}]]}}"#,
+        ) + &pod("a", "first, second")
+            + &pod("b", "first@own1")
+            + &pod("c", "first,first")
+            + &pod("d", "[\n      { \"name\" : \"first\",\n        \"interface\": \"own1\" },\n      { \"name\" : \"second\" }\n    ]")
+            + &pod("e", r#"[{"name": "first", "default-route": ["10.34.0.1"]}]"#)
+            + &pod("f", r#"[{"name": "third", "namespace": "elsewhere"}]"#),
         // Another plugin's name, near to one of ours.
         single(r#"{"cniVersion": "1.0.0", "type": "macvtap", "master": "eth0"}"#),
         // Two halves of a network on one bridge, and one network by two names.
