@@ -2,6 +2,7 @@
 //!
 //! The host outside, which is the internet, the metadata service and the client, is a namespace on the nodes' network.
 
+mod asked;
 mod faults;
 mod networks;
 
@@ -49,11 +50,11 @@ impl Verified {
         command
     }
 
-    /// The command, where another one observes the nodes.
-    fn observed_by(&self, node_command: &str) -> Command {
+    /// The command with another value of an option.
+    fn replaced(&self, option: &str, value: &str) -> Command {
         let mut args = self.scene.cluster.verification(&self.outside, netloom());
-        let at = args.iter().position(|arg| arg == "--node-command").unwrap();
-        args[at + 1] = node_command.to_owned();
+        let at = args.iter().position(|arg| arg == option).unwrap();
+        args[at + 1] = value.to_owned();
         let mut command = Command::new(netloom());
         command.args(args).stdin(Stdio::null());
         command
@@ -137,18 +138,32 @@ impl Verified {
             self.scene.apply(&talker(name));
             self.scene.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "-n", "default", "--timeout=80s"]);
         }
+        // A network of the node's own, with a secret: the runtime takes another one, which comes first.
+        let config = r#"{"cniVersion":"1.0.0","name":"zz","plugins":[{"type":"loopback","args":{"apiToken":"hunter2"}}]}"#;
+        let write = format!("echo '{config}' > /etc/cni/net.d/99-zz.conflist");
+        self.scene.cluster.node("node-1").unwrap().run(&["sh", "-c", &write]).unwrap();
         let archive = self.scene.cluster.dir().join("dump.tar.gz");
         let mut command = Command::new(netloom());
         command.args(["sysdump", "--cluster", "--logs", "default/named", "-o"]).arg(&archive).arg("--kubeconfig");
         let said = command.arg(self.scene.cluster.control().kubeconfig()).output().unwrap();
         assert!(said.status.success(), "{}", text(&said));
-        let tar = Command::new("tar").arg("-xzOvf").arg(&archive).output().unwrap();
-        let (names, all) = (String::from_utf8_lossy(&tar.stderr), String::from_utf8_lossy(&tar.stdout));
+        let (names, all) = unpacked(&archive);
         for name in ["/nodes/node-1.tar.gz", "/nodes/node-2.tar.gz", "/logs/kube-system_netloom-", "/logs/default_named/c.log", "/events/"]
         {
             assert!(names.contains(name), "{name}: {names}\n{}", text(&said));
         }
-        assert!(all.contains("said-by-named") && !all.contains("hunter2") && !all.contains("said-by-netloom-unnamed"), "{names}");
+        assert!(all.contains("said-by-named") && all.contains("password: REDACTED"), "{names}");
+        assert!(!all.contains("hunter2") && !all.contains("said-by-netloom-unnamed"), "{names}");
+        // A node's archive is packed in it: its secrets are looked for in what it unpacks to.
+        let folder = self.scene.cluster.dir().join("dump");
+        std::fs::create_dir(&folder).unwrap();
+        let tar = Command::new("tar").args(["-xz", "--strip-components=1", "-C"]).arg(&folder).arg("-f").arg(&archive).status().unwrap();
+        assert!(tar.success());
+        let (names, all) = unpacked(&folder.join("nodes/node-1.tar.gz"));
+        for name in ["/snapshot.json", "/net.d/99-zz.conflist", "/sysdump.json"] {
+            assert!(names.contains(name), "{name}: {names}");
+        }
+        assert!(all.contains("apiToken") && all.contains("REDACTED") && !all.contains("hunter2"), "{names}");
         // The nodes' snapshots are one network.
         let mut from = Command::new(netloom());
         let from = from.args(["verify", "-o", "json", "--from"]).arg(&archive).output().unwrap();
@@ -166,11 +181,18 @@ impl Verified {
 
     /// Begins it, and waits until its pods run.
     fn begin(&self, more: &[&str]) -> Child {
-        let child = self.command(more).process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = self.command(more).process_group(0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let running = || self.scene.kubectl(&["get", "pods", "-n", NAMESPACE, "--field-selector=status.phase=Running", "-o", "name"]);
         until("a probe runs", running, |pods| !pods.is_empty());
         child
     }
+}
+
+/// The names of an archive's files, and what they contain.
+fn unpacked(archive: &Path) -> (String, String) {
+    let tar = Command::new("tar").arg("-xzOvf").arg(archive).output().unwrap();
+    assert!(tar.status.success(), "{}: {}", archive.display(), String::from_utf8_lossy(&tar.stderr));
+    (String::from_utf8_lossy(&tar.stderr).into_owned(), String::from_utf8_lossy(&tar.stdout).into_owned())
 }
 
 /// Sends a signal to a command; the exit code with which it ends.
@@ -276,7 +298,8 @@ fn faults_are_named_and_nothing_is_left() {
     for signal in ["INT", "TERM", "HUP"] {
         let observing = verified.scene.cluster.dir().join("observing");
         let hangs = format!("sh -c 'touch {}; exec sleep 1000' --", observing.display());
-        let child = verified.observed_by(&hangs).args(["--test", "^2$"]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
+        let child =
+            verified.replaced("--node-command", &hangs).args(["--test", "^2$"]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
         until("it observes", || observing.exists(), |is_there| *is_there);
         assert_eq!(signalled(child, signal), Some(1), "SIG{signal}");
         verified.nothing_is_left();
@@ -295,7 +318,8 @@ fn faults_are_named_and_nothing_is_left() {
     // What has its namespace's name by the time it ends is not removed.
     verified.scene.kubectl(&["delete", "namespace", NAMESPACE, "--wait"]);
     verified.scene.kubectl(&["create", "namespace", NAMESPACE]);
-    assert_eq!(signalled(first, "INT"), Some(1));
+    let lost = first.wait_with_output().unwrap();
+    assert!(lost.status.code() == Some(1) && text(&lost).contains("was removed while it was in use"), "{}", text(&lost));
     verified.scene.kubectl(&["get", "namespace", NAMESPACE]);
     verified.scene.kubectl(&["delete", "namespace", NAMESPACE, "--wait"]);
 
