@@ -196,8 +196,9 @@ fn number(port: &ServicePort, by: By) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{PORT, Planned, plan};
-    use crate::site::{Attachment, Outside, Publication, Reach, Site, SitePod};
+    use crate::plan::{PORT, Planned, SINK, plan};
+    use crate::site::{Attachment, LimitedPod, Outside, Publication, Reach, Site, SitePod};
+    use crate::{Fault, Observation, Snapshot, explain, judge};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -293,10 +294,43 @@ mod tests {
     fn every_case_of_the_matrix_is_tried() {
         let site = site();
         let skipped = plan(&site).into_iter().filter_map(|planned| match planned {
-            Planned::Skipped { case, is_ipv4: None | Some(true), why } if !case.id.starts_with("network") => Some((case.id, why)),
+            Planned::Skipped { case, is_ipv4: None | Some(true), why } if case.id.parse::<u8>().is_ok() => Some((case.id, why)),
             _ => None,
         });
         assert_eq!(skipped.collect::<Vec<_>>(), []);
+    }
+
+    /// A pod with a limit and one beside it: each sends once, in each family, and neither takes part in any other case.
+    #[test]
+    fn a_limit_is_tried_in_both_directions() {
+        let addresses = vec![ip("10.244.1.9"), ip("fd00:10:244:1::9")];
+        let limited = LimitedPod { name: "verify/limited-1".to_owned(), node: "node-1".to_owned(), addresses, bits: 20_000_000 };
+        let site = Site { limited: vec![limited.clone()], ..site() };
+        for is_ipv4 in [true, false] {
+            let client = site.pods[0].address(is_ipv4).unwrap();
+            for (id, from, to, address) in [
+                ("bandwidth-1", site.pods[0].place(), limited.place(), limited.address(is_ipv4).unwrap()),
+                ("bandwidth-2", limited.place(), site.pods[0].place(), client),
+            ] {
+                let all = checks(&site, id, is_ipv4);
+                let [check] = all.as_slice() else { panic!("{id}: {all:?}") };
+                assert_eq!((&check.from, &check.answerers, check.address, check.port), (&from, &vec![to], address, SINK), "{id}");
+                for (bits, is_right) in [(4_900_000, false), (5_000_000, true), (19_000_000, true), (25_000_000, true), (25_000_001, false)]
+                {
+                    let said = judge(check, &Observation::Rate(bits));
+                    assert_eq!(said.is_none(), is_right, "{bits}: {said:?}");
+                }
+                assert!(judge(check, &Observation::Silent).is_some());
+                let finding = explain(&Snapshot::default(), check, &Observation::Rate(900_000_000));
+                assert_eq!((finding.fault, finding.place), (Fault::BandwidthDiffers, limited.place()), "{id}");
+                assert!(finding.evidence.starts_with("900.0 Mbit/s get through"), "{}", finding.evidence);
+            }
+        }
+        let others = plan(&site).into_iter().filter_map(|planned| match planned {
+            Planned::Check(check) if !check.case.id.starts_with("bandwidth") => Some(check),
+            _ => None,
+        });
+        assert!(others.into_iter().all(|check| check.from != limited.place() && !check.answerers.contains(&limited.place())));
     }
 
     #[test]
