@@ -474,7 +474,12 @@ fn right() -> Vec<String> {
         ) + &named(
             "second",
             r#"{"cniVersion": "0.3.0", "type": "macvlan", "master": "eth3", "mode": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.35.0.0/16"}]]}}"#,
-        ) + &pod("a", "first, second")
+        ) + &named(
+                "third",
+                r#"{"cniVersion": "0.3.0", "type": "macvlan", "master": "eth3", "mode": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.36.0.0/16"}]]}}"#,
+            )
+            .replace("{name: third}", "{name: third, namespace: elsewhere}")
+            + &pod("a", "first, second")
             + &pod("b", "first@own1")
             + &pod("c", "first,first")
             + &pod("d", "[\n      { \"name\" : \"first\",\n        \"interface\": \"own1\" },\n      { \"name\" : \"second\" }\n    ]")
