@@ -18,9 +18,11 @@ test="$demo curl:curl ethtool:ethtool strace:strace busybox:busybox-static unsha
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld ovs-vswitchd:openvswitch-switch"
 # What our rules stand beside on a host: dockerd comes by itself, below.
 coexistence="$test $cluster podman:podman"
-# A Neutron and a Keystone that tests run as they are: Debian's own, on SQLite.
-neutron='neutron-server:neutron-common neutron-server:python3-neutron keystone-wsgi-public:python3-keystone curl:curl unshare:util-linux
-    kill:procps'
+# A Neutron and a Keystone that tests run as they are: Debian's own, on SQLite; and what Neutron's agent of a node needs: a message bus, and Open
+# vSwitch.
+neutron='neutron-server:neutron-common neutron-openvswitch-agent:python3-neutron keystone-wsgi-public:python3-keystone curl:curl
+    unshare:util-linux kill:procps rabbitmqctl:rabbitmq-server ovs-vswitchd:openvswitch-switch ip:iproute2 ping:iputils-ping
+    ethtool:ethtool iptables:iptables ipset:ipset conntrack:conntrack'
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base
     ovs-vswitchd:openvswitch-switch"
 # libFuzzer comes as C++.

@@ -4,6 +4,7 @@
 //!   Keystone   tokens, and the catalogue with Neutron in it        keystone-wsgi-public
 //!   Neutron    ML2 with two mechanism drivers: Open vSwitch, and `fakebind`, which stands for the agents of all hosts
 //!              and without Keystone for who trusts everybody       neutron-server, in-process message bus
+//!              or with Open vSwitch alone, and its real agents      neutron-openvswitch-agent, RabbitMQ
 //! ```
 //!
 //! Both listen on 127.0.0.1, on ports that are free, with all files in their own directory, and end with who made them. A machine that
@@ -11,7 +12,9 @@
 
 mod keystone;
 mod neutron;
+mod rabbit;
 mod request;
+mod switch_agent;
 
 use std::path::Path;
 
@@ -20,8 +23,12 @@ use anyhow::Result;
 pub use keystone::Keystone;
 pub use neutron::Neutron;
 pub use request::request;
+pub use switch_agent::SwitchAgent;
 
 use crate::Den;
+
+/// The one physical network, on which networks of type `vlan` are.
+pub const PHYSICAL: &str = "physnet1";
 
 /// Sets SQLite's write-ahead log, for good. With its other journal a connection that has only read keeps every writer out until it is used
 /// again, and the servers' pools have such connections: a request fails as `database is locked`.

@@ -50,6 +50,11 @@ impl Switch {
         self.file("db.sock")
     }
 
+    /// The directory of its sockets: where `ovs-ofctl` looks for a bridge, with `OVS_RUNDIR`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// What `ovs-vsctl` with these words prints.
     ///
     /// # Panics

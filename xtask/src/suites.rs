@@ -196,11 +196,15 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "neutron",
-        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed",
+        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed; pods of two nodes, wired by Neutron's own agents",
         takes: "-",
         place: Place::All,
         needs: &[Packages("neutron"), Peers],
-        jobs: &[Of("netloom-neutron", "real", IGNORED), Of("netloom-operator", "ports", &["--ignored", "--skip", "child"])],
+        jobs: &[
+            Of("netloom-neutron", "real", IGNORED),
+            Of("netloom-operator", "ports", &["--ignored", "--skip", "child"]),
+            Tests("cluster", &["openstack::"], KUBERNETES),
+        ],
     },
     Suite {
         name: "guest",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::rabbit::Rabbit;
 use super::{Keystone, request};
 use crate::control::free_port;
 use crate::sweep::Claim;
@@ -23,6 +24,7 @@ const ENDING: Duration = Duration::from_secs(20);
 pub struct Neutron {
     // Dropped in this order: the process is a child of who made it.
     server: Option<Process>,
+    bus: Option<Rabbit>,
     den: Den,
     port: u16,
     dir: PathBuf,
@@ -38,7 +40,7 @@ impl Neutron {
     /// # Errors
     /// If this is not root's process, the packages are missing, or it does not start: with the end of its log.
     pub fn named(name: &str, keystone: Option<&Keystone>) -> Result<Self> {
-        Neutron::made(name, keystone, ML2)
+        Neutron::made(name, keystone, ML2, false)
     }
 
     /// The same as most clouds have it: a port gets its tags after it was made (without `tag_ports_during_bulk_creation`).
@@ -46,10 +48,24 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn without_new_tags(name: &str) -> Result<Self> {
-        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""))
+        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""), false)
     }
 
-    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str) -> Result<Self> {
+    /// One with a message bus, whose ports are bound and wired by real agents ([`super::SwitchAgent`]) and nobody else.
+    ///
+    /// # Errors
+    /// As [`Neutron::named`].
+    pub fn with_agents(name: &str) -> Result<Self> {
+        Neutron::made(name, None, &ML2.replace("fakebind,", ""), true)
+    }
+
+    /// `127.0.0.1:PORT`: where the bus is, if it has one.
+    #[must_use]
+    pub fn bus(&self) -> Option<String> {
+        self.bus.as_ref().map(Rabbit::address)
+    }
+
+    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str, has_bus: bool) -> Result<Self> {
         if !Path::new("/usr/bin/neutron-server").exists() {
             bail!("neutron-server is missing: run scripts/setup.sh neutron");
         }
@@ -58,7 +74,8 @@ impl Neutron {
         for inside in ["state", "lock", "policy.d", "drivers/fakebind-0.1.dist-info"] {
             std::fs::create_dir_all(dir.join(inside)).with_context(|| format!("{}", dir.display()))?;
         }
-        let mut neutron = Neutron { server: None, den: Den::new(None, "")?, port: free_port(0)?, dir, _claim: claim };
+        let bus = has_bus.then(|| Rabbit::start(claim.dir().join("rabbitmq"))).transpose()?;
+        let mut neutron = Neutron { server: None, bus, den: Den::new(None, "")?, port: free_port(0)?, dir, _claim: claim };
         neutron.write_files(keystone, ml2)?;
         neutron.make_database()?;
         if let Some(keystone) = keystone {
@@ -197,12 +214,17 @@ impl Neutron {
             Some(keystone) => ("keystone", "/usr/share/neutron-common/api-paste.ini", keystone.middleware()),
         };
         let (dir, port, connection) = (self.dir.display(), self.port, self.connection());
+        // With an in-process bus all work is in one process. An agent counts as down after 75 s without a report; where there is none, never.
+        let (bus, workers, down) = match &self.bus {
+            None => ("fake:/".to_owned(), 0, 2_147_483),
+            Some(bus) => (Rabbit::url(&bus.address()), 1, 75),
+        };
         write(
             "neutron.conf",
             &format!(
                 "[DEFAULT]\nbind_host = 127.0.0.1\nbind_port = {port}\nauth_strategy = {strategy}\napi_paste_config = {paste}\n\
-             core_plugin = ml2\nservice_plugins = trunk\ntransport_url = fake:/\nstate_path = {dir}/state\n\
-             pagination_max_limit = 5\napi_workers = 0\nrpc_workers = 0\nrpc_state_report_workers = 0\nagent_down_time = 2147483\n\
+             core_plugin = ml2\nservice_plugins = trunk\ntransport_url = {bus}\nstate_path = {dir}/state\n\
+             pagination_max_limit = 5\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
              notify_nova_on_port_status_changes = false\nnotify_nova_on_port_data_changes = false\n\
              [database]\nconnection = {connection}\n[oslo_concurrency]\nlock_path = {dir}/lock\n[oslo_policy]\npolicy_dirs = {dir}/policy.d\n\
              {QUOTAS}{middleware}",

@@ -1,0 +1,212 @@
+//! A real Neutron with its message bus, our operator, and machines on which our agent and Neutron's work on one Open vSwitch.
+//!
+//! ```text
+//!   the test's network    API server   operator   neutron-server   RabbitMQ
+//!   machine one                                                                   machine two
+//!     netloom agent           --- ApiProxy --- API server, RabbitMQ --- ApiProxy ---
+//!     neutron-openvswitch-agent
+//!     br-int, br-tun, br-ex -- wire0 ----------------- one pair ------------------ wire0 -- br-ex, ...
+//! ```
+//!
+//! `br-ex` is the physical network of networks of type `vlan`, and has the address at which tunnels of type `vxlan` end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use netloom_tests::{Api, ApiProxy, Node, Running, Switch, netloom, seen_within};
+use serde_json::{Value, json};
+use testbed::openstack::{Neutron, PHYSICAL, SwitchAgent};
+
+/// A port takes Neutron a second on a busy machine, and its agent two.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Neutron, the API server and the operator.
+pub(crate) struct Cloud {
+    // Dropped in this order.
+    operator: Option<Running>,
+    pub(crate) neutron: Neutron,
+    pub(crate) api: Arc<Api>,
+    /// The subnets of each network, IPv4 and IPv6.
+    subnets: BTreeMap<&'static str, [String; 2]>,
+    /// The security group of all ports.
+    pub(crate) group: String,
+    dir: PathBuf,
+}
+
+/// A machine with both agents.
+pub(crate) struct Machine {
+    // Dropped in this order.
+    _agent: Running,
+    _bus: ApiProxy,
+    pub(crate) switch: Switch,
+    pub(crate) node: Node,
+}
+
+const PROJECT: &str = "tests";
+
+// === impl Cloud ===
+
+impl Cloud {
+    /// With networks of these names, types and numbers: number 31 has 10.31.0.0/24 and fd00:31::/64. Ports take what comes over TCP.
+    pub(crate) fn new(name: &str, networks: &[(&'static str, &str, u8)]) -> Self {
+        let name = format!("test-{}-{name}", std::process::id());
+        let neutron = Neutron::with_agents(&name).unwrap();
+        let id = |kind: &str, mut keys: Value| {
+            keys["project_id"] = json!(PROJECT);
+            let answer = neutron.ask("POST", &format!("{kind}s").replace('_', "-"), &json!({kind: keys})).unwrap();
+            answer[kind]["id"].as_str().unwrap().to_owned()
+        };
+        let mut subnets = BTreeMap::new();
+        for &(name, kind, n) in networks {
+            let mut keys = json!({"name": name, "provider:network_type": kind});
+            if kind == "vlan" {
+                keys["provider:physical_network"] = json!(PHYSICAL);
+            }
+            let network = id("network", keys);
+            let subnet =
+                |version: u8, cidr: String| json!({"network_id": network, "ip_version": version, "cidr": cidr, "enable_dhcp": false});
+            let of_both = [subnet(4, format!("10.{n}.0.0/24")), subnet(6, format!("fd00:{n}::/64"))];
+            subnets.insert(name, of_both.map(|keys| id("subnet", keys)));
+        }
+        let group = id("security_group", json!({"name": "pods"}));
+        let dir = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let cloud = Cloud { operator: None, api: Api::own(), subnets, group, dir, neutron };
+        for (protocol, family) in [("tcp", "IPv4"), ("tcp", "IPv6")] {
+            cloud.allow(protocol, family);
+        }
+        ["ippools.yaml", "openstack/kuryrports.yaml"].iter().for_each(|file| cloud.api.define(file));
+        cloud
+    }
+
+    /// Lets what comes with this protocol pass to all ports; the ID of the rule.
+    pub(crate) fn allow(&self, protocol: &str, family: &str) -> String {
+        let rule = json!({"security_group_rule": {"security_group_id": self.group, "direction": "ingress", "ethertype": family,
+            "protocol": protocol, "project_id": PROJECT}});
+        let made = self.neutron.ask("POST", "security-group-rules", &rule).unwrap();
+        made["security_group_rule"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Takes a rule away.
+    pub(crate) fn forbid(&self, rule: &str) {
+        self.neutron.ask("DELETE", &format!("security-group-rules/{rule}"), &Value::Null).unwrap();
+    }
+
+    /// Starts the operator.
+    pub(crate) fn operate(&mut self) {
+        let subnets: Vec<&String> = self.subnets.values().flatten().collect();
+        let settings = json!({
+            "cluster": "tests",
+            "openstack": {
+                "kubernetes": {"multiVifDrivers": ["npwg_multiple_interfaces"]},
+                "neutron": {"authType": "none", "endpointOverride": self.neutron.url()},
+                "neutronDefaults": {"project": PROJECT, "podSubnet": subnets[0], "podSecurityGroups": [self.group]},
+            },
+            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets}}}],
+        });
+        let [file, kubeconfig] = ["openstack.yaml", "kubeconfig"].map(|name| self.dir.join(name));
+        std::fs::write(&file, settings.to_string()).unwrap();
+        std::fs::write(&kubeconfig, self.api.kubeconfig("admin")).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(netloom()).args(["operator", "--no-lease", "--identity", "one"]);
+        command.arg("--kubeconfig").arg(kubeconfig).arg("--openstack").arg(file).stdin(Stdio::null());
+        let log = File::options().create(true).append(true).open(self.dir.join("operator.log")).unwrap();
+        self.operator = Some(Running::with_log(&mut command, log));
+    }
+
+    /// Two machines, joined by a wire.
+    pub(crate) fn machines(&self, names: [&str; 2]) -> [Machine; 2] {
+        let settings = "openstackVIFs: kuryrports\nopenstackWait: 240s";
+        let nodes = names.map(|name| Node::new(&self.api, name, settings));
+        let [one, two] = [&nodes[0], &nodes[1]].map(|node| node.host.pid().to_string());
+        let words = ["link", "add", "wire0", "netns", &one, "type", "veth", "peer", "name", "wire0", "netns", &two];
+        assert!(Command::new("ip").args(words).status().unwrap().success(), "{words:?}");
+        let mut last = 0;
+        nodes.map(|node| {
+            last += 1;
+            self.equip(node, &format!("198.18.0.{last}"))
+        })
+    }
+
+    /// Starts what a node has, with this address in front of the others.
+    fn equip(&self, node: Node, address: &str) -> Machine {
+        for (network, subnets) in &self.subnets {
+            let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{}/network-attachment-definitions", node.namespace);
+            let annotations = json!({"openstack.org/kuryr-config": json!({"subnetIds": subnets}).to_string()});
+            let metadata = json!({"name": network, "namespace": node.namespace, "annotations": annotations});
+            let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata});
+            self.api.must("POST", &path, &object);
+        }
+        let switch = Switch::start(&node.host, &["br-int", "br-ex"]);
+        switch.vsctl("set interface br-int mtu_request=1500");
+        node.host.sh("", "ip link set wire0 up");
+        switch.vsctl("add-port br-ex wire0");
+        node.host.sh("", &format!("ip addr add {address}/24 dev br-ex"));
+        node.host.sh("", "ip link set br-ex up");
+        let bus = self.neutron.bus().unwrap();
+        let netns = PathBuf::from(format!("/proc/{}/ns/net", node.host.pid()));
+        let proxy = ApiProxy::new(netns, &bus);
+        let agent = SwitchAgent {
+            host: &node.name,
+            bus: &bus,
+            database: &switch.socket(),
+            sockets: switch.dir(),
+            tunnel_address: address,
+            physical_bridge: "br-ex",
+            dir: self.dir.join(&node.name),
+        };
+        let mut enter = node.host.command("", "setpriv");
+        // So that none is left of a test that was killed.
+        enter.args(["--pdeathsig", "KILL", "--"]);
+        let agent = Running::start(&mut agent.command(enter).unwrap());
+        node.restart();
+        Machine { _agent: agent, _bus: proxy, switch, node }
+    }
+
+    /// Waits until something holds.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        let end_of = |file: &str| {
+            let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            format!("the end of {file}:\n{}\n", lines[lines.len().saturating_sub(20)..].join("\n"))
+        };
+        let seen = seen_within(PATIENCE, holds, |holds| *holds);
+        assert!(seen.is_ok(), "not within {PATIENCE:?}: {what}\n{}{}", end_of("operator.log"), self.neutron.end_of_log());
+    }
+
+    /// Waits until Neutron counts this many agents as alive.
+    pub(crate) fn agents(&self, count: usize) {
+        self.until("Neutron's agents are alive", || {
+            let agents = self.neutron.ask("GET", "agents", &Value::Null).unwrap();
+            agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == count
+        });
+    }
+
+    /// The statuses of all ports, as Neutron's database has them.
+    pub(crate) fn statuses(&self) -> Vec<String> {
+        let rows = self.neutron.sql(&format!("SELECT status FROM ports WHERE project_id = '{PROJECT}'")).unwrap();
+        rows.into_iter().flatten().collect()
+    }
+
+    /// How many VIFs the operator has bound for a pod.
+    pub(crate) fn bound(&self, namespace: &str, pod: &str) -> usize {
+        let path = format!("/apis/openstack.org/v1/namespaces/{namespace}/kuryrports/{pod}");
+        let (_, object) = self.api.ask("GET", &path, &Value::Null);
+        object["status"]["vifs"].as_object().map_or(0, serde_json::Map::len)
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the logs are in {}", self.dir.display());
+            return;
+        }
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
