@@ -1,4 +1,4 @@
-//! DEL, and what else unmakes a sandbox: from its record alone. Without one, from what the runtime or Multus has kept, else from
+//! DEL, and what else unmakes a sandbox: from its record alone. Without one, from what the runtime, Multus or kuryr-cni has left, else from
 //! what the pod selects; what a record that cannot be read does not tell, its container's ID tells in part.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::call::{Request, Sandbox};
 use crate::log::Line;
 use crate::pods::view;
 use crate::report::Timings;
-use crate::settings::Teardown;
+use crate::settings::{Teardown, VifSource};
 use crate::{Agent, lock};
 
 impl Agent {
@@ -30,22 +30,29 @@ impl Agent {
         }
         let mut done = done.map_err(CniError::from);
         if !known && done.is_ok() {
-            match self.detach_strangers(request, sandbox, host) {
-                Ok(false) => self.detach_planned(request, sandbox, host),
-                other => done = other.map(drop),
-            }
+            done = self.detach_unrecorded(request, sandbox, host);
         }
         laps.lap("detach");
         done
+    }
+
+    /// What others have attached of a sandbox that has no record: the runtime itself, Multus or kuryr-cni.
+    fn detach_unrecorded(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
+        if self.detach_strangers(request, sandbox, host)? || self.detached.has(&sandbox.container) {
+            return Ok(());
+        }
+        if self.settings.vifs.source != VifSource::Nowhere && self.unplug_of_kuryr(request, sandbox, host)? {
+            self.detached.note(&sandbox.container);
+        } else {
+            self.detach_planned(request, sandbox, host);
+        }
+        Ok(())
     }
 
     /// What the pod selects today is unmade for a sandbox of which nobody has kept anything, as Multus does where the pod is still
     /// there. The API server is asked for nothing. Most likely there is nothing: what fails is told in the log alone. A sandbox that
     /// was detached here a moment ago, or whose ADD failed, has nothing any more.
     fn detach_planned(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) {
-        if self.detached.has(&sandbox.container) {
-            return;
-        }
         let name = sandbox.pod.as_ref();
         let pod = name.and_then(|name| self.cluster.pod(&name.namespace, &name.name).filter(|pod| name.is(pod) && pod.is_whole));
         let Some(pod) = pod else { return };

@@ -18,6 +18,7 @@ use plugin::Host;
 use crate::Agent;
 use crate::call::{Request, Sandbox};
 use crate::log::Line;
+use crate::vifs::KURYR_CNI;
 
 /// Where runtimes keep what they have attached, and where Multus does.
 pub(crate) const RUNTIMES: &str = "/var/lib/cni";
@@ -64,7 +65,7 @@ impl Agent {
             let is_other = |cached: &Cached| dir == runtimes && cached.id.ifname != sandbox.ifname;
             for cached in found.into_iter().rev().filter(|cached| !is_ours(cached) && !is_other(cached)) {
                 any = true;
-                let done = self.detach_stranger(request, &cache, &cached, host);
+                let done = self.detach_stranger(request, sandbox, (&cache, &cached), host);
                 errors.extend(done.err().map(|e| e.within(cached.id.network.as_str())));
             }
         }
@@ -75,11 +76,22 @@ impl Agent {
         CniError::first_of(errors).map_or(Ok(any), Err)
     }
 
-    fn detach_stranger(&self, request: &Request, cache: &Cache, cached: &Cached, host: &mut Host) -> Result<(), CniError> {
+    fn detach_stranger(
+        &self,
+        request: &Request,
+        sandbox: &Sandbox,
+        (cache, cached): (&Cache, &Cached),
+        host: &mut Host,
+    ) -> Result<(), CniError> {
         let list = NetworkList::parse(&cached.config, Some(&cached.id.network)).map_err(|e| {
             let path = cache.path(&cached.id);
             CniError::new(Code::DECODE, format!("{}: {e}; inspect and remove it", path.display()))
         })?;
+        // kuryr-cni asks a daemon that is gone where this agent is installed.
+        if list.plugins.iter().all(|plugin| plugin.kind.as_str() == KURYR_CNI) {
+            self.unplug_of_kuryr(request, sandbox, host)?;
+            return cache.remove(&cached.id).map_err(CniError::from);
+        }
         let chain = Chain::new(self.finder(request), Some(cache.clone()));
         let runtime = Runtime {
             container: cached.id.container.clone(),

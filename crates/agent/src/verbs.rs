@@ -10,6 +10,7 @@ use plugin::Host;
 use crate::call::{Request, Sandbox};
 use crate::foreign_pods::{MULTUS, RUNTIMES};
 use crate::log::Line;
+use crate::settings::VifSource;
 use crate::{Agent, Settings};
 
 impl Agent {
@@ -119,6 +120,9 @@ impl Agent {
         if stranger.is_none() && is_sure {
             let lists = lists.into_values().filter_map(|source| NetworkList::parse(&source, None).ok());
             errors.extend(self.collect(request, lists, &kept, (&unreadable, names.as_ref()), host));
+        }
+        if self.settings.vifs.source != VifSource::Nowhere {
+            errors.extend(self.collect_of_kuryr(host, request.by).err());
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }

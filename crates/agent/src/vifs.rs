@@ -30,9 +30,11 @@ use crate::networks::PlanSources;
 use crate::settings::VifSource;
 use crate::shares::Aside;
 
+mod kuryr_cni;
 mod network;
 mod vlan;
 
+pub(crate) use kuryr_cni::KURYR_CNI;
 use network::network;
 
 /// How often it is looked whether the caller of an ADD that waits is still there: its end wakes nobody.

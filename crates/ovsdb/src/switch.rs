@@ -157,9 +157,17 @@ impl Switch {
     /// # Errors
     /// [`OvsdbError`]
     pub fn ports_of(&mut self, iface_id: &str) -> Result<Vec<Port>, OvsdbError> {
-        let has_id = vec![Condition::Includes("external_ids", Datum::map([("iface-id", iface_id)]))];
+        self.ports_with_interface(&[("iface-id", iface_id)])
+    }
+
+    /// The ports whose interfaces have these external IDs.
+    ///
+    /// # Errors
+    /// [`OvsdbError`]
+    pub fn ports_with_interface(&mut self, ids: &[(&str, &str)]) -> Result<Vec<Port>, OvsdbError> {
+        let has_ids = vec![Condition::Includes("external_ids", Datum::map(ids.iter().copied()))];
         let names: Vec<String> =
-            self.select("Interface", has_id, &["name"])?.iter().filter_map(|row| row.text("name").map(str::to_owned)).collect();
+            self.select("Interface", has_ids, &["name"])?.iter().filter_map(|row| row.text("name").map(str::to_owned)).collect();
         let mut ports = Vec::new();
         for name in names {
             ports.extend(self.port(&name)?);

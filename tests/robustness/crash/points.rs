@@ -6,9 +6,10 @@ use std::path::Path;
 use netloom_tests::Host;
 
 /// The points that only an agent comes by, its installation, what keeps a DEL for it, what plugs ports of
-/// Neutron (tests/agent/openstack/crash.rs), or the DHCP daemon and its callers.
-pub(crate) const OF_THE_AGENT: [&str; 8] =
-    ["agent-", "install-", "uninstall-", "del-kept", "dhcp-", "idle-bridge-", "add-unplugging", "hybrid-"];
+/// Neutron (tests/agent/openstack/crash.rs) and takes down what kuryr-cni has plugged (kuryr_cni.rs there), or the DHCP daemon and its
+/// callers.
+pub(crate) const OF_THE_AGENT: [&str; 9] =
+    ["agent-", "install-", "uninstall-", "del-kept", "dhcp-", "idle-bridge-", "add-unplugging", "hybrid-", "kuryr-"];
 
 /// The points that only a kernel with modules lets a plugin come by: tests/guest/kernel/ does, in the guest.
 pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
