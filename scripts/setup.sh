@@ -89,6 +89,35 @@ fetch_dockerd() {
 }
 [ "${1:-test}" != coexistence ] || fetch_dockerd
 
+# Open vSwitch with DPDK, beside the usual one: installed as packages, it would bring udev and another systemd.
+fetch_dpdk() {
+    dir=${NETLOOM_DPDK:-$HOME/.cache/netloom-dpdk}
+    [ ! -x "$dir/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk" ] && command -v apt-get >/dev/null || return 0
+    echo "setup: fetching openvswitch-switch-dpdk"
+    missing=" openvswitch-switch-dpdk"
+    as_root
+    mkdir -p "$dir"
+    unpacked=$(mktemp -d)
+    (
+        cd "$unpacked"
+        # The libraries that it is linked with, of what its installation would bring.
+        libraries() { apt-get -s install openvswitch-switch-dpdk 2>/dev/null | sed -n 's/^Inst \(lib[a-z0-9.+-]*\|ibverbs-providers\) .*/\1/p' | grep -v systemd; }
+        # shellcheck disable=SC2046  # a list of words
+        apt-get -qq download openvswitch-switch-dpdk $(libraries) >log 2>&1 || {
+            $sudo apt-get -qq update >>log 2>&1 || true
+            apt-get -qq download openvswitch-switch-dpdk $(libraries) >>log 2>&1
+        } || {
+            cat log >&2
+            echo "setup: apt-get could not download openvswitch-switch-dpdk: its output is above" >&2
+            exit 1
+        }
+        mkdir root
+        for package in *.deb; do dpkg -x "$package" root; done
+        cp -r root/. "$dir/"
+    )
+    rm -r "$unpacked"
+}
+
 # A C compiler for every architecture, of one version, so that it compiles the same bytes everywhere.
 fetch_zig() {
     dir=${NETLOOM_ZIG:-$HOME/.cache/netloom-zig}
@@ -123,6 +152,7 @@ for pair in $wanted; do
 done
 if [ -z "$missing" ]; then
     [ "${1:-test}" != release ] || fetch_zig
+    [ "${1:-test}" != neutron ] || fetch_dpdk
     exit 0
 fi
 
@@ -151,3 +181,4 @@ if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recomm
     exit 1
 fi
 [ "${1:-test}" != release ] || fetch_zig
+[ "${1:-test}" != neutron ] || fetch_dpdk

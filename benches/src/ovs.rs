@@ -158,8 +158,13 @@ impl Daemons {
 
     fn add_ourselves(&self, waits: bool, name: &str) -> Result<()> {
         let mut switch = Switch::connect(&self.socket, Instant::now() + PATIENCE)?;
-        let port =
-            NewPort { name, vlans: Some(&Vlans::Access(100)), ofport_request: None, port_ids: &PORT_IDS, interface_ids: &INTERFACE_IDS };
+        let port = NewPort {
+            name,
+            vlans: Some(&Vlans::Access(100)),
+            port_ids: &PORT_IDS,
+            interface_ids: &INTERFACE_IDS,
+            ..NewPort::default()
+        };
         let added = switch.add_port(BRIDGE, &port)?.context("there is no bridge")?;
         if waits { Ok(switch.applied(added)?) } else { Ok(()) }
     }

@@ -2,6 +2,7 @@
 //! VLANs, flows and security groups.
 
 mod cloud;
+mod vhost_user;
 
 use netloom_tests::{Outcome, Pod};
 

@@ -48,6 +48,7 @@ pub(crate) struct Compared {
 const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("flannel", "it has left the reference set with version 1.0"),
     ("ovs-hybrid", "the reference set has none like it: tests/plugins/ovs/neutron.rs"),
+    ("ovs-vhost-user", "the reference set has none like it: tests/plugins/ovs/vhost_user.rs"),
     ("ovs", "the reference set has none like it: tests/plugins/ovs.rs has what ovs-cni does otherwise"),
     ("passthru", "it is Multus's, and does nothing"),
     ("pool", "the reference set has none like it"),

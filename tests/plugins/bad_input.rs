@@ -505,6 +505,11 @@ fn others() -> Vec<Case> {
 
 fn switches() -> Vec<Case> {
     let ovs = |name, keys, code, says| plugin(name, "ovs", keys, code, says);
+    let vhost = |name, keys: Value, says| {
+        let mut whole = json!({"bridge": "br0", "socketDir": "/run/vhost", "ipam": null});
+        whole.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        plugin(name, "ovs-vhost-user", whole, 7, says)
+    };
     vec![
         ovs("ovs: no bridge", json!({"bridge": null}), 7, &["bridge", "missing", "ovs-vsctl list-br"]),
         ovs("ovs: a bridge's name", json!({"bridge": "a/b"}), 7, &["bridge", "a/b"]),
@@ -529,6 +534,11 @@ fn switches() -> Vec<Case> {
             7,
             &["ofport_request", "ovs-hybrid"],
         ),
+        vhost("ovs-vhost-user: no directory", json!({"socketDir": null}), &["socketDir", "is not a directory for a socket"]),
+        vhost("ovs-vhost-user: steps", json!({"socketDir": "/run/../etc"}), &["socketDir", "/run/../etc"]),
+        vhost("ovs-vhost-user: a long path", json!({"socketDir": format!("/{}", "x".repeat(93))}), &["socketDir", "up to 92 characters"]),
+        vhost("ovs-vhost-user: a mode", json!({"mode": "both"}), &["mode", "\"both\" is neither client nor server"]),
+        vhost("ovs-vhost-user: a name", json!({"iface_id": "a:b"}), &["iface_id", "vhua:b"]),
         ovs("ovs: no switch", json!({}), 11, &["ovsdb-server at /var/run/openvswitch/db.sock", "check that ovsdb-server runs"]),
     ]
 }

@@ -3,6 +3,7 @@
 mod broken;
 mod crowd;
 mod neutron;
+mod vhost_user;
 
 use std::process::Stdio;
 

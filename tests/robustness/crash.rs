@@ -583,6 +583,7 @@ fn every_point_is_reached() {
         &points::OF_THE_AGENT[..],
         &points::IN_THE_GUEST,
         &points::WITH_FIREWALLD,
+        &points::WITH_DPDK,
         &points::OF_REPAIR,
         &points::OF_POOLS,
         &points::OF_THE_OPERATOR,

@@ -16,6 +16,8 @@ pub struct Switch {
     machine: u32,
     usual: PathBuf,
     dir: PathBuf,
+    /// Where Open vSwitch with DPDK is unpacked, for one that is started so.
+    dpdk: Option<PathBuf>,
     database: Option<Running>,
     daemon: Option<Running>,
     agent: Option<Running>,
@@ -29,17 +31,38 @@ impl Switch {
     /// # Panics
     /// If Open vSwitch is not installed, or does not start.
     pub fn start(host: &Host, bridges: &[&str]) -> Self {
+        Switch::started(host, bridges, None)
+    }
+
+    /// Starts one with DPDK, on ordinary memory and without devices: its ports of the type vhost-user work. One of its threads never rests.
+    ///
+    /// # Panics
+    /// As [`Switch::start`]; `scripts/setup.sh neutron` fetches it.
+    pub fn with_dpdk(host: &Host, bridges: &[&str]) -> Self {
+        let cache = || Path::new(&std::env::var("HOME").unwrap()).join(".cache/netloom-dpdk");
+        let dir = std::env::var_os("NETLOOM_DPDK").map_or_else(cache, PathBuf::from);
+        assert!(dir.exists(), "{} is missing: run scripts/setup.sh neutron", dir.display());
+        Switch::started(host, bridges, Some(dir))
+    }
+
+    fn started(host: &Host, bridges: &[&str], dpdk: Option<PathBuf>) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("netloom-ovs-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         let usual = host.path(USUAL);
         std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
-        let mut switch = Switch { machine: host.pid(), usual, dir, database: None, daemon: None, agent: None };
+        let mut switch = Switch { machine: host.pid(), usual, dir, dpdk, database: None, daemon: None, agent: None };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         run(Command::new("ovsdb-tool").args(["create", &switch.file("conf.db"), schema]));
         switch.start_database();
         switch.vsctl("--no-wait init");
+        if switch.dpdk.is_some() {
+            let extra = "--legacy-mem --no-huge -m 256 --no-pci";
+            let db = format!("--db=unix:{}", switch.socket());
+            let args = ["--no-wait", &db, "set", "Open_vSwitch", ".", "other_config:dpdk-init=true"];
+            run(Command::new("ovs-vsctl").args(args).arg(format!("other_config:dpdk-extra=\"{extra}\"")));
+        }
         switch.start_daemon();
         bridges.iter().for_each(|bridge| drop(switch.vsctl(&format!("add-br {bridge} -- set bridge {bridge} datapath_type=netdev"))));
         switch
@@ -86,7 +109,11 @@ impl Switch {
     /// Starts ovs-vswitchd.
     pub fn start_daemon(&mut self) {
         let (database, control) = (format!("unix:{}", self.socket()), format!("--unixctl={}", self.file("vs.ctl")));
-        self.daemon = Some(self.process("ovs-vswitchd", &[&database, &control]));
+        let program = match &self.dpdk {
+            None => "ovs-vswitchd".to_owned(),
+            Some(dir) => dir.join("usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk").display().to_string(),
+        };
+        self.daemon = Some(self.process(&program, &[&database, &control]));
     }
 
     /// Ends ovs-vswitchd, as a crash does.
@@ -113,6 +140,9 @@ impl Switch {
     fn process(&self, program: &str, args: &[&str]) -> Running {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.machine.to_string(), "--mount", "--net", "--", program]).args(args);
+        if let Some(dir) = &self.dpdk {
+            command.env("LD_LIBRARY_PATH", dir.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH)));
+        }
         Running::start(command.env("OVS_RUNDIR", &self.dir).env("OVS_LOGDIR", &self.dir))
     }
 

@@ -144,7 +144,7 @@ impl Agent {
             let refused =
                 |e: network::Unpluggable| CniError::new(Code::INVALID_CONFIG, format!("interface {key}, Neutron port {}: {e}", vif.id));
             let list = network(vif, settings, link.as_deref(), is_default).map_err(refused)?;
-            let is_switched = matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. });
+            let is_switched = matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. } | VifKind::VhostUser { .. });
             let (key, id, switch_id) = (key.to_owned(), vif.id.clone(), network::port_id(vif).to_owned());
             ports.plugged.push(Port { key, id, place: place(vif), is_switched, switch_id });
             Ok::<_, CniError>(list)

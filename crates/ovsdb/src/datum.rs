@@ -190,7 +190,12 @@ impl Row {
 
     /// The text of a column that holds one.
     pub fn text(&self, column: &str) -> Option<&str> {
-        self.values(column).iter().find_map(|atom| if let Atom::String(text) = atom { Some(text.as_str()) } else { None })
+        self.texts(column).next()
+    }
+
+    /// The texts of a column.
+    pub fn texts(&self, column: &str) -> impl Iterator<Item = &str> {
+        self.values(column).iter().filter_map(|atom| if let Atom::String(text) = atom { Some(text.as_str()) } else { None })
     }
 
     /// The row that a column names.

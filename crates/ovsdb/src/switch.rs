@@ -67,12 +67,18 @@ pub struct Port {
 }
 
 /// What a port is to be.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NewPort<'a> {
     /// The name of the port, of its interface, and of the link.
     pub name: &'a str,
     /// Its VLANs; `None` leaves them to another program, as Neutron's agent.
     pub vlans: Option<&'a Vlans>,
+    /// What stands behind it: a link of that name where this is `None`, else a type that ovs-vswitchd knows ([`Switch::interface_types`]).
+    pub kind: Option<&'a str>,
+    /// What such a type is to know.
+    pub options: &'a [(&'a str, &'a str)],
+    /// The MTU that ovs-vswitchd is to give it; a link has its own.
+    pub mtu_request: Option<u32>,
     /// Which OpenFlow port number it is to get, if that one is free.
     pub ofport_request: Option<u16>,
     /// What others are to know of the port.
@@ -114,6 +120,15 @@ impl Switch {
     pub fn bridge(&mut self, name: &str) -> Result<Option<Bridge>, OvsdbError> {
         let rows = self.select("Bridge", vec![Condition::Is("name", name.into())], &["datapath_type"])?;
         Ok(rows.first().map(|row| Bridge { is_userspace: row.text("datapath_type") == Some("netdev") }))
+    }
+
+    /// The types of interfaces that ovs-vswitchd knows: those of DPDK only where it has been initialised.
+    ///
+    /// # Errors
+    /// [`OvsdbError`]
+    pub fn interface_types(&mut self) -> Result<Vec<String>, OvsdbError> {
+        let rows = self.select(SWITCH, Vec::new(), &["iface_types"])?;
+        Ok(rows.first().map(|row| row.texts("iface_types").map(str::to_owned).collect()).unwrap_or_default())
     }
 
     /// The bridge that a port is on.
@@ -315,11 +330,17 @@ impl Port {
 
 impl NewPort<'_> {
     fn interface(&self) -> Row {
-        let row = Row::new().with("name", self.name).with("external_ids", Datum::map(self.interface_ids.iter().copied()));
-        match self.ofport_request {
-            Some(number) => row.with("ofport_request", Atom::Integer(number.into())),
-            None => row,
+        let mut row = Row::new().with("name", self.name).with("external_ids", Datum::map(self.interface_ids.iter().copied()));
+        if let Some(number) = self.ofport_request {
+            row = row.with("ofport_request", Atom::Integer(number.into()));
         }
+        if let Some(kind) = self.kind {
+            row = row.with("type", kind).with("options", Datum::map(self.options.iter().copied()));
+        }
+        if let Some(mtu) = self.mtu_request {
+            row = row.with("mtu_request", Atom::Integer(mtu.into()));
+        }
+        row
     }
 
     fn row(&self) -> Row {

@@ -140,7 +140,14 @@ fn ports_come_and_go() {
     assert_eq!(["br0", "br1"].map(|name| switch.bridge(name).unwrap().unwrap().is_userspace), [true, false]);
     let ids = [("owner", "netloom"), ("of", "a \"quoted\" name")];
     for vlans in [Vlans::All, Vlans::Access(100), Vlans::Trunk([7, 8].into()), Vlans::Dead] {
-        let port = NewPort { name: "p1", vlans: Some(&vlans), ofport_request: Some(7), port_ids: &ids, interface_ids: &[("a", "b")] };
+        let port = NewPort {
+            name: "p1",
+            vlans: Some(&vlans),
+            ofport_request: Some(7),
+            port_ids: &ids,
+            interface_ids: &[("a", "b")],
+            ..NewPort::default()
+        };
         let before = switch.generation().unwrap();
         assert_eq!(switch.add_port("br9", &port), Ok(None));
         assert_eq!(switch.port("p1"), Ok(None), "what no bridge names is not there");
@@ -169,7 +176,7 @@ fn a_dead_port_comes_alive() {
     let mut switch = database.switch();
     let ids = [("iface-id", "d1e40f3e")];
     for name in ["p1", "p2"] {
-        let port = NewPort { name, vlans: Some(&Vlans::Dead), ofport_request: None, port_ids: &[], interface_ids: &ids };
+        let port = NewPort { name, vlans: Some(&Vlans::Dead), interface_ids: &ids, ..NewPort::default() };
         switch.add_port("br0", &port).unwrap();
     }
     assert_eq!(database.vsctl("get port p1 tag trunks vlan_mode"), "4095\n[4095]\ntrunk\n");

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   interface   bridge  ptp  ovs  ovs-hybrid        a veth pair to the host
+//!               ovs-vhost-user                      a socket
 //!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
 //!               host-device  loopback               a link that is there
 //!               flannel                             one of those, by a daemon's file
@@ -42,6 +43,7 @@ mod macvlan;
 mod masquerade;
 mod ovs;
 mod ovs_hybrid;
+mod ovs_vhost_user;
 mod parent;
 mod passthru;
 mod pool;
@@ -84,6 +86,7 @@ pub const BUILTINS: Builtins = &[
     &macvlan::Macvlan,
     &ovs::Ovs,
     &ovs_hybrid::OvsHybrid,
+    &ovs_vhost_user::OvsVhostUser,
     &passthru::Passthru,
     &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,

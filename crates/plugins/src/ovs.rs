@@ -80,7 +80,7 @@ impl Plugin for Ovs {
         quiet(cx, &outer)?;
         linux::crash_point!("ovs-pair-quiet");
         port::note_removal(&conf.socket, vec![outer.name.clone()], true, cx);
-        port::add(&mut switch, &conf, &bridge, call, &outer, mac.as_ref())?;
+        port::add(&mut switch, &conf, &bridge, call, &port::New::on(&outer, mac.as_ref()))?;
         let mut result = addresses.with_link(call, cx, &Wire::Port(outer.index))?;
         let link = netns.enter(|inside| configure(inside, call, bridge.is_userspace, &mut result)).map_err(internal)??;
         result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];

@@ -117,7 +117,7 @@ impl Plugin for OvsHybrid {
         }
         linux::crash_point!("hybrid-links-up");
         port::note_removal_of(Some(call.id), &conf.socket, vec![qvo.name.clone()], true, cx);
-        port::add(&mut switch, &conf, &bridge, call, &qvo, mac.as_ref())?;
+        port::add(&mut switch, &conf, &bridge, call, &port::New::on(&qvo, mac.as_ref()))?;
         let mut result = addresses.with_link(call, cx, &Wire::Port(tap.index))?;
         let link = netns.enter(|inside| ovs::configure(inside, call, bridge.is_userspace, &mut result)).map_err(internal)??;
         result.interfaces = vec![address::of_host(&tap), address::interface(&link, netns)];

@@ -17,6 +17,9 @@ pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
 /// The points that a plugin comes by where firewalld runs.
 pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 
+/// The points that a plugin comes by where Open vSwitch has DPDK: tests/cluster/openstack/vhost_user.rs kills it there.
+pub(crate) const WITH_DPDK: [&str; 1] = ["vhost-"];
+
 /// The points that only `netloom repair` comes by: tests/agent/repair/records.rs kills it there.
 pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 

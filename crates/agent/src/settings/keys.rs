@@ -192,6 +192,7 @@ pub const KEYS: &[Key] = &[
     key("openstackLink", Origin::Own, "interface of the default route", "what nested Neutron ports (VLAN, macvlan) stand on"),
     key("openstackMTU", Origin::Own, "the network's", "the largest MTU that the interface of a Neutron port gets, in bytes"),
     key("openstackSocket", Origin::Own, "/var/run/openvswitch/db.sock", "the socket of ovsdb-server for Neutron ports"),
+    key("openstackVhostDir", Origin::Own, "none", "the directory in which sockets of vhost-user ports may be; without it none is plugged"),
     key(
         "openstackVLAN",
         Origin::Own,

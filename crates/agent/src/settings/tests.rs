@@ -273,6 +273,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("openstackLink", "ens3"),
     ("openstackMTU", "1400"),
     ("openstackSocket", "/x"),
+    ("openstackVhostDir", "/x"),
     ("openstackVLAN", "none"),
     ("teardown", "wait"),
     ("prefer", "path"),

@@ -29,6 +29,8 @@ pub struct Vifs {
     pub max_mtu: Option<u32>,
     /// The socket of ovsdb-server; the usual one if not given.
     pub socket: Option<PathBuf>,
+    /// The directory of the sockets of vhost-user ports; without it none is plugged.
+    pub vhost_dir: Option<PathBuf>,
 }
 
 /// Where a controller says which Neutron ports a pod has.
@@ -52,6 +54,7 @@ const OTHERS: &[&str] = &[
     "openstackLink",
     "openstackMTU",
     "openstackSocket",
+    "openstackVhostDir",
     "openstackVLAN",
 ];
 
@@ -78,6 +81,7 @@ impl Vifs {
             link: values::text(keys, "openstackLink")?,
             max_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             socket: values::path(keys, "openstackSocket")?,
+            vhost_dir: values::path(keys, "openstackVhostDir")?,
         })
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   VIFOpenVSwitch   ovs, with the port's ID, by which Neutron's agent knows it
 //!   VIFBridge        ovs-hybrid, the same behind a Linux bridge
+//!   VIFVHostUser     ovs-vhost-user, with a socket in a directory of the settings
 //!   VIFVlanNested    vlan, and tuning for its hardware address, on the node's trunk port
 //!   VIFMacvlanNested macvlan, on the node's port
 //! ```
@@ -10,8 +11,10 @@
 //! Addresses, gateways, routes and name servers are the subnets': `static` assigns them. A route of the pod's default network is not taken
 //! away by one of a subnet.
 
+use std::path::Path;
+
 use cni::{IfName, NetworkList};
-use osvif::{PortProfile, Subnet, Vif, VifKind};
+use osvif::{PortProfile, Subnet, VhostUserMode, Vif, VifKind};
 use serde_json::{Map, Value, json};
 
 use crate::settings::Vifs;
@@ -33,6 +36,14 @@ pub(crate) enum Unpluggable {
         /// Those of the settings.
         offered: String,
     },
+    /// Its socket is in no directory that the node offers.
+    #[error("its VIF names the socket {path:?}: set openstackVhostDir to the directory of sockets, in which it is called {name}")]
+    Socket {
+        /// The socket.
+        path: String,
+        /// What it would have to be called there.
+        name: String,
+    },
     /// There is nothing that it could stand on.
     #[error("it is nested, and this node has no default route whose interface it could stand on: set openstackLink")]
     NoLink,
@@ -47,6 +58,7 @@ pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default
         VifKind::OpenVSwitch { bridge_name } => switched("ovs", vif, bridge_name.as_ref().or_else(|| of_network(vif)), settings)?,
         // The bridge that it names is the Linux one.
         VifKind::Bridge { .. } => switched("ovs-hybrid", vif, of_network(vif), settings)?,
+        VifKind::VhostUser { mode, path } => vhost_user(vif, *mode, path, settings)?,
         VifKind::VlanNested { vlan_id } => json!({"type": "vlan", "master": link.ok_or(Unpluggable::NoLink)?, "vlanId": vlan_id}),
         VifKind::MacvlanNested => json!({"type": "macvlan", "master": link.ok_or(Unpluggable::NoLink)?, "mode": "bridge"}),
         other => return Err(Unpluggable::Kind(other.name().to_owned())),
@@ -70,6 +82,18 @@ pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default
     let plugins: Vec<Value> = [plugin].into_iter().chain(behind).collect();
     let list = json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins});
     NetworkList::parse(list.to_string().as_bytes(), None).map_err(|e| Unpluggable::Unusable(e.to_string()))
+}
+
+/// A port that a program in the pod uses over a socket: the directory must be the node's, and the name that which the plugin gives it.
+fn vhost_user(vif: &Vif, mode: VhostUserMode, path: &str, settings: &Vifs) -> Result<Value, Unpluggable> {
+    let short: String = port_id(vif).chars().take(11).collect();
+    let name = format!("vhu{short}");
+    let dir = settings.vhost_dir.as_ref().filter(|dir| Path::new(path) == dir.join(&name));
+    let Some(dir) = dir else { return Err(Unpluggable::Socket { path: path.chars().take(120).collect(), name }) };
+    let mut plugin = switched("ovs-vhost-user", vif, of_network(vif), settings)?;
+    put(&mut plugin, "socketDir", dir.to_string_lossy().as_ref().into());
+    put(&mut plugin, "mode", if mode == VhostUserMode::Client { "client" } else { "server" }.into());
+    Ok(plugin)
 }
 
 fn of_network(vif: &Vif) -> Option<&String> {

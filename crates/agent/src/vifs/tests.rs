@@ -7,6 +7,7 @@ use crate::settings::Vifs;
 const OPEN_VSWITCH: &str = include_str!("../../../osvif/tests/captured/VIFOpenVSwitch.json");
 const BRIDGE: &str = include_str!("../../../osvif/tests/captured/VIFBridge.json");
 const VLAN: &str = include_str!("../../../osvif/tests/captured/VIFVlanNested.json");
+const VHOST_USER: &str = include_str!("../../../osvif/tests/captured/VIFVHostUser.json");
 const MACVLAN: &str = include_str!("../../../osvif/tests/captured/VIFMacvlanNested.json");
 
 fn vif(text: &str) -> Vif {
@@ -52,6 +53,33 @@ fn each_kind_is_a_plugins_configuration() {
     assert_eq!(made(&vif(MACVLAN), &settings(""), false), nested(json!({"type": "macvlan", "mode": "bridge"})));
 }
 
+/// The socket must be where the node's settings say, and be called as the plugin calls it.
+#[test]
+fn a_socket_is_in_the_directory_of_the_settings() {
+    let vif = vif(VHOST_USER);
+    let list = |more: &str| network(&vif, &settings(more), None, false);
+    let plugin = &made(&vif, &settings("openstackVhostDir: /var/cni/vhostuser"), false)["plugins"][0];
+    let keys = ["type", "bridge", "socketDir", "mode", "iface_id", "isolate", "mac"].map(|key| &plugin[key]);
+    let id = "0c1d2e3f-0000-4000-8000-00000000abcd";
+    assert_eq!(
+        keys,
+        [
+            &json!("ovs-vhost-user"),
+            &json!("br-int"),
+            &json!("/var/cni/vhostuser"),
+            &json!("client"),
+            &json!(id),
+            &json!(true),
+            &json!("fa:16:3e:00:00:01")
+        ]
+    );
+    for more in ["", "openstackVhostDir: /var/cni", "openstackVhostDir: /var/cni/vhostuser/vhu0c1d2e3f-00"] {
+        let refused = list(more).unwrap_err().to_string();
+        let says = r#"its VIF names the socket "/var/cni/vhostuser/vhu0c1d2e3f-00": set openstackVhostDir to the directory"#;
+        assert!(refused.starts_with(says) && refused.ends_with("called vhu0c1d2e3f-00"), "{more}: {refused}");
+    }
+}
+
 #[test]
 fn what_is_not_plugged_says_why() {
     let refused = |vif: &Vif, link| network(vif, &settings("openstackBridges: [br-a, br-b]"), link, false).unwrap_err().to_string();
@@ -60,7 +88,6 @@ fn what_is_not_plugged_says_why() {
     assert_eq!(bridge, r#"its VIF names the bridge "br-int", and the agent's openstackBridges are br-a, br-b: add it there"#);
     for (name, text) in [
         ("VIFDPDKNested", include_str!("../../../osvif/tests/captured/VIFDPDKNested.json")),
-        ("VIFVHostUser", include_str!("../../../osvif/tests/captured/VIFVHostUser.json")),
         ("VIFHostDevice", include_str!("../../../osvif/tests/captured/VIFHostDevice.json")),
     ] {
         assert!(refused(&vif(text), Some("ens3")).starts_with(&format!("a VIF of kind {name} is not supported")), "{name}");

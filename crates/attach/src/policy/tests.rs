@@ -508,6 +508,8 @@ fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
             "host-local ipam.resolvConf",
             "ovs socket_file",
             "ovs-hybrid socket_file",
+            "ovs-vhost-user socketDir",
+            "ovs-vhost-user socket_file",
             "pool ipam.dataDir",
             "pool ipam.pools",
             "tuning dataDir",
@@ -686,6 +688,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"ovs","bridge":"br1","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"ovs","bridge":"br-int","IFACE_ID":"d1e4"}"#, r#"plugs the port "d1e4" (plugins[0].IFACE_ID)"#),
         (r#"{"type":"ovs-hybrid","bridge":"br-int","iface_id":"d1e4"}"#, r#"plugs the port "d1e4" (plugins[0].iface_id)"#),
+        (r#"{"type":"ovs-vhost-user","bridge":"br-int","iface_id":"d1e4"}"#, r#"plugs the port "d1e4" (plugins[0].iface_id)"#),
         (r#"{"type":"bridge","bridge":"podnet","PromiscMode":true}"#, "changes the promiscuous mode of cni0"),
         (r#"{"type":"bridge","bridge":"eth0","macspoofchk":true}"#, "changes the learning of addresses of eth0, the node's uplink"),
         (

@@ -125,6 +125,7 @@ const KNOWN: &[DeviceKeys] = &[
     devices("flannel", &[], None),
     devices("ovs", &["bridge", "deviceID"], None),
     devices("ovs-hybrid", &["bridge"], None),
+    devices("ovs-vhost-user", &["bridge"], None),
     devices("ptp", &[], None),
     devices("loopback", &[], None),
     devices("dummy", &[], None),
@@ -278,7 +279,7 @@ impl Uses {
             if *kind == HOST_LOCAL {
                 self.lease_dirs(raw, place);
             }
-            if ["ovs", "ovs-hybrid"].contains(kind) {
+            if ["ovs", "ovs-hybrid", "ovs-vhost-user"].contains(kind) {
                 let ids = all(raw, "iface_id").filter_map(|(key, id)| Some((key, id.as_str().filter(|id| !id.is_empty())?)));
                 self.port_ids.extend(ids.map(|(key, id)| Use { what: id.to_owned(), place: format!("{place}.{key}") }));
             }
@@ -339,7 +340,7 @@ impl Uses {
             "vlan" if !is_tagged(raw) => self.taken.extend(devices),
             "macvlan" | "ipvlan" | "vlan" => self.parents.extend(devices),
             // Another program's plugin of that name moves a device; ours makes a port of a bridge that is not the kernel's.
-            "ovs" | "ovs-hybrid" => {
+            "ovs" | "ovs-hybrid" | "ovs-vhost-user" => {
                 let (taken, bridges): (Vec<_>, Vec<_>) = devices.into_iter().partition(|device| !is_bridge(device));
                 self.taken.extend(taken);
                 self.changed_by(raw, &["mtu"], &bridges);

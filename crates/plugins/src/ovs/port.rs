@@ -69,19 +69,45 @@ pub(crate) fn make_way(switch: &mut Switch, name: &IfName) -> Result<(), CniErro
     switch.applied(generation).map_err(failed)
 }
 
+/// Nobody else has a port of this name that ovs-vswitchd uses. Of one that stands on a link the link says so.
+pub(crate) fn is_free(switch: &mut Switch, name: &IfName, id: &AttachmentId) -> Result<(), CniError> {
+    let Some(port) = switch.port(name.as_str()).map_err(failed)?.filter(|port| is_ours(port) && !is_of(port, id)) else { return Ok(()) };
+    let is_used = switch.interface(name.as_str()).map_err(failed)?.is_some_and(|interface| interface.ofport.is_some());
+    if !is_used {
+        return Ok(());
+    }
+    let container = port.id(CONTAINER).unwrap_or("another container");
+    let msg = format!("Open vSwitch has a port {name} already, which {container} has: wait until it is gone, or DEL it");
+    Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
+}
+
+/// A port that is to be made.
+pub(crate) struct New<'a> {
+    /// Its name, and that of its link, where it has one.
+    pub(crate) name: &'a str,
+    /// The hardware address behind it.
+    pub(crate) mac: Option<&'a Mac>,
+    /// Its type, where it has no link.
+    pub(crate) kind: Option<&'a str>,
+    /// What that type is to know.
+    pub(crate) options: &'a [(&'a str, &'a str)],
+    /// Its MTU, where it has no link.
+    pub(crate) mtu: Option<u32>,
+}
+
+impl<'a> New<'a> {
+    /// One that stands on a link.
+    pub(crate) fn on(outer: &'a Link, mac: Option<&'a Mac>) -> Self {
+        New { name: &outer.name, mac, kind: None, options: &[], mtu: None }
+    }
+}
+
 /// Adds the port, and waits until ovs-vswitchd has it.
-pub(crate) fn add(
-    switch: &mut Switch,
-    conf: &Conf,
-    bridge: &Bridge,
-    call: &Call<'_>,
-    outer: &Link,
-    mac: Option<&Mac>,
-) -> Result<(), CniError> {
-    let (name, id) = (outer.name.as_str(), call.id);
-    let mac = mac.map(ToString::to_string).unwrap_or_default();
+pub(crate) fn add(switch: &mut Switch, conf: &Conf, bridge: &Bridge, call: &Call<'_>, new: &New<'_>) -> Result<(), CniError> {
+    let (name, id) = (new.name, call.id);
+    let mac = new.mac.map(ToString::to_string).unwrap_or_default();
     let mut port_ids = vec![OWNER, (NETWORK, id.network.as_str()), (CONTAINER, id.container.as_str()), (INTERFACE, id.ifname.as_str())];
-    port_ids.extend(bridge.is_userspace.then_some(TX_CHECKSUM_OFF));
+    port_ids.extend((bridge.is_userspace && new.kind.is_none()).then_some(TX_CHECKSUM_OFF));
     // As Open vSwitch's own integration guide names them.
     let mut interface_ids = vec![("attached-mac", mac.as_str()), ("iface-status", "active")];
     if let Some(port) = &conf.iface_id {
@@ -91,6 +117,9 @@ pub(crate) fn add(
     let port = NewPort {
         name,
         vlans: if conf.isolate { Some(&Vlans::Dead) } else { conf.vlans.as_ref() },
+        kind: new.kind,
+        options: new.options,
+        mtu_request: new.mtu,
         ofport_request: conf.ofport_request,
         port_ids: &port_ids,
         interface_ids: &interface_ids,
@@ -148,10 +177,7 @@ pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: V
     let socket: PathBuf = socket.to_owned();
     let what = format!("remove port {} from Open vSwitch", names.join(", "));
     let id = id.cloned();
-    let is_meant = move |port: &Port| {
-        let is_of = |id: &AttachmentId| (port.id(CONTAINER), port.id(INTERFACE)) == (Some(id.container.as_str()), Some(id.ifname.as_str()));
-        is_ours(port) && id.as_ref().is_none_or(is_of)
-    };
+    let is_meant = move |port: &Port| is_ours(port) && id.as_ref().is_none_or(|id| is_of(port, id));
     cx.teardown.at(Stage::Devices, what, move |_| match remove(&socket, &names, is_meant) {
         Err(e) if e.is_unreachable() && !was_made => Ok(()),
         done => done.map_err(failed),
@@ -173,6 +199,10 @@ fn remove(socket: &Path, names: &[String], is_meant: impl Fn(&Port) -> bool) -> 
 
 fn is_ours(port: &Port) -> bool {
     port.id(OWNER.0).is_some_and(|owner| [OWNER.1, OVS_CNI].contains(&owner))
+}
+
+fn is_of(port: &Port, id: &AttachmentId) -> bool {
+    (port.id(CONTAINER), port.id(INTERFACE)) == (Some(id.container.as_str()), Some(id.ifname.as_str()))
 }
 
 /// The ports of a network that belong to no valid attachment.
