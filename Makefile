@@ -92,7 +92,7 @@ bench-between: build peers ## a node's agent among 5,000 Nodes; packets between 
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches nodes
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches paths $(ARGS)
 
-bench-ovs: ## one port of Open vSwitch, by its database's protocol and by ovs-vsctl (ARGS="--rounds 500")
+bench-ovs: build ## one port of Open vSwitch, by its database's protocol, by ovs-vsctl and by Kuryr's code (ARGS="--rounds 500")
 	scripts/setup.sh bench
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches ovs $(ARGS)

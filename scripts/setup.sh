@@ -24,7 +24,7 @@ neutron='neutron-server:neutron-common neutron-openvswitch-agent:python3-neutron
     unshare:util-linux kill:procps rabbitmqctl:rabbitmq-server ovs-vswitchd:openvswitch-switch ip:iproute2 ping:iputils-ping
     ethtool:ethtool iptables:iptables ipset:ipset conntrack:conntrack'
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base
-    ovs-vswitchd:openvswitch-switch"
+    ovs-vswitchd:openvswitch-switch pip3:python3-pip"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
 # What builds for another architecture besides, and runs what was built.
@@ -118,6 +118,23 @@ fetch_dpdk() {
     rm -r "$unpacked"
 }
 
+# What kuryr-cni's daemon runs, to be measured beside us.
+fetch_kuryr() {
+    dir=${NETLOOM_KURYR:-$HOME/.cache/netloom-kuryr}
+    [ ! -d "$dir/kuryr_kubernetes" ] || return 0
+    echo "setup: fetching kuryr-kubernetes 10.0.0"
+    mkdir -p "$(dirname "$dir")"
+    new=$(mktemp -d "$dir.XXXXXX")
+    if ! python3 -m pip install --quiet --target "$new" kuryr-kubernetes==10.0.0 'pyroute2<0.8' 'setuptools<81' >"$new.log" 2>&1; then
+        cat "$new.log" >&2
+        rm -r "$new" "$new.log"
+        echo "setup: pip could not fetch kuryr-kubernetes: its output is above" >&2
+        exit 1
+    fi
+    rm -f "$new.log"
+    mv "$new" "$dir"
+}
+
 # A C compiler for every architecture, of one version, so that it compiles the same bytes everywhere.
 fetch_zig() {
     dir=${NETLOOM_ZIG:-$HOME/.cache/netloom-zig}
@@ -153,6 +170,7 @@ done
 if [ -z "$missing" ]; then
     [ "${1:-test}" != release ] || fetch_zig
     [ "${1:-test}" != neutron ] || fetch_dpdk
+    [ "${1:-test}" != bench ] || fetch_kuryr
     exit 0
 fi
 
@@ -182,3 +200,4 @@ if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recomm
 fi
 [ "${1:-test}" != release ] || fetch_zig
 [ "${1:-test}" != neutron ] || fetch_dpdk
+[ "${1:-test}" != bench ] || fetch_kuryr

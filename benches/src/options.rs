@@ -14,7 +14,7 @@ Usage: netloom-benches [cluster | neighbours | nodes | ovs | paths | plugins | p
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
   neighbours          an innocent pod's ADD beside a hostile namespace, attack by attack (--rounds 200)
   nodes               a node's agent in a cluster of 100 and of 5,000 Nodes: start, changes, requests (--rounds 20)
-  ovs                 a port of Open vSwitch, by us and by ovs-vsctl (--rounds 200)
+  ovs                 a port of Open vSwitch, by us, by ovs-vsctl and by Kuryr's code (--rounds 200)
   paths               packets between pods of two nodes, against a path made by hand and flannel's (--rounds 200)
   pool                addresses that are on the disk before anybody hears of them, and nothing else (--rounds 20)
   ranges              addresses of a whereabouts range on ten nodes, with a real API server (--rounds 5)
@@ -67,6 +67,8 @@ pub(crate) struct Options {
     /// Where the executables of before are, which a cluster is compared with.
     pub(crate) before: Option<PathBuf>,
     pub(crate) peers: PathBuf,
+    /// Where Kuryr's libraries are.
+    pub(crate) kuryr: PathBuf,
     pub(crate) data_dir: PathBuf,
 }
 
@@ -78,8 +80,11 @@ pub(crate) struct Scratch(PathBuf);
 impl Options {
     /// Nothing if help is asked for.
     pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Self>> {
-        let peers = std::env::var_os("NETLOOM_PEERS").map(PathBuf::from);
-        let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
+        let cached = |variable: &str, dir: &str| {
+            let set = std::env::var_os(variable).map(PathBuf::from);
+            set.or_else(|| Some(std::env::home_dir()?.join(".cache").join(dir))).unwrap_or_default()
+        };
+        let (peers, kuryr) = (cached("NETLOOM_PEERS", "netloom-peers"), cached("NETLOOM_KURYR", "netloom-kuryr"));
         let mut args = args.into_iter().peekable();
         let cluster = args.next_if(|first| first == "cluster").is_some();
         let neighbours = args.next_if(|first| first == "neighbours").is_some();
@@ -116,6 +121,7 @@ impl Options {
             traced: "dist/netloom-cni-traced".into(),
             before: None,
             peers,
+            kuryr,
             data_dir: "/var/tmp".into(),
         };
         while let Some(name) = args.next() {

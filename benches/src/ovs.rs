@@ -5,9 +5,13 @@
 //!     ours, ovs-vsctl               until ovs-vswitchd has applied the port
 //!     ours, ovs-vsctl --no-wait     until the database has it
 //!   then 100 ports from 16 callers, turn by turn, until each is applied
+//!   then the whole plug, veth pair included: our plugin, the code of kuryr-cni's daemon
 //! ```
 //!
-//! Ours is the call as the plugin makes it, with a connection of its own each time; the veth pair is there before in either case.
+//! Ours is the call as the plugin makes it, with a connection of its own each time; the veth pair is there before in either case, but in the
+//! last one.
+
+mod plug;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +23,7 @@ use ovsdb::{NewPort, Switch, Vlans};
 use serde_json::json;
 
 use crate::figures::{Spread, ms};
+use crate::goals::Goal;
 use crate::namespace::{self, Namespace};
 use crate::options::{Options, Scratch};
 use crate::{machine, progress, write};
@@ -83,8 +88,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             times.push(daemons.crowd(*way)?);
         }
     }
+    let mut plug = plug::Plug::start(&host, &options.netloom_cni, &options.kuryr, scratch.path(), BRIDGE)?;
+    let mut plugs: [Vec<Duration>; 2] = Default::default();
+    for round in 0..options.rounds {
+        progress("the whole plug", round, options.rounds);
+        plugs[0].push(plug.ours(&host)?);
+        plugs[1].push(plug.kuryr()?);
+    }
     let spreads = times.map(Spread::of);
-    let crowds = crowds.map(Spread::of);
+    let (crowds, plugs) = (crowds.map(Spread::of), plugs.map(Spread::of));
     println!("\none port of Open vSwitch with its external IDs, {} rounds, ms", options.rounds);
     println!("{:<28}{:>9}{:>9}{:>15}{:>9}{:>9}", "", "ours p50", "p99", "ovs-vsctl p50", "p99", "ratio");
     for (what, [ours, theirs]) in
@@ -98,11 +110,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "{CROWD} ports from {CALLERS} callers, median of {CROWDS}: ours {ours}, ovs-vsctl {theirs}, ratio {:.1}",
         crowds[0].ratio(crowds[1])
     );
+    let [a, b, c, d] = [plugs[0].p50, plugs[0].p99, plugs[1].p50, plugs[1].p99].map(ms);
+    println!("the whole plug, ms: ours {a} (p99 {b}), Kuryr's {c} (p99 {d}), ratio {:.1}\n", plugs[0].ratio(plugs[1]));
+    let goals = [
+        Goal::at_least("a port, applied: times faster than ovs-vsctl", 3.0, spreads[0].ratio(spreads[1])),
+        Goal::at_least("a port, in the database: times faster", 15.0, spreads[2].ratio(spreads[3])),
+        Goal::at_most("100 ports from 16 callers in s", 0.5, crowds[0].p50.as_secs_f64()),
+        Goal::at_least("the whole plug: times faster than Kuryr's", 5.0, plugs[0].ratio(plugs[1])),
+    ];
+    goals.iter().for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
         let names = ["ours_applied", "vsctl_applied", "ours_stored", "vsctl_stored"];
         let mut figures: serde_json::Map<_, _> =
             names.iter().zip(&spreads).map(|(name, spread)| ((*name).to_owned(), spread.json())).collect();
-        figures.extend(["ours_crowd", "vsctl_crowd"].iter().zip(&crowds).map(|(name, spread)| ((*name).to_owned(), spread.json())));
+        let others = ["ours_crowd", "vsctl_crowd", "ours_plug", "kuryr_plug"];
+        figures.extend(others.iter().zip(crowds.iter().chain(&plugs)).map(|(name, spread)| ((*name).to_owned(), spread.json())));
         write(file, &json!({"machine": machine.json(), "rounds": options.rounds, "figures": figures}))?;
     }
     Ok(())
@@ -158,13 +180,8 @@ impl Daemons {
 
     fn add_ourselves(&self, waits: bool, name: &str) -> Result<()> {
         let mut switch = Switch::connect(&self.socket, Instant::now() + PATIENCE)?;
-        let port = NewPort {
-            name,
-            vlans: Some(&Vlans::Access(100)),
-            port_ids: &PORT_IDS,
-            interface_ids: &INTERFACE_IDS,
-            ..NewPort::default()
-        };
+        let port =
+            NewPort { name, vlans: Some(&Vlans::Access(100)), port_ids: &PORT_IDS, interface_ids: &INTERFACE_IDS, ..NewPort::default() };
         let added = switch.add_port(BRIDGE, &port)?.context("there is no bridge")?;
         if waits { Ok(switch.applied(added)?) } else { Ok(()) }
     }
