@@ -11,7 +11,8 @@ demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
     curl:curl unshare:util-linux kill:procps mount:mount'
 # Who boots another kernel, what it starts with, and what judges there.
-guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
+guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2
+    ovs-vswitchd:openvswitch-switch ethtool:ethtool'
 test="$demo curl:curl ethtool:ethtool strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
     python3:python3 perl:perl

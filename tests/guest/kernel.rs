@@ -1,4 +1,4 @@
-//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding, SCTP, WireGuard; and a little of what
+//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, Open vSwitch's datapath, ipvlan, vrf, dummy, bonding, SCTP, WireGuard; and a little of what
 //! every kernel has, because the guest's is an older one.
 //!
 //! These run in the guest, all in one boot: `cargo xtask test guest`, some of them with
@@ -11,6 +11,7 @@ mod every_kernel;
 mod ipvlan;
 mod lacking;
 mod links;
+mod ovs;
 mod sctp;
 mod vlan;
 mod vrf;

@@ -208,7 +208,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "guest",
-        proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonds, SCTP, WireGuard",
+        proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, Open vSwitch's datapath, ipvlan, vrf, dummy, bonds, SCTP, WireGuard",
         takes: "5 min 43 s",
         place: Place::All,
         needs: &[Packages("guest"), Peers, Guest],
