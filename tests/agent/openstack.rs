@@ -1,6 +1,7 @@
 //! Pods with ports of OpenStack's Neutron: the agent, the real Open vSwitch, and a controller that is the test.
 
 mod crash;
+mod kills;
 mod kuryr_cni;
 mod scene;
 
