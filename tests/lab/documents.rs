@@ -195,7 +195,7 @@ fn what_install_makes_is_what_the_readme_counts() {
     let links = dir.filter(|e| e.file_type().unwrap().is_symlink()).count();
     let plugins: Value = serde_json::from_str(&printed(&["plugins", "-o", "json"])).unwrap();
     let words = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen \
-        nineteen twenty twenty-one twenty-two twenty-three twenty-four twenty-five";
+        nineteen twenty twenty-one twenty-two twenty-three twenty-four twenty-five twenty-six";
     let word = |number: usize| words.split_whitespace().nth(number).unwrap();
     let said =
         format!("one executable and {} links into the directory: the {} plugins", word(links), word(plugins.as_array().unwrap().len()));
