@@ -77,7 +77,7 @@ impl Crowd<'_> {
 
 #[test]
 fn killed_at_random_moments() {
-    let (kills, mut chance) = (soak().max(24), Chance::new("openstack kills"));
+    let (kills, mut chance) = (soak().max(12), Chance::new("openstack kills"));
     let (node, switch) = scene::node("plug-kills", "reconcileEvery: 5s\nopenstackWait: 20s");
     let before = node.before();
     let crowd = Crowd { node: &node, switch: RwLock::new(switch), over: false.into(), added: 0.into(), failed: 0.into() };
