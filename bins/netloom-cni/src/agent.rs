@@ -15,7 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cni::{AttachmentId, CniArgs, CniError, Code, Config, Version};
+use cni::{AttachmentId, CniArgs, CniError, Code, Config, ConfigError, Version};
+use json::Object;
 use plugin::process::{self, Env};
 use plugin::{Bound, Exec};
 use plugins::BUILTINS;
@@ -61,11 +62,12 @@ pub(crate) fn main(program: &str) -> ExitCode {
         Ok(bytes) => bytes,
         Err(e) => return process::answer(&mut stdout, e.print(Version::LATEST), 1).into(),
     };
-    if program == pod::ABOUT.name && alone(&env, &bytes) {
-        return process::run(&Pod::here(), BUILTINS, &env, &mut bytes.as_slice(), &mut stdout).into();
+    let named = Config::named(&bytes);
+    if program == pod::ABOUT.name && alone(&env, &named) {
+        return process::run_named(&Pod::here(), BUILTINS, &env, named, &mut stdout).into();
     }
     let mut version = Version::LATEST;
-    let code = match call(program, &env, bytes, &mut version) {
+    let code = match call(program, &env, (named, bytes), &mut version) {
         Ok(answer) => process::answer(&mut stdout, answer.stdout, answer.exit),
         Err(e) => process::answer(&mut stdout, e.print(version), 1),
     };
@@ -74,18 +76,24 @@ pub(crate) fn main(program: &str) -> ExitCode {
 
 /// Whether the configuration names its own networks and no agent, or did when the sandbox was attached. What is not to be
 /// read is refused on either way, with the same words.
-fn alone(env: &Env, bytes: &[u8]) -> bool {
-    let Ok((config, _)) = Config::parse(bytes) else { return false };
-    if config.raw().get("agent").is_some() {
+fn alone(env: &Env, named: &Result<Object, ConfigError>) -> bool {
+    let Ok(raw) = named else { return false };
+    if raw.get("agent").is_some() {
         return false;
     }
-    config.raw().get("delegates").is_some()
-        || matches!(env.command.as_str(), "DEL" | "CHECK")
-            && env.attachment(&config.network).is_ok_and(|id| Pod::has(&id.container, &config))
+    let is_ours = |config: &Config| env.attachment(&config.network).is_ok_and(|id| Pod::has(&id.container, config));
+    raw.get("delegates").is_some()
+        || matches!(env.command.as_str(), "DEL" | "CHECK") && Config::from_object(raw.clone()).is_ok_and(|config| is_ours(&config))
 }
 
-fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Result<Answer, CniError> {
-    let (config, _) = process::checked(&Pod::here(), env, &bytes, version)?;
+/// `named` is the configuration as far as it was read, and what it was read from.
+fn call(
+    program: &str,
+    env: &Env,
+    (named, bytes): (Result<Object, ConfigError>, Vec<u8>),
+    version: &mut Version,
+) -> Result<Answer, CniError> {
+    let (config, _) = process::checked(&Pod::here(), env, named, version)?;
     let id = match env.command.as_str() {
         "STATUS" | "GC" => None,
         _ => Some(attachment(env, &config)?),
@@ -108,7 +116,7 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
     match id {
         Some(id) if env.command == "DEL" => del(&way, &id, call),
         _ if env.command == "STATUS" => attempt(&way, way.wait.min(STATUS_WAIT), call).map_err(|failed| failed.told_status(&way)),
-        _ => attempt(&way, way.wait, call.clone()).map_err(|failed| failed.told(&way)),
+        _ => attempt(&way, way.wait, call).map_err(|failed| failed.told(&way)),
     }
 }
 

@@ -109,7 +109,7 @@ fn network(value: &Value, version: Version) -> Result<NetworkList, CniError> {
     if object.get("cniVersion").is_none() && object.get("cniVersions").is_none() {
         object.set("cniVersion", version.as_str());
     }
-    let list = NetworkList::parse(json::compact(&object).as_bytes(), None)?;
+    let list = NetworkList::of(object)?;
     match list.plugins.iter().find(|p| p.kind.as_str() == ABOUT.name) {
         Some(_) => Err(CniError::invalid("type", "\"netloom\" cannot be a network of \"netloom\"; name its networks here")),
         None if list.plugins.is_empty() => Err(CniError::new(Code::INVALID_CONFIG, "it has neither \"type\" nor \"plugins\"")),

@@ -76,7 +76,19 @@ impl NetworkList {
     /// # Errors
     /// [`ConfigError`] naming the key.
     pub fn parse(bytes: &[u8], named: Option<&NetworkName>) -> Result<Self, ConfigError> {
-        let raw = object(json::parse(bytes)?)?;
+        Self::read(object(json::parse(bytes)?)?, named, Some(bytes))
+    }
+
+    /// The same of an object that has been read already, as a part of something larger.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key.
+    pub fn of(raw: Object) -> Result<Self, ConfigError> {
+        Self::read(raw, None, None)
+    }
+
+    /// `bytes`: the object as text, where that is at hand.
+    fn read(raw: Object, named: Option<&NetworkName>, bytes: Option<&[u8]>) -> Result<Self, ConfigError> {
         match raw.get("plugins").is_some() || text(&raw, "type")?.is_empty() {
             true => Self::from_list(raw, named, bytes),
             false => Self::from_single(raw, named),
@@ -91,7 +103,7 @@ impl NetworkList {
         text(&object(json::parse(bytes)?)?, "name").map(str::to_owned)
     }
 
-    fn from_list(raw: Object, named: Option<&NetworkName>, bytes: &[u8]) -> Result<Self, ConfigError> {
+    fn from_list(raw: Object, named: Option<&NetworkName>, bytes: Option<&[u8]>) -> Result<Self, ConfigError> {
         let mut raw = raw;
         let (name, injected) = network_name(&mut raw, named)?;
         let version = version(&raw)?;
@@ -110,7 +122,7 @@ impl NetworkList {
             disable_gc: flag(&raw, "disableGC")?,
             load_only_inlined_plugins,
             plugins,
-            source: if injected { json::compact(&raw).into_bytes() } else { bytes.to_vec() },
+            source: bytes.filter(|_| !injected).map_or_else(|| json::compact(&raw).into_bytes(), <[u8]>::to_vec),
         })
     }
 
@@ -314,6 +326,20 @@ mod tests {
         let list = parse(r#"{"name":"n","type":"loopback"}"#).unwrap();
         assert_eq!((list.plugins.len(), list.version), (1, Version::V0_1_0));
         assert_eq!(NetworkList::parse(&list.source, None).unwrap().plugins.len(), 1);
+    }
+
+    /// A part of a larger configuration is the network that its text would be, down to what is kept of it.
+    #[test]
+    fn what_was_read_already_is_the_same_network() {
+        for text in [
+            r#"{"cniVersion":"1.0.0","NAME":"n","x":null,"plugins":[{"type":"a","Type":"b"},{"type":"c","capabilities":{"mac":true}}]}"#,
+            r#"{"name":"n","type":"loopback","x":{"Y":[null,1.5,-2]}}"#,
+            r#"{"name":"n","plugins":[]}"#,
+            r#"{"name":"../n","type":"a"}"#,
+        ] {
+            let raw = json::parse(text.as_bytes()).unwrap().as_object().unwrap().clone();
+            assert_eq!(NetworkList::of(raw), parse(text), "{text}");
+        }
     }
 
     #[test]

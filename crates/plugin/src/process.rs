@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkName, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ConfigError, ContainerId, IfName, NetworkName, Version};
 use json::Object;
 use linux::file::LockWait;
 use linux::{Netns, NetnsError};
@@ -114,13 +114,17 @@ pub fn run(plugin: &dyn Plugin, builtins: Builtins, env: &Env, stdin: &mut dyn R
     if env.command == "VERSION" {
         return answer(stdout, version(plugin) + "\n", 0);
     }
-    let bytes = match input(stdin) {
-        Ok(bytes) => bytes,
-        Err(e) => return answer(stdout, e.print(Version::LATEST), 1),
-    };
+    match input(stdin) {
+        Ok(bytes) => run_named(plugin, builtins, env, Config::named(&bytes), stdout),
+        Err(e) => answer(stdout, e.print(Version::LATEST), 1),
+    }
+}
+
+/// [`run`] of any verb but VERSION, for who has begun to read the configuration, with what [`Config::named`] made of it.
+pub fn run_named(plugin: &dyn Plugin, builtins: Builtins, env: &Env, named: Result<Object, ConfigError>, stdout: &mut dyn Write) -> u8 {
     // The answer is in the configuration's version as soon as that is known.
     let mut version = Version::LATEST;
-    match verb(plugin, builtins, env, &bytes, &mut version, stdout) {
+    match verb(plugin, builtins, env, named, &mut version, stdout) {
         Ok(()) => 0,
         Err(e) => answer(stdout, e.print(version), 1),
     }
@@ -149,11 +153,11 @@ fn verb(
     plugin: &dyn Plugin,
     builtins: Builtins,
     env: &Env,
-    bytes: &[u8],
+    named: Result<Object, ConfigError>,
     version: &mut Version,
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
-    let (config, prev) = checked(plugin, env, bytes, version)?;
+    let (config, prev) = checked(plugin, env, named, version)?;
     let path = std::env::split_paths(&env.path).collect();
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell).remembering();
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
@@ -173,15 +177,20 @@ fn verb(
     }
 }
 
-/// What every plugin checks before anything else, for a call that is carried out elsewhere as well. `version` is set as soon
-/// as it is known: the answer is printed in it, also if it is an error.
+/// What every plugin checks before anything else, for a call that is carried out elsewhere as well. `named` is what [`Config::named`] made of
+/// the configuration. `version` is set as soon as it is known: the answer is printed in it, also if it is an error.
 ///
 /// # Errors
 /// Code 4 for a variable, 6 and 7 for the configuration, 1 for its version.
-pub fn checked(plugin: &dyn Plugin, env: &Env, bytes: &[u8], version: &mut Version) -> Result<(Config, Option<AddResult>), CniError> {
+pub fn checked(
+    plugin: &dyn Plugin,
+    env: &Env,
+    named: Result<Object, ConfigError>,
+    version: &mut Version,
+) -> Result<(Config, Option<AddResult>), CniError> {
     // In the reference library's order: variables, the network's name, the verb, the version.
     env.complete()?;
-    let named = Config::named(bytes)?;
+    let named = named?;
     env.known_verb()?;
     let (config, prev) = Config::parse_named(named)?;
     *version = config.version;
