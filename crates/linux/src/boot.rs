@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -34,11 +35,19 @@ pub enum BootIdError {
     Text(String),
 }
 
-/// The present boot (`cat /proc/sys/kernel/random/boot_id`).
+/// The present boot (`cat /proc/sys/kernel/random/boot_id`). No process sees another one.
 ///
 /// # Errors
 /// [`BootIdError::Read`] without /proc.
 pub fn boot_id() -> Result<BootId, BootIdError> {
+    static KNOWN: OnceLock<BootId> = OnceLock::new();
+    match KNOWN.get() {
+        Some(known) => Ok(*known),
+        None => read_boot_id().map(|read| *KNOWN.get_or_init(|| read)),
+    }
+}
+
+fn read_boot_id() -> Result<BootId, BootIdError> {
     // One read has it all.
     let mut bytes = [0; 64];
     let read = std::fs::File::open(PATH).and_then(|mut file| file.read(&mut bytes));

@@ -10,6 +10,7 @@
 //! come back aborts. So nothing can be left in the wrong one, neither by an early return nor by a panic.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::marker::PhantomData;
@@ -324,25 +325,36 @@ impl Netns {
 }
 
 /// The namespace that a thread came from. It is back there once this is dropped.
-struct WayBack(OwnedFd);
+struct WayBack(Option<OwnedFd>);
+
+thread_local! {
+    /// The namespace that the thread is in, once it has come back to it: the next time it is neither looked for nor tried. It goes with the
+    /// thread, which keeps that namespace alive itself. Only [`Netns::visit`] takes a thread elsewhere, behind a [`WayBack`] or for good.
+    static HERE: Cell<Option<OwnedFd>> = const { Cell::new(None) };
+}
 
 // === impl WayBack ===
 
 impl WayBack {
     /// `None` if the thread may leave its namespace, but not enter it again.
     fn from_here() -> Option<Self> {
+        if let Some(known) = HERE.take() {
+            return Some(WayBack(Some(known)));
+        }
         let own = own().ok()?;
         setns(&own, CloneFlags::CLONE_NEWNET).ok()?;
-        Some(WayBack(own))
+        Some(WayBack(Some(own)))
     }
 }
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        if setns(&self.0, CloneFlags::CLONE_NEWNET).is_err() {
+        let Some(back) = self.0.take() else { return };
+        if setns(&back, CloneFlags::CLONE_NEWNET).is_err() {
             // Everything after this would be done to the wrong namespace. What was begun is undone by the next call.
             std::process::abort();
         }
+        HERE.set(Some(back));
     }
 }
 

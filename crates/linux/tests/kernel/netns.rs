@@ -47,6 +47,34 @@ fn one_without_a_name_is_empty_and_never_the_same() {
     }
 }
 
+/// The way back is looked for once; it leads to where the thread was each time, from whatever depth.
+#[test]
+fn a_thread_comes_back_to_where_it_was() {
+    let (one, other) = (Netns::unnamed().unwrap(), Netns::unnamed().unwrap());
+    let home = Inside::here().id().unwrap();
+    for _ in 0..2 {
+        let in_one = |inside: &Inside| {
+            for _ in 0..2 {
+                assert_eq!(other.enter(|inside| inside.id().unwrap()).unwrap(), other.id());
+                assert_eq!(inside.id().unwrap(), one.id());
+            }
+        };
+        one.enter(in_one).unwrap();
+        assert_eq!(Inside::here().id().unwrap(), home);
+        assert_eq!(other.enter(|inside| inside.id().unwrap()).unwrap(), other.id());
+        assert_eq!(Inside::here().id().unwrap(), home);
+    }
+    // Also behind a panic, and for a thread that has begun elsewhere.
+    assert!(one.enter(|_| panic!("nothing comes of it")).is_err());
+    assert_eq!(Inside::here().id().unwrap(), home);
+    let there = || {
+        assert_eq!(other.enter(|inside| inside.id().unwrap()).unwrap(), other.id());
+        Inside::here().id().unwrap()
+    };
+    let begun_in_one = |_: &Inside| std::thread::scope(|scope| scope.spawn(there).join().unwrap());
+    assert_eq!(one.enter(begun_in_one).unwrap(), one.id());
+}
+
 /// How many sockets for routing there are in a namespace, but for the kernel's own.
 fn route_sockets(netns: &Netns) -> usize {
     let text = netns.enter(|_| fs::read_to_string("/proc/thread-self/net/netlink").unwrap()).unwrap();
