@@ -80,6 +80,14 @@ impl FromIterator<(String, Value)> for Object {
 /// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode: two letters beyond ASCII are letters of it, and every key of the
 /// specifications is ASCII.
 pub(crate) fn same_key(a: &str, b: &str) -> bool {
+    // Most keys differ in their first letter, and most are looked at for another one's sake.
+    if let ([a, ..], [b, ..]) = (a.as_bytes(), b.as_bytes())
+        && a.is_ascii()
+        && b.is_ascii()
+        && !a.eq_ignore_ascii_case(b)
+    {
+        return false;
+    }
     a.eq_ignore_ascii_case(b) || !(a.is_ascii() && b.is_ascii()) && a.chars().map(folded).eq(b.chars().map(folded))
 }
 
