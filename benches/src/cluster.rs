@@ -175,7 +175,11 @@ fn crowds(sides: &[Caller; 2], agent: &mut Agent, plane: &Plane, rounds: usize) 
         let Some(side) = sides.get(at) else { continue };
         let containers = namespaces(&format!("c{turn}"), CROWD)?;
         for verb in VERBS {
+            let before = agent.computed()?;
             crowds.keep(verb, at, side.crowd(verb, &containers, CALLERS)?);
+            if at == 0 {
+                crowds.keep_computed(verb, agent.computed()?.saturating_sub(before));
+            }
             if at == 0 && verb == Verb::Add {
                 plane.check_statuses(CROWD)?;
             }

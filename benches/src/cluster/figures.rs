@@ -40,6 +40,8 @@ pub(crate) struct Crowds {
     del: Both,
     all_added: Both,
     all_deleted: Both,
+    /// The agent's processor time until all have their answer, of each round: of ADD, then of DEL.
+    computed: [Vec<Duration>; 2],
     pub(crate) gone: Vec<Duration>,
 }
 
@@ -98,6 +100,20 @@ impl Crowds {
         each.iter_mut().skip(side).take(1).for_each(|times| times.extend_from_slice(&crowd.each));
         all.iter_mut().skip(side).take(1).for_each(|times| times.push(crowd.all));
     }
+
+    pub(crate) fn keep_computed(&mut self, verb: Verb, of_all: Duration) {
+        let at = usize::from(verb != Verb::Add);
+        self.computed.iter_mut().skip(at).take(1).for_each(|times| times.push(of_all));
+    }
+
+    /// The same of one pod, with its name in the table.
+    fn computed_each(&self) -> [(String, Spread); 2] {
+        let each = |verb: Verb, times: &[Duration]| {
+            let times = times.iter().map(|of_all| *of_all / CROWD as u32).collect();
+            (format!("agent's CPU, {} of {CROWD}, each", verb.name()), Spread::of(times))
+        };
+        [each(Verb::Add, &self.computed[0]), each(Verb::Del, &self.computed[1])]
+    }
 }
 
 // === impl Figures ===
@@ -143,6 +159,9 @@ impl Figures {
             let gone = Spread::of(gone.clone());
             text += &format!("{:31} {:>9} {:>9}\n", format!("DEL of {name}: until all is gone"), ms(gone.p50), ms(gone.p99));
         }
+        for (name, each) in self.crowd.computed_each() {
+            text += &format!("{name:31} {:>9} {:>9}\n", ms(each.p50), ms(each.p99));
+        }
         text += &format!("\n{:46} {:>9} {:>9} {:>9}\n", "the agent's memory, KiB", "resident", "peak", "anonymous");
         let worn = format!("{} pods more came and went, none is left", self.turnover);
         let full = "every pod attached, after all of the above";
@@ -173,7 +192,8 @@ impl Figures {
         let row = |row: &Row| json!({"what": row.name, "netloom": row.spreads[0].json(), other: row.spreads[1].json()});
         let rows: Vec<Value> = self.rows().iter().map(row).collect();
         let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
+        let computed = self.crowd.computed_each().map(|(_, each)| each.json());
         let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});
-        json!({"times": rows, "until_gone": gone, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
+        json!({"times": rows, "until_gone": gone, "computed_each": computed, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
     }
 }
