@@ -125,7 +125,7 @@ fn a_record_that_cannot_be_read() {
     let whole = read(&scene.host, RECORD);
     let attached = scene.host.traces();
     for (bad, next) in [
-        (&whole[..whole.len() / 2], "delete the pod"),
+        (&whole[..whole.find('\n').unwrap() / 2], "delete the pod"),
         ("", "delete the pod"),
         (&whole.replace("\"schema\":1", "\"schema\":2"), "has schema 2, but this version supports only 1: use the version that wrote it"),
     ] {

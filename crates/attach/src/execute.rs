@@ -230,7 +230,7 @@ impl Attacher {
             return Err(self.give_up(record, failed, host, by));
         }
         linux::crash_point!("attach-unconfirmed");
-        match self.records.write(&record) {
+        match self.records.write_outcome(&record) {
             Ok(()) => Ok(record),
             Err(e) => Err(self.give_up(record, CniError::from(e).into(), host, by)),
         }

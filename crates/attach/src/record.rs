@@ -1,7 +1,13 @@
 //! The record of a sandbox: what was intended, before the kernel is touched, and what came of it.
 //!
+//! ```text
+//!   {"schema":1,"sandbox":...,"steps":[{"list":...}, ...]}     what is intended; also what came of steps that were made when it was written
+//!   {"steps":[{"result":...}, ...]}                            what came of each step, added at the end of an ADD
+//! ```
+//!
 //! One file per sandbox. Intent alone suffices to undo; it is kept until every step of DEL has succeeded. It is not
-//! synced to disk: what a power cut takes from the file it has taken from the kernel too, and the boot ID tells.
+//! synced to disk: what a power cut takes from the file it has taken from the kernel too, and the boot ID tells. A second line without its
+//! end is that of an ADD that was killed before it could answer, and says nothing.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -122,8 +128,13 @@ impl Record {
 
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
         let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
-        let value = json::parse_at_most(bytes, MAX_FILE).map_err(|e| torn(e.to_string()))?;
-        let o = value.as_object().ok_or_else(|| torn("it is not an object".to_owned()))?;
+        let object = |bytes: &[u8]| match json::parse_at_most(bytes, MAX_FILE) {
+            Ok(Value::Object(o)) => Ok(o),
+            Ok(_) => Err(torn("it is not an object".to_owned())),
+            Err(e) => Err(torn(e.to_string())),
+        };
+        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+        let o = object(lines.next().unwrap_or_default())?;
         let schema = match o.get("schema") {
             Some(Value::Number(n)) => n.as_u64().unwrap_or(0),
             _ => 0,
@@ -131,7 +142,29 @@ impl Record {
         if schema > SCHEMA {
             return Err(RecordError::Newer { path: path.to_owned(), found: schema });
         }
-        Record::from_json(o).map_err(torn)
+        let mut record = Record::from_json(&o).map_err(torn)?;
+        if let Some(outcome) = lines.next().filter(|line| line.ends_with(b"\n")) {
+            record.read_outcome(&object(outcome)?).map_err(torn)?;
+        }
+        Ok(record)
+    }
+
+    /// The line that says what came of each step.
+    pub(crate) fn outcome(&self) -> String {
+        let step = |step: &Step| {
+            let mut o = Object::new();
+            step.write_outcome(&mut o);
+            o
+        };
+        let mut o = Object::new();
+        o.set("steps", self.steps.iter().map(step).collect::<Vec<_>>());
+        json::compact(&o)
+    }
+
+    fn read_outcome(&mut self, o: &Object) -> Result<(), String> {
+        let outcomes = o.get("steps").and_then(Value::as_array).filter(|outcomes| outcomes.len() == self.steps.len());
+        let outcomes = outcomes.ok_or("the second line: steps: not one for each step of the first")?;
+        self.steps.iter_mut().zip(outcomes).try_for_each(|(step, outcome)| step.read_outcome(object_of_step(outcome)?))
     }
 
     fn from_json(o: &Object) -> Result<Self, String> {
@@ -190,8 +223,14 @@ impl Step {
         if let Some(gateways) = &self.default_route {
             o.set("defaultRoute", gateways.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
-        self.device.write(&mut o);
         o.set(MadeBy::KEY, self.made_by.to_object());
+        self.write_outcome(&mut o);
+        o
+    }
+
+    /// What is known when the step is made.
+    fn write_outcome(&self, o: &mut Object) {
+        self.device.write(o);
         if let State::Added(result) = &self.state {
             // The newest version can express every result.
             o.set("result", result.to_value(Version::LATEST).unwrap_or_default());
@@ -199,28 +238,39 @@ impl Step {
         if let Some(took) = self.took {
             o.set("tookMicros", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         }
-        o
     }
 
-    fn from_json(value: &Value) -> Result<Self, String> {
-        let o = value.as_object().ok_or("steps: an element is not an object")?;
-        let state = match o.get("result") {
+    fn read_outcome(&mut self, o: &Object) -> Result<(), String> {
+        self.device = ReportedDevice::read(o)?;
+        self.state = match o.get("result") {
             None => State::Intended,
             Some(result) => State::Added(AddResult::read(result, Version::LATEST).map_err(|e| e.to_string())?.0),
         };
-        Ok(Step {
+        self.took = number(o, "tookMicros").map(Duration::from_micros);
+        Ok(())
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        let o = object_of_step(value)?;
+        let mut step = Step {
             name: text(o, "name")?.to_owned(),
             default: o.get("default").and_then(Value::as_bool).unwrap_or(false),
             list: NetworkList::parse(text(o, "list")?.as_bytes(), None).map_err(|e| e.to_string())?,
             ifname: IfName::parse(text(o, "ifname")?).map_err(|e| e.to_string())?,
             capability_args: o.object("runtimeConfig").cloned().unwrap_or_default(),
             default_route: o.get("defaultRoute").map(addresses).transpose()?,
-            device: ReportedDevice::read(o)?,
+            device: ReportedDevice::Nothing,
             made_by: MadeBy::read(o),
-            state,
-            took: number(o, "tookMicros").map(Duration::from_micros),
-        })
+            state: State::Intended,
+            took: None,
+        };
+        step.read_outcome(o)?;
+        Ok(step)
     }
+}
+
+fn object_of_step(value: &Value) -> Result<&Object, String> {
+    value.as_object().ok_or_else(|| "steps: an element is not an object".to_owned())
 }
 
 fn addresses(value: &Value) -> Result<Vec<IpAddr>, String> {

@@ -26,9 +26,9 @@
 //! long as the record does.
 
 use std::collections::BTreeSet;
-use std::fs::Metadata;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -358,6 +358,26 @@ impl Records {
             other => other,
         };
         written.map_err(|e| fail("write", e.to_string()))
+    }
+
+    /// Adds to a record that was written what came of its steps: by one write at the end of the file, so that no other file has to be made
+    /// and to take its place. Of an ADD that is killed meanwhile there may be a part of it, which is passed over.
+    ///
+    /// # Errors
+    /// [`RecordError`], also for a record that is not there any more; what the file said before it still says.
+    pub(crate) fn write_outcome(&self, record: &Record) -> Result<(), RecordError> {
+        let path = self.path(&record.sandbox);
+        let fail = |e: std::io::Error| RecordError::Io { step: "add the results to", path: path.clone(), reason: e.to_string() };
+        let text = format!("\n{}\n", record.outcome());
+        let mut file = File::options().append(true).custom_flags(file::IN_PLACE).open(&path).map_err(fail)?;
+        let size = usize::try_from(file.metadata().map_err(fail)?.len()).unwrap_or(usize::MAX).saturating_add(text.len());
+        if size > MAX_FILE {
+            return Err(RecordError::TooLarge { path, size });
+        }
+        linux::crash_point!("outcome-unwritten");
+        file.write_all(text.as_bytes()).map_err(fail)?;
+        linux::crash_point!("outcome-written");
+        Ok(())
     }
 
     /// The record of a sandbox; `None` if there is none.

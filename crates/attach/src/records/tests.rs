@@ -102,3 +102,36 @@ fn a_newer_and_a_torn_record_are_named_and_kept() {
     }
     assert!(path.exists());
 }
+
+/// An ADD that is killed while it says what came of its steps has made them, and has not answered: they count as intended, until the line is
+/// whole.
+#[test]
+fn an_outcome_counts_when_it_is_whole() {
+    let (dir, records) = records("outcome");
+    let made = record();
+    let mut intended = made.clone();
+    for step in &mut intended.steps {
+        (step.state, step.took, step.device) = (State::Intended, None, ReportedDevice::Nothing);
+    }
+    records.write(&intended).unwrap();
+    let path = dir.0.join("pod-1.json");
+    let before = std::fs::read_to_string(&path).unwrap().len();
+    records.write_outcome(&made).unwrap();
+    assert_eq!(records.read(&made.sandbox), Ok(Some(made.clone())));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.get(before..).unwrap().contains("\"result\"") && text.lines().count() == 2, "{text}");
+    for end in before..text.len() {
+        std::fs::write(&path, &text[..end]).unwrap();
+        assert_eq!(records.read(&made.sandbox), Ok(Some(intended.clone())), "cut at {end}");
+    }
+    // A whole one that says something else is nobody's to guess at.
+    for bad in ["[]", "{}", r#"{"steps":[{}]}"#, r#"{"steps":[{},7]}"#, r#"{"steps":[{},{"result":7}]}"#, r#"{"steps":[{},{"#] {
+        std::fs::write(&path, format!("{}\n{bad}\n", &text[..before])).unwrap();
+        assert!(matches!(records.read(&made.sandbox), Err(RecordError::Torn { .. })), "{bad}");
+    }
+    // With the next whole record that is over.
+    records.write(&made).unwrap();
+    assert_eq!(records.read(&made.sandbox), Ok(Some(made.clone())));
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(records.write_outcome(&made), Err(RecordError::Io { .. })));
+}
