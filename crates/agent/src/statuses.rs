@@ -109,6 +109,14 @@ impl Statuses {
         statuses
     }
 
+    /// A status will be written soon: the connection for it is opened meanwhile, if none is there. With TLS that takes as long as the pod's links.
+    pub(crate) fn prepare(&self) {
+        if self.cluster.is_cold() {
+            let cluster = self.cluster.clone();
+            self.runtime.spawn(async move { cluster.warm().await });
+        }
+    }
+
     /// Writes it, and waits so long at the most. What is not written then follows.
     pub(crate) fn write(&self, pod: PodRef, text: String, wait: Duration) -> Delivery {
         let (sender, receiver) = mpsc::sync_channel(1);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::response::Status;
 use kube::core::{WatchEvent, request};
-use serde::de::{DeserializeOwned, DeserializeSeed};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -30,6 +30,9 @@ const MAX_ANSWER: usize = 16 << 20;
 const LONG: (usize, usize) = (256 << 10, 4);
 /// How many pieces of a list may be ahead of who reads it.
 const AHEAD: usize = 4;
+/// How long after the last answer a connection is still there to be used again: an API server closes one after 90 s without a request, and
+/// what stands before it often sooner.
+const OPEN: Duration = Duration::from_secs(30);
 
 /// Makes requests. A clone makes them over the same connection.
 #[derive(Clone)]
@@ -41,6 +44,8 @@ pub(crate) struct Caller {
     long: Arc<Semaphore>,
     /// How often what was asked, by verb and resource.
     asked: Arc<Mutex<BTreeMap<(&'static str, &'static str), u64>>>,
+    /// When the last answer was read to its end, whose connection was free for the next request then.
+    last: Arc<Mutex<Option<Instant>>>,
 }
 
 /// An answer that comes in pieces, for who reads it on a thread of his own.
@@ -70,7 +75,8 @@ impl Read for Pieces {
 
 impl Caller {
     pub(crate) fn new(connection: Connection) -> Self {
-        Caller { connection, answered: Arc::default(), long: Arc::new(Semaphore::new(LONG.1)), asked: Arc::default() }
+        let long = Arc::new(Semaphore::new(LONG.1));
+        Caller { connection, answered: Arc::default(), long, asked: Arc::default(), last: Arc::default() }
     }
 
     /// The requests so far, by verb and resource.
@@ -85,6 +91,29 @@ impl Caller {
     /// Until somebody gets an answer.
     pub(crate) async fn answered(&self) {
         self.answered.notified().await;
+    }
+
+    /// Whether the next request would have to open a connection, as far as is known.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.last().is_none_or(|last| last.elapsed() >= OPEN)
+    }
+
+    /// Opens a connection for a request that will come soon, by one that everybody may make and whose answer does not matter.
+    pub(crate) async fn warm(&self) {
+        // Whoever else comes meanwhile has no use for a second one.
+        *self.last() = Some(Instant::now());
+        let asked = RequestedObject { verb: "get", group: "", resource: "version", of: "".into() };
+        let request = Request::get("/version").body(Vec::new()).map_err(request::Error::BuildRequest);
+        let _ = self.ask::<IgnoredAny>(&asked, request, ANSWER).await;
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn was_answered(&self) {
+        *self.last() = Some(Instant::now());
+        self.answered.notify_waiters();
     }
 
     pub(crate) fn ip(&self) -> Option<IpAddr> {
@@ -153,7 +182,7 @@ impl Caller {
             }
         }
         drop(sender);
-        self.answered.notify_waiters();
+        self.was_answered();
         let parsed = parser.await.map_err(|e| self.unreadable(asked, e.to_string()))?;
         parsed.map_err(|e: serde_json::Error| self.unreadable(asked, e.to_string()))
     }
@@ -200,7 +229,7 @@ impl Caller {
                 return Err(self.unreadable(asked, format!("longer than {MAX_ANSWER} bytes")));
             }
         }
-        self.answered.notify_waiters();
+        self.was_answered();
         Ok((bytes, turn))
     }
 
@@ -242,5 +271,31 @@ impl Caller {
     /// The refusal that a watch's ERROR event is.
     pub(crate) fn refused(&self, asked: &RequestedObject, status: &Status) -> ApiError {
         ApiError::answered(asked.clone(), self.server(), status.code, &status.reason, status.message.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_opened_where_none_may_be_left() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&asked);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            noted.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            async { Ok::<_, kube::Error>(http::Response::new(Body::from(b"{}".to_vec()))) }
+        });
+        let caller = Caller::new(Connection::from(kube::Client::new(server, "default")));
+        assert!(caller.is_cold(), "nothing was asked yet");
+        caller.warm().await;
+        assert!(!caller.is_cold());
+        assert_eq!(*asked.lock().unwrap(), ["GET /version"]);
+        *caller.last() = Instant::now().checked_sub(OPEN);
+        assert!(caller.is_cold());
+        let pod = RequestedObject { verb: "get", group: "", resource: "pods", of: "a/b".into() };
+        let request = Request::get("/api/v1/namespaces/a/pods/b").body(Vec::new()).map_err(request::Error::BuildRequest);
+        caller.ask::<IgnoredAny>(&pod, request, ANSWER).await.unwrap();
+        assert!(!caller.is_cold(), "any answer leaves one");
     }
 }

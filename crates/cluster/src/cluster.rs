@@ -137,6 +137,16 @@ impl Cluster {
         self.inner.caller.ip()
     }
 
+    /// Whether the next request would have to open a connection, as far as is known.
+    pub fn is_cold(&self) -> bool {
+        self.inner.caller.is_cold()
+    }
+
+    /// Opens a connection for a request that will come soon, by a small one of its own.
+    pub async fn warm(&self) {
+        self.inner.caller.warm().await;
+    }
+
     /// A pod of this node, from the cache: never waits. It may lack its texts ([`Pod::is_whole`]).
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         self.inner.pods.get(namespace, name)
