@@ -1,0 +1,115 @@
+//! Calls that begin: what was decided, what is looked at again, and how many of each kind are on their way at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use binding::{Owner, Refused, Step};
+use tokio::time::Instant;
+
+use super::Work;
+use crate::ports::Ports;
+use crate::ports::call::{Slot, Task};
+
+/// So many requests that make ports are on their way at once: what comes meanwhile goes into the next one, up to
+/// [`binding::MAX_BULK`] ports.
+const MAKING: usize = 3;
+/// So many deletions are on their way at once: pods that wait for ports have places left.
+const DELETING: usize = 4;
+/// So many ports get tags or security groups at once: a changed setting is one of all ports, and pods that come wait for none of them.
+const UPDATING: usize = 4;
+/// So many other calls.
+const OTHERS: usize = 16;
+/// How often ports that are not ACTIVE are looked at: at first, and at the least.
+const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+// === impl Work ===
+
+impl Work {
+    /// Looks at ports that are not ACTIVE, at all ports now and then, and at pods that were not seen; takes back what cannot be bound.
+    pub(super) fn look_again(&mut self, ports: &Ports, step: &Step) {
+        let now = Instant::now();
+        let waiting = step.watched.iter().cloned();
+        let before = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.map(|id| (id.clone(), before.get(&id).copied().unwrap_or(now))).collect();
+        if self.waiting.len() > before.len() || self.waiting.keys().any(|id| !before.contains_key(id)) {
+            self.next_poll = self.next_poll.min(now + POLL.0);
+        }
+        if !self.waiting.is_empty() && self.next_poll <= now {
+            let youngest = self.waiting.values().map(|since| now.duration_since(*since)).min().unwrap_or_default();
+            self.next_poll = now + (youngest / 4).clamp(POLL.0, POLL.1);
+            self.begin(ports, Task::Poll(self.waiting.keys().cloned().collect()));
+        }
+        let is_due = self.next_list <= now || self.unsure.next().is_some_and(|next| next <= now);
+        if self.world.ports.is_some() && is_due {
+            self.begin(ports, self.list(ports));
+        }
+        self.alive.retain(|_, until| *until > now);
+        let missing: BTreeSet<String> = step.missing.iter().filter(|uid| !self.alive.contains_key(*uid)).cloned().collect();
+        if !missing.is_empty() {
+            self.begin(ports, Task::Confirm(missing));
+        }
+        self.rebind(ports, step, now);
+    }
+
+    /// A port that no mechanism driver can bind stays so: it is made again, ever more seldom.
+    fn rebind(&mut self, ports: &Ports, step: &Step, now: Instant) {
+        for refused in step.refused.values().flatten() {
+            let Refused::Binding { port, .. } = refused else { continue };
+            let owner = self.world.ports.as_ref().and_then(|all| Owner::of(all.get(port)?, &self.world.cluster));
+            let Some(key) = owner.map(|owner| (owner.pod, owner.element)) else { continue };
+            match self.waiting.get(port) {
+                Some(since) if *since == now => self.keys.failed(&key, refused.to_string(), now),
+                _ if !self.keys.is_paused(&key, now) => self.begin(ports, Task::Delete(port.clone())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes a call, if nothing is in its way.
+    pub(super) fn begin(&mut self, ports: &Ports, task: Task) {
+        let (slot, now) = (task.slot(), Instant::now());
+        if is_full(&self.busy, &slot) || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
+            return;
+        }
+        match &task {
+            Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
+            Task::Poll(ids) => self.ready.poll_begins(ids),
+            Task::Write(name, _, object) => self.ready.write_begins(name, &object.spec.pod_uid),
+            Task::List { .. } => {
+                self.unsure.list_begins(now);
+                (self.made, self.deleted) = (Vec::new(), BTreeSet::new());
+            }
+            _ => {}
+        }
+        self.busy.insert(slot.clone());
+        let (client, neutron) = (ports.client.clone(), ports.neutron.clone());
+        self.tasks.spawn(async move { (slot, task.run(client, neutron).await) });
+    }
+}
+
+/// A call that has to wait until others of its kind have ended.
+fn is_full(busy: &BTreeSet<Slot>, slot: &Slot) -> bool {
+    let (is_of, max): (fn(&Slot) -> bool, usize) = match slot {
+        Slot::Create(_) => (|slot| matches!(slot, Slot::Create(_)), MAKING),
+        Slot::Delete(_) => (|slot| matches!(slot, Slot::Delete(_)), DELETING),
+        Slot::Tag(_) | Slot::Groups(_) => (|slot| matches!(slot, Slot::Tag(_) | Slot::Groups(_)), UPDATING),
+        _ => (|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_) | Slot::Tag(_) | Slot::Groups(_)), OTHERS),
+    };
+    busy.iter().filter(|slot| is_of(slot)).count() >= max
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_get_groups_leave_places_for_others() {
+        let slots = |kind: fn(String) -> Slot, count: usize| (0..count).map(move |n| kind(n.to_string()));
+        let busy: BTreeSet<Slot> = slots(Slot::Groups, 2).chain(slots(Slot::Tag, 2)).collect();
+        assert!(is_full(&busy, &Slot::Groups("x".to_owned())) && is_full(&busy, &Slot::Tag("x".to_owned())));
+        let others = busy.into_iter().chain(slots(Slot::Subnet, 15)).collect();
+        assert!(!is_full(&others, &Slot::List) && !is_full(&others, &Slot::Delete("x".to_owned())));
+        let others = others.into_iter().chain([Slot::Poll]).collect();
+        assert!(is_full(&others, &Slot::List));
+    }
+}

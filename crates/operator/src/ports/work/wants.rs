@@ -1,0 +1,73 @@
+//! What pods ask for, and what is wrong with that.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use binding::{Element, Pod, RequestError, default_element, elements};
+
+use super::Work;
+use crate::ports::Ports;
+use crate::ports::known::{Inner, PodSeen};
+
+// === impl Work ===
+
+impl Work {
+    /// What the pods ask for; what is wrong with that.
+    pub(super) fn ask(&mut self, ports: &Ports, inner: &Inner) -> BTreeMap<String, String> {
+        let mut problems = BTreeMap::new();
+        self.asked.retain(|uid, _| inner.pods.contains_key(uid));
+        self.world.pods.clear();
+        for (uid, pod) in &inner.pods {
+            let mut hasher = DefaultHasher::new();
+            (&pod.annotation, &pod.additional_subnets, pod.has_default, inner.definitions_revision).hash(&mut hasher);
+            let digest = hasher.finish();
+            let known = self.asked.get(uid).is_some_and(|(of, _)| *of == digest);
+            if !known {
+                self.asked.insert(uid.clone(), (digest, asks(ports, inner, pod)));
+            }
+            let elements = match self.asked.get(uid) {
+                Some((_, Ok(elements))) => elements.clone(),
+                // What it has stays, and only new pods are affected.
+                Some((_, Err(_))) if is_bound(inner, uid, &pod.name) => Vec::new(),
+                Some((_, Err(problem))) if !pod.is_over => {
+                    problems.insert(uid.clone(), problem.clone());
+                    Vec::new()
+                }
+                _ => Vec::new(),
+            };
+            let (name, node, is_over) = (pod.name.clone(), pod.node.clone(), pod.is_over);
+            self.world.pods.insert(uid.clone(), Pod { name, node, is_over, elements });
+        }
+        // Those of pools are no pod's.
+        self.keys.retain(|key| inner.pods.contains_key(&key.0) || key.0.starts_with("pool "));
+        problems
+    }
+}
+
+/// Whether the node knows ports of this pod.
+fn is_bound(inner: &Inner, uid: &str, name: &binding::ObjectName) -> bool {
+    let is_of = |stored: &binding::Stored| stored.object.spec.pod_uid == uid && !stored.object.status.vifs.is_empty();
+    inner.kuryr_ports.get(name).is_some_and(is_of)
+}
+
+/// What a pod asks for, or what is wrong with that.
+fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, String> {
+    let (namespace, settings) = (&pod.name.namespace, &ports.options.settings);
+    let permits = |of: &npwg::DefinitionRef| ports.options.permits(namespace, of);
+    let selected = match settings.selections {
+        true => elements(&pod.annotation, namespace, settings, |of| inner.definition(of), permits),
+        false => Ok(Vec::new()),
+    };
+    let selected = match selected {
+        // The agent refuses it, and says so: it may have nothing to do with Neutron.
+        Err(RequestError::Annotation(_)) => return Ok(Vec::new()),
+        other => other.map_err(|e| e.to_string())?,
+    };
+    if !pod.has_default {
+        return Ok(selected);
+    }
+    // The pod itself names them: what a definition of its namespace may name.
+    let own = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
+    let default = default_element(pod.additional_subnets.as_deref(), settings, &permits(&own)).map_err(|e| e.to_string())?;
+    Ok([default].into_iter().chain(selected).collect())
+}
