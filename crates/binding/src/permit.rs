@@ -15,6 +15,8 @@ pub struct Permit {
     pub security_groups: Vec<String>,
     /// IDs of projects.
     pub projects: Vec<String>,
+    /// Whether a pod may ask for an address that lies in a subnet and in none of its allocation pools.
+    pub outside_allocation_pools: bool,
 }
 
 /// A definition names what it may not.

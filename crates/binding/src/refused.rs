@@ -22,7 +22,7 @@ pub enum Refused {
     #[error("address {0} is the gateway of subnet {1}: ask for another one")]
     AddressOfGateway(std::net::IpAddr, String),
     /// Others than Neutron give such addresses away.
-    #[error("address {0} lies in no allocation pool of subnet {1}: ask for one of them, or add it to the subnet's pools in Neutron")]
+    #[error("address {0} lies in no allocation pool of subnet {1}: ask for another one, or let a policy rule allow it (allow.neutron.outsideAllocationPools)")]
     AddressOutsidePools(std::net::IpAddr, String),
     /// A port has one network.
     #[error("subnets {0} and {1} are of two networks, and a port is of one: select one definition for each network")]

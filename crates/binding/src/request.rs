@@ -93,7 +93,8 @@ pub fn elements<'d>(
         };
         let of = selection.definition;
         let config = PortConfig::parse(text).map_err(|e| RequestError::Config(of.clone(), e))?;
-        for permit in permits(&of) {
+        let permits = permits(&of);
+        for permit in &permits {
             permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), Box::new(e)))?;
         }
         let driver = config.driver.unwrap_or(settings.vif_driver);
@@ -119,6 +120,7 @@ pub fn elements<'d>(
             subnets,
             network: config.network.unwrap_or_default(),
             ips: selection.ips.iter().map(|ip| ip.address).collect(),
+            outside_allocation_pools: !permits.is_empty() && permits.iter().all(|permit| permit.outside_allocation_pools),
             mac: selection.mac.map(|mac| mac.to_string()),
             project: config.project,
             security_groups: config.security_groups,
@@ -189,6 +191,18 @@ mod tests {
         for bad in ["s-1", "{}", "[1]"] {
             assert!(of(Some(bad)).unwrap_err().contains("must be a JSON list"), "{bad}");
         }
+    }
+
+    #[test]
+    fn addresses_outside_of_allocation_pools_need_every_rule_that_applies() {
+        let of = |allowed: &[bool]| {
+            let permits: Vec<Permit> = (allowed.iter())
+                .map(|&outside_allocation_pools| Permit { subnets: vec!["*".to_owned()], outside_allocation_pools, ..Permit::default() })
+                .collect();
+            let all = elements("one", "a", &settings(), |_| KnownDefinition::Neutron(r#"{"subnetId": "s-1"}"#), |_| permits.clone());
+            all.unwrap()[0].outside_allocation_pools
+        };
+        assert_eq!([of(&[]), of(&[false]), of(&[true, false]), of(&[true, true])], [false, false, false, true]);
     }
 
     #[test]

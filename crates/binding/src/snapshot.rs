@@ -104,6 +104,8 @@ pub struct Element {
     pub network: String,
     /// Addresses that it must have.
     pub ips: Vec<IpAddr>,
+    /// Whether they may lie outside of the subnets' allocation pools.
+    pub outside_allocation_pools: bool,
     /// The hardware address that it must have.
     pub mac: Option<String>,
     /// The project of its port, where it is not the default one.

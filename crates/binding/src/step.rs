@@ -265,7 +265,7 @@ impl<'w> Index<'w> {
         if let Some(other) = subnets.iter().find(|subnet| subnet.network_id != network_id) {
             return Err(Refused::TwoNetworks(element.subnets.first().cloned().unwrap_or_default(), other.id.clone()));
         }
-        element.ips.iter().try_for_each(|ip| may_have(*ip, &subnets))?;
+        element.ips.iter().try_for_each(|ip| may_have(*ip, &subnets, element.outside_allocation_pools))?;
         // It is needed as soon as the port is there.
         self.network(network_id)?;
         if let Some(ready) = self.ready(&key, pod, element, network_id) {
@@ -476,8 +476,9 @@ fn size(cidr: &str) -> Option<u128> {
     Some(1_u128.checked_shl(u32::from(cidr.max_prefix_len() - cidr.prefix_len())).unwrap_or(u128::MAX))
 }
 
-/// Whether a pod may ask for an address: one that Neutron would give away, and not the router's.
-fn may_have(ip: IpAddr, subnets: &[&Subnet]) -> Result<(), Refused> {
+/// Whether a pod may ask for an address: one that Neutron would give away, or with a rule that allows it another one of the subnet; never the
+/// router's.
+fn may_have(ip: IpAddr, subnets: &[&Subnet], outside_pools: bool) -> Result<(), Refused> {
     if subnets.is_empty() {
         return Err(Refused::AddressWithoutSubnet(ip));
     }
@@ -488,7 +489,7 @@ fn may_have(ip: IpAddr, subnets: &[&Subnet]) -> Result<(), Refused> {
         return Err(Refused::AddressOfGateway(ip, subnet.id.clone()));
     }
     let is_in_pool = |pool: &AllocationPool| is(&pool.start, |ip, start| ip >= start) && is(&pool.end, |ip, end| ip <= end);
-    match subnet.allocation_pools.iter().any(is_in_pool) {
+    match outside_pools || subnet.allocation_pools.iter().any(is_in_pool) {
         true => Ok(()),
         false => Err(Refused::AddressOutsidePools(ip, subnet.id.clone())),
     }

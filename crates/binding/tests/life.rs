@@ -553,6 +553,25 @@ fn a_pod_asks_for_addresses_that_neutron_gives_away() {
     }
 }
 
+/// A rule may let pods ask for the addresses that Neutron does not give away by itself; the router's stays the router's.
+#[test]
+fn a_rule_lets_a_pod_ask_for_addresses_outside_of_allocation_pools() {
+    for (ip, words) in [
+        ("10.0.0.100", None),
+        ("10.0.0.1", Some("is the gateway of subnet subnet-0")),
+        ("10.0.1.5", Some("lies in none of the definition's subnets")),
+    ] {
+        let mut life = Life::new();
+        life.cloud.add_pod(&[0]);
+        let element = &mut life.cloud.pods.values_mut().next().unwrap().elements[0];
+        (element.ips, element.outside_allocation_pools) = (vec![ip.parse().unwrap()], true);
+        let step = life.settle();
+        let refused: Vec<String> = step.refused.values().flatten().map(ToString::to_string).collect();
+        assert_eq!((refused.len(), life.cloud.owned()), if words.is_some() { (1, 0) } else { (0, 1) }, "{ip}: {refused:?}");
+        assert!(words.is_none_or(|words| refused[0].contains(words)), "{ip}: {refused:?}");
+    }
+}
+
 /// A port that takes an address in each of several subnets counts as many times.
 #[test]
 fn addresses_of_ports_are_counted() {

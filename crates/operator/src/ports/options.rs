@@ -145,6 +145,8 @@ struct WrittenNeutron {
     networks: Option<Vec<String>>,
     security_groups: Option<Vec<String>>,
     projects: Option<Vec<String>>,
+    #[serde(default)]
+    outside_allocation_pools: bool,
 }
 
 // === impl OpenStack ===
@@ -225,6 +227,7 @@ fn configured(settings: &Settings) -> Permit {
         networks: Vec::new(),
         security_groups: settings.security_groups.clone(),
         projects: vec![settings.project.clone()],
+        outside_allocation_pools: false,
     }
 }
 
@@ -287,6 +290,7 @@ impl WrittenRule {
                 networks: written.networks.unwrap_or(default.networks),
                 security_groups: written.security_groups.unwrap_or(default.security_groups),
                 projects: written.projects.unwrap_or(default.projects),
+                outside_allocation_pools: written.outside_allocation_pools,
             },
         }
     }

@@ -98,5 +98,12 @@ fn each_rule_that_concerns_a_definition_must_allow_what_it_names() {
         (names("a"), names("strict"), names("team-x")),
         (vec!["team".to_owned()], vec!["team".to_owned(), "strict".to_owned()], vec!["default".to_owned()])
     );
+    let outside = |rules: &str| {
+        let options = read(&format!("{GOOD}{rules}"), None).unwrap();
+        let permits = options.permits("a", &DefinitionRef { namespace: "a".to_owned(), name: "x".to_owned() });
+        permits.iter().map(|permit| permit.outside_allocation_pools).collect::<Vec<_>>()
+    };
+    let rule = "policy: [{name: x, allow: {neutron: {outsideAllocationPools: true}}}, {name: y, allow: {neutron: {}}}]\n";
+    assert_eq!((outside(""), outside(rule)), (vec![false], vec![true, false]));
     assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{ports: [p]}}}}}}]\n"), None).unwrap_err().contains("ports"));
 }
