@@ -64,7 +64,7 @@ pub enum ConfigError {
         instead: &'static str,
     },
     /// No driver of Kuryr has this name.
-    #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif")]
+    #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif, nested-vlan or nested-macvlan")]
     UnknownDriver(String),
     /// More subnets than a port may have.
     #[error("{KURYR_CONFIG}: subnetIds names {0} subnets, and a port has {MAX_SUBNETS} at most: name fewer")]

@@ -18,6 +18,7 @@
 //! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
 
 mod config;
+mod nested;
 mod owner;
 mod permit;
 mod pool;
@@ -28,10 +29,12 @@ mod step;
 mod vif;
 
 pub use config::{ConfigError, KURYR_CONFIG, PortConfig};
-pub use owner::{Cluster, ClusterName, ClusterNameError, Owner};
+pub use nested::address_pairs;
+pub use owner::{Carrier, Cluster, ClusterName, ClusterNameError, Owner, counts_as_active};
 pub use permit::{Forbidden, Permit};
+pub use pool::PoolKind;
 pub use refused::Refused;
 pub use request::{ADDITIONAL_SUBNETS, KnownDefinition, RequestError, default_element, elements};
 pub use snapshot::{Defaults, Element, Key, ObjectName, Pod, PoolSize, Snapshot, Stored, Tried};
 pub use step::{CLUSTER_LABEL, Call, DEVICE_OWNER, MAX_BULK, Step, step};
-pub use vif::vif;
+pub use vif::{nested_vif, vif};

@@ -1,7 +1,7 @@
 //! Whose a port is, as its tags say it.
 //!
 //! ```text
-//!   netloom:cluster=prod   netloom:uid=UID   netloom:pod=UID   netloom:element=1
+//!   netloom:cluster=prod   netloom:uid=UID   netloom:pod=UID   netloom:element=1   netloom:trunk=ID or netloom:parent=ID, if it is nested
 //! ```
 //!
 //! Neutron's tags have at most 255 characters (60 before 2023) and no comma; a list of ports can be asked for by them, all at once. A Neutron that
@@ -21,6 +21,10 @@ const POOL: &str = "netloom:pool=ready";
 /// Of a port that waits for a pod: a digest of the subnets that it was made for. Neutron adds those of the network that give each port an address.
 const SUBNETS: &str = "netloom:subnets=";
 const ELEMENT: &str = "netloom:element=";
+/// Of a subport: the trunk that it is on, or is to be on.
+const TRUNK: &str = "netloom:trunk=";
+/// Of a port whose addresses a node's port has as address pairs, or is to have: that port.
+const PARENT: &str = "netloom:parent=";
 
 /// The name of a cluster among all that use one OpenStack: 1 to 40 letters, digits, `-`, `.` and `_`, as a label's value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +51,42 @@ pub struct Owner {
     pub pod: String,
     /// Which of the pod's elements: 0 is its default network, then its selections in their order.
     pub element: usize,
+}
+
+/// What carries a nested port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Carrier {
+    /// The trunk of the node's port, by its ID: the port is a subport of it.
+    Trunk(String),
+    /// The node's port, by its ID: the port's addresses are address pairs of it.
+    Port(String),
+}
+
+// === impl Carrier ===
+
+impl Carrier {
+    /// What carries a port, or is to carry it, by its tags; none where it is bound to a host.
+    #[must_use]
+    pub fn of(port: &Port) -> Option<Self> {
+        let words = words(port);
+        let parent = || value(&words, PARENT).map(|id| Carrier::Port(id.to_owned()));
+        value(&words, TRUNK).map(|id| Carrier::Trunk(id.to_owned())).or_else(parent)
+    }
+
+    /// The tag that says it.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        match self {
+            Carrier::Trunk(id) => format!("{TRUNK}{id}"),
+            Carrier::Port(id) => format!("{PARENT}{id}"),
+        }
+    }
+}
+
+/// Whether a port works, as far as Neutron says it. A port whose addresses another port has is plugged nowhere, and never becomes ACTIVE.
+#[must_use]
+pub fn counts_as_active(port: &Port) -> bool {
+    port.is_active() || matches!(Carrier::of(port), Some(Carrier::Port(_)))
 }
 
 // === impl ClusterName ===

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use openstack::VifDriver;
 use openstack::resource::{NewPort, Port, WantedIp};
 
 use crate::owner::{digest, subnets_of};
@@ -18,13 +19,17 @@ use crate::step::{CLUSTER_LABEL, Call, DEVICE_OWNER, Index};
 
 /// What ports of one pool have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    host: String,
-    project: String,
-    network: String,
+pub struct PoolKind {
+    /// The host that they are bound to.
+    pub host: String,
+    /// Their project.
+    pub project: String,
+    /// Their network.
+    pub network: String,
     /// The digest of the subnets that were asked for: a port may have addresses of others as well.
-    subnets: String,
-    groups: BTreeSet<String>,
+    pub subnets: String,
+    /// Their security groups.
+    pub groups: BTreeSet<String>,
 }
 
 /// Ready ports, and which kinds pods use.
@@ -34,21 +39,23 @@ pub(crate) struct Pool<'a> {
     /// Those that nobody has.
     pub(crate) free: BTreeMap<&'a str, &'a Port>,
     /// With the subnets to ask for.
-    used: BTreeMap<Kind, BTreeSet<String>>,
+    used: BTreeMap<PoolKind, BTreeSet<String>>,
 }
 
 /// What a pod that is being served has of pools: it is given back where the pod cannot be served now.
 #[derive(Default)]
 pub(crate) struct Taken<'a> {
     ports: Vec<(&'a Port, usize)>,
-    used: BTreeMap<Kind, BTreeSet<String>>,
+    used: BTreeMap<PoolKind, BTreeSet<String>>,
 }
 
-// === impl Kind ===
+// === impl PoolKind ===
 
-impl Kind {
-    fn of(port: &Port) -> Self {
-        Kind {
+impl PoolKind {
+    /// That of a ready port.
+    #[must_use]
+    pub fn of(port: &Port) -> Self {
+        PoolKind {
             host: port.host.clone(),
             project: port.project_id.clone(),
             network: port.network_id.clone(),
@@ -117,7 +124,7 @@ impl<'w> Index<'w> {
             return None;
         }
         let has_all = |port: &Port| element.subnets.iter().all(|id| port.fixed_ips.iter().any(|ip| ip.subnet_id == *id));
-        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && Kind::of(port) == kind && has_all(port);
+        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && PoolKind::of(port) == kind && has_all(port);
         let found = self.pool.free.values().find(|port| fits(port)).copied();
         self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
         let port = found?;
@@ -136,17 +143,17 @@ impl<'w> Index<'w> {
     }
 
     /// The kind of ready ports that an element can have.
-    fn kind(&self, pod: &Pod, element: &Element, network: &str) -> Option<Kind> {
+    fn kind(&self, pod: &Pod, element: &Element, network: &str) -> Option<PoolKind> {
         let defaults = &self.world.defaults;
         let groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups);
-        let kind = || Kind {
+        let kind = || PoolKind {
             host: pod.node.clone(),
             project: element.project.as_ref().unwrap_or(&defaults.project).clone(),
             network: network.to_owned(),
             subnets: digest(&element.subnets.iter().cloned().collect()),
             groups: groups.iter().cloned().collect(),
         };
-        (defaults.pool.is_some() && is_any(element) && !groups.is_empty()).then(kind)
+        (defaults.pool.is_some() && element.driver == VifDriver::NeutronVif && is_any(element) && !groups.is_empty()).then(kind)
     }
 
     /// The pod has what it has taken, and pools are filled for it; where it cannot be served now, neither.
@@ -169,9 +176,9 @@ impl<'w> Index<'w> {
             let ids = self.pool.free.keys().map(|id| Call::DeletePort((*id).to_owned()));
             return self.step.calls.extend(ids);
         };
-        let mut free: BTreeMap<Kind, Vec<&Port>> = self.pool.used.keys().map(|kind| (kind.clone(), Vec::new())).collect();
+        let mut free: BTreeMap<PoolKind, Vec<&Port>> = self.pool.used.keys().map(|kind| (kind.clone(), Vec::new())).collect();
         for port in self.pool.free.values() {
-            free.entry(Kind::of(port)).or_default().push(*port);
+            free.entry(PoolKind::of(port)).or_default().push(*port);
         }
         for (kind, ports) in free {
             let (name, subnets) = (kind.name(), self.pool.used.get(&kind).cloned());
@@ -191,7 +198,7 @@ impl<'w> Index<'w> {
         }
     }
 
-    fn refill(&mut self, kind: &Kind, subnets: &BTreeSet<String>, name: &str, (free, dead): (usize, usize), size: PoolSize) {
+    fn refill(&mut self, kind: &PoolKind, subnets: &BTreeSet<String>, name: &str, (free, dead): (usize, usize), size: PoolSize) {
         let world = self.world;
         // What is on its way, or was refused a moment ago.
         let is_busy = |number: &usize| {
@@ -212,7 +219,7 @@ impl<'w> Index<'w> {
         }
     }
 
-    fn ready_port(&self, kind: &Kind, subnets: &BTreeSet<String>) -> NewPort {
+    fn ready_port(&self, kind: &PoolKind, subnets: &BTreeSet<String>) -> NewPort {
         let (defaults, cluster) = (&self.world.defaults, &self.world.cluster);
         let (tags, description) = match defaults.tags_later {
             true => (Vec::new(), cluster.pool_tags(&kind.subnets).join(" ")),

@@ -22,7 +22,9 @@ pub enum Refused {
     #[error("address {0} is the gateway of subnet {1}: ask for another one")]
     AddressOfGateway(std::net::IpAddr, String),
     /// Others than Neutron give such addresses away.
-    #[error("address {0} lies in no allocation pool of subnet {1}: ask for another one, or let a policy rule allow it (allow.neutron.outsideAllocationPools)")]
+    #[error(
+        "address {0} lies in no allocation pool of subnet {1}: ask for another one, or let a policy rule allow it (allow.neutron.outsideAllocationPools)"
+    )]
     AddressOutsidePools(std::net::IpAddr, String),
     /// A port has one network.
     #[error("subnets {0} and {1} are of two networks, and a port is of one: select one definition for each network")]
@@ -74,6 +76,40 @@ pub enum Refused {
         /// The interface's name.
         interface: String,
     },
+    /// The kubelet's address is no port's.
+    #[error(
+        "no Neutron port in the subnets of [pod_vif_nested] worker_nodes_subnets has the node's address {0}: add the subnet of the nodes' ports there"
+    )]
+    NoNodePort(String),
+    /// Two subnets of nodes have the same addresses.
+    #[error(
+        "several Neutron ports in the subnets of [pod_vif_nested] worker_nodes_subnets have the node's address {0}: name fewer subnets there"
+    )]
+    SeveralNodePorts(String),
+    /// The node's port carries nothing.
+    #[error("the node's port {0} has no trunk: create one (openstack network trunk create), or use driverType nested-macvlan")]
+    NodeWithoutTrunk(String),
+    /// A macvlan is in the network of what it stands on.
+    #[error(
+        "a nested-macvlan port is one of the node's own network {node}, and the definition's network is {pod}: use nested-vlan, or the other network"
+    )]
+    NodeInOtherNetwork {
+        /// That of the node's port.
+        node: String,
+        /// That of the definition.
+        pod: String,
+    },
+    /// The trunk that the port was made for.
+    #[error("trunk {0} does not exist in Neutron, or the credentials cannot see it: delete the pod to give it another port")]
+    NoTrunk(String),
+    /// The node's port that the port was made for.
+    #[error(
+        "the node's port {0} does not exist in Neutron any more, or the credentials cannot see it: delete the pod to give it another port"
+    )]
+    NodePortGone(String),
+    /// Each VLAN ID of it is taken.
+    #[error("trunk {0} has no VLAN ID left: a node has at most 4094 subports; delete pods of the node")]
+    TrunkFull(String),
     /// The pods of a namespace have as many addresses as they may.
     #[error(
         "the Neutron ports of namespace {namespace} have {used} addresses, the pod needs {more}, and portsPerNamespace is {max}: delete pods, or \
@@ -103,6 +139,15 @@ pub enum Refused {
     /// Another controller has made it.
     #[error("KuryrPort {0} was made by another controller: delete it, or stop that controller")]
     ForeignKuryrPort(String),
+    /// Nobody knows what it says.
+    #[error("KuryrPort {0} cannot be read: {1}; delete the pod to get another one")]
+    UnreadableKuryrPort(String, String),
+    /// The agents read no larger one.
+    #[error("the pod's KuryrPort would take {bytes} bytes of memory, and {most} are read at the most: select fewer networks", most = osvif::MAX_KURYR_PORT)]
+    TooLarge {
+        /// What it would take.
+        bytes: usize,
+    },
     /// Neutron says something that means nothing.
     #[error("{what} of Neutron is {text:?}, which cannot be read")]
     Unreadable {

@@ -43,8 +43,13 @@ pub enum RequestError {
     #[error("definition {0}: {1}")]
     Forbidden(DefinitionRef, Box<Forbidden>),
     /// A driver that is not offered.
-    #[error("definition {0}: driverType nested-vlan, nested-macvlan and nested-dpdk are not supported: use neutron-vif")]
+    #[error("definition {0}: driverType nested-dpdk is not supported: use neutron-vif, nested-vlan or nested-macvlan")]
     Driver(DefinitionRef),
+    /// Where the nodes' own ports are is not known.
+    #[error(
+        "definition {0}: driverType nested-vlan and nested-macvlan need the setting [pod_vif_nested] worker_nodes_subnets, which is missing"
+    )]
+    NoNodeSubnets(DefinitionRef),
     /// No subnet is named anywhere.
     #[error("definition {0} names no subnet, and the setting [neutron_defaults] pod_subnet is missing")]
     NoSubnet(DefinitionRef),
@@ -98,8 +103,12 @@ pub fn elements<'d>(
             permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), Box::new(e)))?;
         }
         let driver = config.driver.unwrap_or(settings.vif_driver);
-        if driver != VifDriver::NeutronVif {
-            return Err(RequestError::Driver(of));
+        match driver {
+            VifDriver::NestedDpdk => return Err(RequestError::Driver(of)),
+            VifDriver::NestedVlan | VifDriver::NestedMacvlan if settings.nested.node_subnets.is_empty() => {
+                return Err(RequestError::NoNodeSubnets(of));
+            }
+            _ => {}
         }
         if selection.interface.as_ref().is_some_and(|name| name.as_str() == osvif::DEFAULT_INTERFACE) {
             return Err(RequestError::DefaultInterface(osvif::DEFAULT_INTERFACE, of));
@@ -117,6 +126,7 @@ pub fn elements<'d>(
         elements.push(Element {
             number,
             interface,
+            driver,
             subnets,
             network: config.network.unwrap_or_default(),
             ips: selection.ips.iter().map(|ip| ip.address).collect(),
@@ -149,7 +159,7 @@ pub fn default_element(additional: Option<&str>, settings: &Settings, permits: &
             return Err(RequestError::TooManySubnets(subnets.len()));
         }
     }
-    Ok(Element { number: 0, interface: osvif::DEFAULT_INTERFACE.to_owned(), subnets, ..Element::default() })
+    Ok(Element { number: 0, interface: osvif::DEFAULT_INTERFACE.to_owned(), driver: settings.vif_driver, subnets, ..Element::default() })
 }
 
 #[cfg(test)]
@@ -170,6 +180,7 @@ mod tests {
             "a/default" => KnownDefinition::Neutron("{}"),
             "b/other" => KnownDefinition::Neutron(r#"{"subnetId": "s-9"}"#),
             "a/vlan" => KnownDefinition::Neutron(r#"{"driverType": "nested-vlan"}"#),
+            "a/dpdk" => KnownDefinition::Neutron(r#"{"driverType": "nested-dpdk"}"#),
             "a/bridge" => KnownDefinition::Other,
             _ => KnownDefinition::Absent,
         };
@@ -222,7 +233,8 @@ mod tests {
         // What is not Neutron's is nothing to us, whatever is wrong with it.
         assert_eq!((of("bridge, missing"), of("")), (Ok(Vec::new()), Ok(Vec::new())));
         assert!(of("one, missing").unwrap_err().starts_with("definition a/missing does not exist"));
-        assert!(of("vlan").unwrap_err().contains("nested-vlan"));
+        assert!(of("vlan").unwrap_err().ends_with("need the setting [pod_vif_nested] worker_nodes_subnets, which is missing"));
+        assert!(of("dpdk").unwrap_err().contains("nested-dpdk is not supported"));
         assert_eq!(of("one@eth2, one").unwrap_err(), "interface eth2 is asked for twice: choose another name in the pod's annotation");
         let default = "interface eth0 is that of the pod's default network: choose another name for the network that a/one selects";
         assert_eq!((of("one@eth0").unwrap_err(), of("bridge@eth0")), (default.to_owned(), Ok(Vec::new())));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use openstack::resource::{Network, Port, Subnet};
+use openstack::VifDriver;
+use openstack::resource::{Network, Port, Subnet, Trunk};
 use osvif::KuryrPort;
 
 use crate::Cluster;
@@ -26,6 +27,16 @@ pub struct Snapshot {
     pub subnets: BTreeMap<String, Option<Subnet>>,
     /// Networks by ID; none where Neutron has no such network.
     pub networks: BTreeMap<String, Option<Network>>,
+    /// IDs of the ports that have an address, by the address of a node; each of them is in `carriers`.
+    pub node_ports: BTreeMap<String, Vec<String>>,
+    /// Ports of nodes by ID; none where Neutron has no such port.
+    pub carriers: BTreeMap<String, Option<Port>>,
+    /// Trunks by ID; none where Neutron has no such trunk.
+    pub trunks: BTreeMap<String, Option<Trunk>>,
+    /// The VLAN ID that was given away last on each trunk.
+    pub last_vlan: BTreeMap<String, u16>,
+    /// Subports that were refused together with others, and ports of nodes that refused address pairs of several ports: one by one.
+    pub lone: BTreeSet<String>,
     /// KuryrPorts.
     pub kuryr_ports: BTreeMap<ObjectName, Stored>,
     /// Ports whose making was refused.
@@ -65,6 +76,8 @@ pub struct Defaults {
     pub pool: Option<PoolSize>,
     /// Whether Neutron takes no tags with a new port: it gets them afterwards.
     pub tags_later: bool,
+    /// The subnets of the nodes' own ports.
+    pub node_subnets: Vec<String>,
 }
 
 /// How many ports are kept ready for each node, project, network, subnets and security groups that pods use.
@@ -85,6 +98,8 @@ pub struct Pod {
     pub name: ObjectName,
     /// The node that it is on.
     pub node: String,
+    /// The node's address; empty as long as it is not known.
+    pub host_ip: String,
     /// Whether it has ended, and never runs again.
     pub is_over: bool,
     /// What it wants, in order.
@@ -98,6 +113,8 @@ pub struct Element {
     pub number: usize,
     /// The interface's name in the pod.
     pub interface: String,
+    /// How its port is plugged.
+    pub driver: VifDriver,
     /// The subnets of its addresses, one address in each; all of one network. Without any, Neutron chooses those of `network`.
     pub subnets: Vec<String>,
     /// The network, where no subnet is named.
@@ -128,6 +145,8 @@ pub struct ObjectName {
 pub struct Stored {
     /// The object.
     pub object: KuryrPort,
+    /// Why it cannot be read as a whole: it is not written, and released when its pod is gone.
+    pub damage: Option<String>,
     /// Its `resourceVersion`.
     pub version: String,
 }
@@ -158,6 +177,11 @@ impl Snapshot {
             ports: None,
             subnets: BTreeMap::new(),
             networks: BTreeMap::new(),
+            node_ports: BTreeMap::new(),
+            carriers: BTreeMap::new(),
+            trunks: BTreeMap::new(),
+            last_vlan: BTreeMap::new(),
+            lone: BTreeSet::new(),
             kuryr_ports: BTreeMap::new(),
             tried: BTreeMap::new(),
             scarce: BTreeSet::new(),

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use openstack::resource::{AllocationPool, Network, NewPort, Port, Subnet, WantedIp};
-use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, node_label};
+use openstack::VifDriver;
+use openstack::resource::{AddressPair, AllocationPool, Network, NewPort, Port, SubPort, Subnet, WantedIp};
+use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, memory_of, node_label};
 use serde_json::{Map, Value, json};
 
-use crate::owner::subnets_of;
+use crate::nested::Moves;
+use crate::owner::{Carrier, counts_as_active, subnets_of};
 use crate::pool::{Pool, Taken};
 use crate::snapshot::{Element, Key, ObjectName, Pod, Snapshot, Stored, Tried};
 use crate::{Owner, Refused, vif};
@@ -34,6 +36,27 @@ pub enum Call {
     ReadSubnet(String),
     /// Read a network.
     ReadNetwork(String),
+    /// Read the ports that have this address, which is a node's.
+    ReadNodePorts(String),
+    /// Read a node's port.
+    ReadCarrier(String),
+    /// Read a trunk.
+    ReadTrunk(String),
+    /// Put these ports on a trunk, all or none.
+    AddSubPorts(String, Vec<SubPort>),
+    /// Take these ports off a trunk.
+    RemoveSubPorts(String, Vec<String>),
+    /// Give a node's port these address pairs, and no others, if nobody has changed it since.
+    SetPairs {
+        /// The port.
+        port: String,
+        /// Its revision as it was read.
+        revision: u64,
+        /// The pairs.
+        pairs: Vec<AddressPair>,
+        /// Whether some of them are new.
+        adds: bool,
+    },
     /// Make these ports by one request: all or none. Where it is not known what came of it, [`Snapshot::ports`] is none until they are listed.
     CreatePorts(Vec<(Key, NewPort)>),
     /// Give a port these tags, and no others.
@@ -90,6 +113,8 @@ pub(crate) struct Index<'a> {
     reading: Vec<Call>,
     /// What the pod at hand has of pools.
     pub(crate) taken: Taken<'a>,
+    /// Nested ports that are put somewhere, or taken away.
+    pub(crate) moves: Moves<'a>,
     /// How many addresses the ports of each namespace's pods have, or will have.
     pub(crate) used: BTreeMap<&'a str, usize>,
 }
@@ -121,14 +146,15 @@ pub fn step(world: &Snapshot) -> Step {
             *used.entry(pod.name.namespace.as_str()).or_default() += element.map_or(1, |element| element.subnets.len().max(1));
         }
     }
-    let mut index =
-        Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), taken: Taken::default(), used };
+    let (taken, moves) = (Taken::default(), Moves::default());
+    let mut index = Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), taken, moves, used };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
         }
     }
     index.free();
+    index.change_carriers();
     index.tag();
     index.fill();
     index.watch();
@@ -167,6 +193,11 @@ impl<'w> Index<'w> {
         if !pod.elements.is_empty() && self.stored(pod).is_some_and(|stored| !is_of(&stored.object, &cluster)) {
             let foreign = Refused::ForeignKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name));
             return self.step.refused.entry(uid.to_owned()).or_default().push(foreign);
+        }
+        let ours = self.stored(pod).filter(|stored| stored.object.spec.pod_uid == uid);
+        if let Some(damage) = ours.and_then(|stored| stored.damage.clone()) {
+            let unreadable = Refused::UnreadableKuryrPort(format!("{}/{}", pod.name.namespace, pod.name.name), damage);
+            return self.step.refused.entry(uid.to_owned()).or_default().push(unreadable);
         }
         let (mut vifs, before) = (BTreeMap::new(), self.new.len());
         for element in &pod.elements {
@@ -231,22 +262,35 @@ impl<'w> Index<'w> {
             }
         };
         self.groups(port, element);
+        if let Some(carrier) = Carrier::of(port) {
+            let vif = self.nested(uid, pod, port, &carrier)?;
+            return Ok(vif.map(|vif| self.with_max_mtu(vif)));
+        }
         // Neutron binds it after it has answered: a later look tells how.
         if port.vif_type == "unbound" && !port.host.is_empty() {
             return Ok(None);
         }
-        let of_port: BTreeSet<&String> = port.fixed_ips.iter().map(|ip| &ip.subnet_id).collect();
-        let (network, subnets) = (self.network(&port.network_id)?, self.subnets(of_port)?);
+        let (network, subnets) = self.places(port)?;
         let (Some(network), Some(subnets)) = (network, subnets) else { return Ok(None) };
-        let defaults = &self.world.defaults;
-        let mut vif = vif(port, network, &subnets, defaults.ovs_bridge.as_deref()).map_err(|why| match why {
+        let vif = vif(port, network, &subnets, self.world.defaults.ovs_bridge.as_deref()).map_err(|why| match why {
             Refused::Binding { port, host } if bound.is_some_and(|vif| vif.id == port) => Refused::Unbound { port, host },
             why => why,
         })?;
-        if let (Some(network), Some(max)) = (&mut vif.network, defaults.max_mtu) {
+        Ok(Some(self.with_max_mtu(vif)))
+    }
+
+    /// The network of a port and the subnets of its addresses, if both are known.
+    #[allow(clippy::type_complexity, reason = "two answers, each of which may be missing")]
+    pub(crate) fn places(&mut self, port: &Port) -> Result<(Option<&'w Network>, Option<Vec<&'w Subnet>>), Refused> {
+        let of_port: BTreeSet<&String> = port.fixed_ips.iter().map(|ip| &ip.subnet_id).collect();
+        Ok((self.network(&port.network_id)?, self.subnets(of_port)?))
+    }
+
+    fn with_max_mtu(&self, mut vif: Vif) -> Vif {
+        if let (Some(network), Some(max)) = (&mut vif.network, self.world.defaults.max_mtu) {
             network.mtu = Some(network.mtu.map_or(max, |mtu| mtu.min(max)));
         }
-        Ok(Some(vif))
+        vif
     }
 
     /// Security groups follow the definition, and the settings, while the pod runs. Without any, they are Neutron's to choose.
@@ -271,12 +315,22 @@ impl<'w> Index<'w> {
         if let Some(ready) = self.ready(&key, pod, element, network_id) {
             return Ok(Some(ready));
         }
+        let carrier = match element.driver {
+            VifDriver::NestedVlan | VifDriver::NestedMacvlan => match self.carrier(pod, element, network_id)? {
+                None => return Ok(None),
+                carrier => carrier,
+            },
+            VifDriver::NeutronVif | VifDriver::NestedDpdk => None,
+        };
         if self.world.tried.get(&key) == Some(&Tried::Alone) {
             let place = element.subnets.first().unwrap_or(&element.network).clone();
             return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
         }
         if !self.world.pending.contains(&key) {
-            let port = self.new_port(&key.0, pod, element, network_id, &subnets);
+            let mut port = self.new_port(&key.0, pod, element, network_id, &subnets);
+            if let Some(carrier) = carrier {
+                self.carried(&mut port, &carrier);
+            }
             self.new.push((key, port));
         }
         Ok(None)
@@ -336,8 +390,20 @@ impl<'w> Index<'w> {
         }
     }
 
+    /// A port that is bound to no host. Neutron puts no port on a trunk that has a device.
+    fn carried(&self, port: &mut NewPort, carrier: &Carrier) {
+        port.host.clear();
+        if matches!(carrier, Carrier::Trunk(_)) {
+            port.device_id.clear();
+        }
+        match self.world.defaults.tags_later {
+            true => port.description = format!("{} {}", port.description, carrier.tag()),
+            false => port.tags.push(carrier.tag()),
+        }
+    }
+
     /// Several pods need the same one.
-    fn read(&mut self, call: Call) {
+    pub(crate) fn read(&mut self, call: Call) {
         self.reading.push(call.clone());
         if !self.step.calls.contains(&call) {
             self.step.calls.push(call);
@@ -367,8 +433,8 @@ impl<'w> Index<'w> {
         let is_elsewhere = |id: &str| wanted.iter().flatten().any(|(_, vif)| vif.id == id);
         object.status.vifs.retain(|interface, known| {
             let port = ports.and_then(|ports| ports.get(&known.vif.id));
-            if let Some(port) = port.filter(|port| known.vif.active != Some(port.is_active())) {
-                known.vif.active = Some(port.is_active());
+            if let Some(port) = port.filter(|port| known.vif.active != Some(counts_as_active(port))) {
+                known.vif.active = Some(counts_as_active(port));
             }
             match &wanted {
                 None => true,
@@ -380,6 +446,10 @@ impl<'w> Index<'w> {
             object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
         }
         if self.stored(pod).is_none_or(|stored| stored.object != object) {
+            let bytes = memory_of(&object.clone().write());
+            if bytes > MAX_KURYR_PORT {
+                return self.step.refused.entry(uid.to_owned()).or_default().push(Refused::TooLarge { bytes });
+            }
             self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
         }
     }
@@ -389,7 +459,9 @@ impl<'w> Index<'w> {
         for ((pod, element), ports) in &self.owned {
             let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
             for port in ports.iter().filter(|port| !self.pool.has(&port.id) && !tags.iter().all(|tag| port.tags.contains(tag))) {
-                let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned();
+                // What carries it may stand in its description alone.
+                let carrier = Carrier::of(port).map(|carrier| carrier.tag()).filter(|tag| !port.tags.contains(tag));
+                let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().chain(carrier);
                 let all = tags.iter().cloned().chain(others).collect();
                 let is_going = self.step.calls.contains(&Call::DeletePort(port.id.clone()));
                 if !is_going {
@@ -407,25 +479,22 @@ impl<'w> Index<'w> {
 
     /// What pods have left behind, and what is there twice.
     fn free(&mut self) {
-        let mut left = BTreeSet::new();
+        let (mut left, mut surplus) = (BTreeSet::new(), Vec::new());
         for (key, ports) in &self.owned {
             let kept = self.port(key).map(|port| port.id.as_str());
             // Ready ports wait for the next pod when their KuryrPort is gone.
-            let ports: Vec<&&Port> = ports.iter().filter(|port| !self.pool.has(&port.id)).collect();
+            let ports: Vec<&'w Port> = ports.iter().filter(|port| !self.pool.has(&port.id)).copied().collect();
             if ports.is_empty() {
                 continue;
             }
-            let surplus: Vec<&str> = match (self.lives(&key.0), self.is_done(&key.0)) {
-                (true, _) => ports.iter().map(|port| port.id.as_str()).filter(|id| Some(*id) != kept).collect(),
-                (false, true) => ports.iter().map(|port| port.id.as_str()).collect(),
-                (false, false) => {
-                    self.step.missing.insert(key.0.clone());
-                    Vec::new()
-                }
-            };
-            left.insert(key.0.as_str());
-            self.step.calls.extend(surplus.into_iter().map(|id| Call::DeletePort(id.to_owned())));
+            match (self.lives(&key.0), self.is_done(&key.0)) {
+                (true, _) => surplus.extend(ports.into_iter().filter(|port| Some(port.id.as_str()) != kept)),
+                (false, true) => surplus.extend(ports),
+                (false, false) => drop(self.step.missing.insert(key.0.clone())),
+            }
+            left.insert(key.0.clone());
         }
+        surplus.into_iter().for_each(|port| self.delete(port));
         let cluster = self.world.cluster.name.to_string();
         for (name, stored) in self.world.kuryr_ports.iter().filter(|(_, stored)| is_of(&stored.object, &cluster)) {
             let uid = stored.object.spec.pod_uid.as_str();
@@ -441,7 +510,7 @@ impl<'w> Index<'w> {
     fn watch(&mut self) {
         for ((uid, _), ports) in &self.owned {
             if self.lives(uid) {
-                self.step.watched.extend(ports.iter().filter(|port| !port.is_active()).map(|port| port.id.clone()));
+                self.step.watched.extend(ports.iter().filter(|port| !counts_as_active(port)).map(|port| port.id.clone()));
             }
         }
         self.step

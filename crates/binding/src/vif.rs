@@ -41,6 +41,27 @@ pub fn vif(port: &Port, network: &Network, subnets: &[&Subnet], bridge: Option<&
     })
 }
 
+/// The VIF of a port that the node's own port carries, by `kind`. One of a macvlan counts as ACTIVE, and as unfiltered, as Kuryr wrote it.
+///
+/// # Errors
+/// [`Refused`]: Neutron says something that means nothing.
+pub fn nested_vif(port: &Port, network: &Network, subnets: &[&Subnet], kind: VifKind) -> Result<Vif, Refused> {
+    let is_macvlan = matches!(kind, VifKind::MacvlanNested);
+    Ok(Vif {
+        id: port.id.clone(),
+        address: Some(port.mac_address.clone()),
+        network: Some(network_of(port, network, subnets)?),
+        plugin: Some("noop".to_owned()),
+        vif_name: Some(named("tap", &port.id)),
+        active: Some(is_macvlan || port.is_active()),
+        preserve_on_delete: Some(false),
+        has_traffic_filtering: Some(!is_macvlan && port.vif_details.port_filter),
+        port_profile: None,
+        kind,
+        rest: Rest::default(),
+    })
+}
+
 fn network_of(port: &Port, network: &Network, subnets: &[&Subnet]) -> Result<osvif::Network, Refused> {
     let vlan = network.segment.filter(|_| network.provider_type.as_deref() == Some("vlan"));
     let subnets = subnets.iter().map(|subnet| subnet_of(port, subnet)).collect::<Result<Vec<_>, _>>()?;

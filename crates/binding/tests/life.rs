@@ -8,6 +8,7 @@ mod cloud;
 use std::collections::BTreeSet;
 
 use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Tried, step};
+use openstack::resource::Port;
 use proptest::prelude::*;
 
 use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
@@ -66,7 +67,8 @@ impl Life {
 
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
-        let defaults = Defaults { project: "p".to_owned(), ..self.world.defaults.clone() };
+        let node_subnets = vec!["subnet-6".to_owned()];
+        let defaults = Defaults { project: "p".to_owned(), node_subnets, ..self.world.defaults.clone() };
         self.world = Snapshot::new(self.world.cluster.clone(), defaults);
         self.blind = true;
     }
@@ -100,7 +102,38 @@ impl Life {
             Call::ListPorts if heard => self.world.ports = Some(self.cloud.listed(&self.world.cluster)),
             Call::ReadSubnet(id) if heard => drop(self.world.subnets.insert(id.clone(), self.cloud.subnet(&id))),
             Call::ReadNetwork(id) if heard => drop(self.world.networks.insert(id.clone(), Some(self.cloud.network(&id)))),
+            Call::ReadNodePorts(address) if heard => {
+                let found = self.cloud.node_port.iter().filter(|port| port.fixed_ips.iter().any(|ip| ip.ip_address == address));
+                let found: Vec<Port> = found.cloned().collect();
+                self.world.node_ports.insert(address, found.iter().map(|port| port.id.clone()).collect());
+                self.world.carriers.extend(found.into_iter().map(|port| (port.id.clone(), Some(port))));
+            }
+            Call::ReadCarrier(id) if heard => {
+                drop(self.world.carriers.insert(id.clone(), self.cloud.node_port.clone().filter(|port| port.id == id)))
+            }
+            Call::ReadTrunk(id) if heard => {
+                drop(self.world.trunks.insert(id.clone(), self.cloud.trunk.clone().filter(|trunk| trunk.id == id)))
+            }
             Call::ListPorts | Call::ReadSubnet(_) | Call::ReadNetwork(_) => {}
+            Call::ReadNodePorts(_) | Call::ReadCarrier(_) | Call::ReadTrunk(_) => {}
+            Call::AddSubPorts(id, ports) => {
+                let is_done = self.cloud.add_sub_ports(&ports);
+                match self.world.trunks.get_mut(&id).and_then(Option::as_mut).filter(|_| heard && is_done) {
+                    Some(trunk) => trunk.sub_ports.extend(ports),
+                    None => drop(self.world.trunks.remove(&id)),
+                }
+            }
+            Call::RemoveSubPorts(id, ports) => {
+                let is_done = self.cloud.remove_sub_ports(&ports);
+                match self.world.trunks.get_mut(&id).and_then(Option::as_mut).filter(|_| heard && is_done) {
+                    Some(trunk) => trunk.sub_ports.retain(|sub| !ports.contains(&sub.port_id)),
+                    None => drop(self.world.trunks.remove(&id)),
+                }
+            }
+            Call::SetPairs { port, revision, pairs, .. } => match self.cloud.set_pairs(revision, pairs).filter(|_| heard) {
+                Some(changed) => drop(self.world.carriers.insert(port, Some(changed))),
+                None => drop(self.world.carriers.remove(&port)),
+            },
             Call::CreatePorts(wanted) => {
                 let made = self.cloud.create(&wanted);
                 let Some(ports) = self.world.ports.as_mut().filter(|_| heard) else {
@@ -128,8 +161,11 @@ impl Life {
                 }
             }
             Call::DeletePort(id) => {
-                self.cloud.delete(&id);
-                if let Some(ports) = self.world.ports.as_mut().filter(|_| heard) {
+                let is_done = self.cloud.delete(&id);
+                if !is_done && heard {
+                    self.world.trunks.clear();
+                }
+                if let Some(ports) = self.world.ports.as_mut().filter(|_| heard && is_done) {
                     ports.remove(&id);
                 }
             }
@@ -187,7 +223,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        3 => prop::collection::vec(0..5_u8, 1..4).prop_map(Event::Add),
+        3 => prop::collection::vec(0..7_u8, 1..4).prop_map(Event::Add),
         1 => any::<u8>().prop_map(Event::Delete),
         1 => any::<u8>().prop_map(Event::End),
         6 => prop::collection::vec(fate(), 1..8).prop_map(Event::Work),

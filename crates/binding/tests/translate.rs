@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_binding::{Refused, vif};
+use netloom_binding::{Refused, nested_vif, vif};
 use openstack::resource::{Network, Port, Subnet};
+use osvif::VifKind;
 use serde_json::{Value, json};
 
 /// As Neutron 21 answers, what nobody reads left out.
@@ -56,6 +57,23 @@ fn a_vif_is_what_kuryr_makes_of_the_port() {
     assert_eq!((&of_network["vlan"], &of_network["should_provide_vlan"]), (&json!(7), &json!(true)));
     let refused = translate(active, network(), None).unwrap_err().to_string();
     assert!(refused.ends_with("has no bridge_name, and the setting [neutron_defaults] ovs_bridge is missing"), "{refused}");
+}
+
+#[test]
+fn a_nested_vif_is_what_kuryr_makes_of_the_port() {
+    let subnet = json!({
+        "id": "s-1", "network_id": "f68f9190-73eb-41c0-a565-4e9a99c9fe6c", "cidr": "192.0.2.0/24", "gateway_ip": "192.0.2.1",
+        "dns_nameservers": ["192.0.2.53"], "host_routes": [{"destination": "198.51.100.0/24", "nexthop": "192.0.2.254"}],
+    });
+    let (network, subnet): (Network, Subnet) = (serde_json::from_value(network()).unwrap(), serde_json::from_value(subnet).unwrap());
+    let port: Port = serde_json::from_value(port()).unwrap();
+    let of = |kind: VifKind| nested_vif(&port, &network, &[&subnet], kind).unwrap().write();
+    let captured: Value = serde_json::from_str(include_str!("../../osvif/tests/captured/VIFVlanNested.json")).unwrap();
+    assert_eq!(of(VifKind::VlanNested { vlan_id: 101 }), captured);
+    let mut macvlan: Value = serde_json::from_str(include_str!("../../osvif/tests/captured/VIFMacvlanNested.json")).unwrap();
+    // Kuryr writes it twice: at first as it was captured, and at once again, as Neutron never reports such a port.
+    macvlan["versioned_object.data"]["active"] = true.into();
+    assert_eq!(of(VifKind::MacvlanNested), macvlan);
 }
 
 #[test]

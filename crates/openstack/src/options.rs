@@ -85,7 +85,7 @@ pub const OPTIONS: &[ConfOption] = &[
     option("vif_pool", "vif_pool_mapping", Map, Same),
     option("vif_pool", "pools_vif_drivers", Map, Nothing("write it the other way round, as vif_pool_mapping = VIF-DRIVER:POOL-DRIVER")),
     option("pod_vif_nested", "worker_nodes_subnets", List, Same).formerly("worker_nodes_subnet"),
-    option("pod_vif_nested", "rev_update_attempts", Number, Same),
+    option("pod_vif_nested", "rev_update_attempts", Number, Nothing("a change of a node's port is tried until it is done")),
     option("vhostuser", "mount_point", Text, Same),
     option("vhostuser", "ovs_vhu_path", Text, Same),
     option("namespace_subnet", "pod_router", Text, Same),

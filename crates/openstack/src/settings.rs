@@ -45,9 +45,10 @@ pub struct Settings {
 }
 
 /// How a port is plugged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VifDriver {
     /// Into the node's switch.
+    #[default]
     NeutronVif,
     /// As a VLAN of the node's trunk port.
     NestedVlan,
@@ -88,8 +89,6 @@ pub struct Pool {
 pub struct Nested {
     /// The subnets in which the nodes' own ports are.
     pub node_subnets: Vec<String>,
-    /// How often a change of the node's port is tried, while others change it.
-    pub attempts: u64,
 }
 
 /// What cannot be used.
@@ -292,9 +291,6 @@ impl Check<'_> {
     }
 
     fn nested(&self) -> Nested {
-        Nested {
-            node_subnets: self.given.list("pod_vif_nested", "worker_nodes_subnets"),
-            attempts: self.given.number("pod_vif_nested", "rev_update_attempts").unwrap_or(3),
-        }
+        Nested { node_subnets: self.given.list("pod_vif_nested", "worker_nodes_subnets") }
     }
 }

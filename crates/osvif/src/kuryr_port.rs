@@ -140,6 +140,18 @@ impl KuryrPort {
         Ok(KuryrPort { metadata, spec, status, rest: object.rest() })
     }
 
+    /// What can be read of an object that [`KuryrPort::read`] refuses: whose it is, and each VIF that is readable by itself. None where it does not
+    /// say whose it is.
+    #[must_use]
+    pub fn read_partly(value: &Value) -> Option<Self> {
+        let spec = KuryrPortSpec::read(value.get("spec")?.clone()).ok()?;
+        let metadata = value.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let vifs = value.pointer("/status/vifs").and_then(Value::as_object).into_iter().flatten();
+        let vifs = vifs.filter_map(|(interface, vif)| Some((interface.clone(), PodVif::read(vif.clone()).ok()?))).collect();
+        let status = KuryrPortStatus { vifs, ..KuryrPortStatus::default() };
+        Some(KuryrPort { metadata, spec, status, rest: Map::new() })
+    }
+
     /// The object as it is written.
     #[must_use]
     pub fn write(self) -> Value {
@@ -214,6 +226,22 @@ impl PodVif {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_object_that_is_refused_is_known_whose_it_is() {
+        let vif: Value = serde_json::from_str(include_str!("../tests/captured/VIFOpenVSwitch.json")).unwrap_or_default();
+        let good = serde_json::json!({"default": false, "vif": vif});
+        let value = |spec: Value| {
+            let vifs = serde_json::json!({"eth1": good, "eth2": {"default": 1}});
+            let padding = "x".repeat(MAX_KURYR_PORT);
+            serde_json::json!({"metadata": {"name": "web", "annotations": {"a": padding}}, "spec": spec, "status": {"vifs": vifs}})
+        };
+        let large = value(serde_json::json!({"podUid": "u", "podNodeName": "n"}));
+        assert!(KuryrPort::read(large.clone()).is_err());
+        let read = KuryrPort::read_partly(&large).map(|read| (read.spec.pod_uid, read.status.vifs.into_keys().collect::<Vec<_>>()));
+        assert_eq!(read, Some(("u".to_owned(), vec!["eth1".to_owned()])));
+        assert_eq!(KuryrPort::read_partly(&value(serde_json::json!({"podNodeName": "n"}))), None);
+    }
 
     #[test]
     fn a_label_takes_the_name_of_every_node() {

@@ -2,14 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_binding::{Cluster, ClusterName, Element, Key, ObjectName, Owner, Pod, Stored};
-use openstack::resource::{AllocationPool, FixedIp, Network, NewPort, Port, Subnet, VifDetails};
+use netloom_binding::{Carrier, Cluster, ClusterName, Element, Key, ObjectName, Owner, Pod, Stored, counts_as_active};
+use openstack::VifDriver;
+use openstack::resource::{AddressPair, AllocationPool, FixedIp, Network, NewPort, Port, SubPort, Subnet, Trunk, VifDetails};
 use osvif::KuryrPort;
 
 /// A subnet with two addresses.
 pub(crate) const FULL: &str = "subnet-4";
 /// A subnet of which each port gets an address, where there is one.
 pub(crate) const AUTO: &str = "subnet-9";
+/// The subnet of subports.
+pub(crate) const VLAN: u8 = 5;
+/// The subnet of the node's own port, and of macvlans.
+pub(crate) const MACVLAN: u8 = 6;
+/// The node's address, its port, and the trunk of it.
+pub(crate) const HOST_IP: &str = "10.0.0.250";
+pub(crate) const NODE_PORT: &str = "node-port";
+pub(crate) const TRUNK: &str = "trunk-1";
 /// A subnet that does not exist.
 pub(crate) const NOWHERE: &str = "subnet-3";
 
@@ -23,6 +32,9 @@ pub(crate) struct Cloud {
     /// How it binds new ports.
     pub(crate) vif_type: &'static str,
     ports: BTreeMap<String, Port>,
+    /// The node's port; none where somebody has deleted it.
+    pub(crate) node_port: Option<Port>,
+    pub(crate) trunk: Option<Trunk>,
     last: usize,
 }
 
@@ -53,6 +65,8 @@ impl Cloud {
             has_auto_address: false,
             vif_type: "ovs",
             ports: BTreeMap::new(),
+            node_port: Some(node_port()),
+            trunk: Some(Trunk { id: TRUNK.to_owned(), sub_ports: vec![SubPort::vlan("another's", 1)], ..Trunk::default() }),
             last: 0,
         };
         let owner = Owner { pod: "pod-1".to_owned(), element: 0 };
@@ -95,6 +109,36 @@ impl Cloud {
         Network { id, name: "n".to_owned(), mtu: Some(1450), ..Network::default() }
     }
 
+    /// As Neutron: all or none, no VLAN ID twice, no port twice, none that has a device.
+    pub(crate) fn add_sub_ports(&mut self, ports: &[SubPort]) -> bool {
+        let Some(trunk) = &mut self.trunk else { return false };
+        let is_good = |port: &SubPort| {
+            let is_new = trunk.sub_ports.iter().all(|sub| sub.port_id != port.port_id && sub.segmentation_id != port.segmentation_id);
+            let of = self.ports.get(&port.port_id);
+            is_new && of.is_some_and(|of| of.device_id.is_empty() && of.host.is_empty() && of.tags.contains(&mine().name.tag()))
+        };
+        let is_done = ports.iter().all(is_good);
+        if is_done {
+            trunk.sub_ports.extend(ports.iter().cloned());
+        }
+        is_done
+    }
+
+    pub(crate) fn remove_sub_ports(&mut self, ports: &[String]) -> bool {
+        let Some(trunk) = &mut self.trunk else { return false };
+        let is_done = ports.iter().all(|id| trunk.sub_ports.iter().any(|sub| sub.port_id == *id));
+        if is_done {
+            trunk.sub_ports.retain(|sub| !ports.contains(&sub.port_id));
+        }
+        is_done
+    }
+
+    pub(crate) fn set_pairs(&mut self, revision: u64, pairs: Vec<AddressPair>) -> Option<Port> {
+        let port = self.node_port.as_mut().filter(|port| port.revision_number == revision)?;
+        (port.allowed_address_pairs, port.revision_number) = (pairs, revision + 1);
+        Some(port.clone())
+    }
+
     pub(crate) fn create(&mut self, wanted: &[(Key, NewPort)]) -> Made {
         self.posts += 1;
         let full = |port: &NewPort| port.fixed_ips[0].subnet_id.as_deref() == Some(FULL);
@@ -115,14 +159,15 @@ impl Cloud {
         Port {
             id,
             network_id: wanted.network_id.clone(),
-            mac_address: "fa:16:3e:00:00:01".to_owned(),
+            mac_address: format!("fa:16:3e:00:{:02x}:{:02x}", self.last / 256, self.last % 256),
             status: "DOWN".to_owned(),
             tags: wanted.tags.clone(),
             description: wanted.description.clone(),
             security_groups: wanted.security_groups.clone().unwrap_or_default(),
             host: wanted.host.clone(),
+            device_id: wanted.device_id.clone(),
             project_id: wanted.project_id.clone(),
-            vif_type: self.vif_type.to_owned(),
+            vif_type: if wanted.host.is_empty() { "unbound" } else { self.vif_type }.to_owned(),
             fixed_ips,
             vif_details: VifDetails { bridge_name: Some("br-int".to_owned()), ..VifDetails::default() },
             ..Port::default()
@@ -170,16 +215,25 @@ impl Cloud {
     }
 
     /// Only of this cluster, and of a pod that needs it no more.
-    pub(crate) fn delete(&mut self, id: &str) {
-        let Some(port) = self.ports.remove(id) else { return };
+    pub(crate) fn delete(&mut self, id: &str) -> bool {
+        if self.trunk.iter().flat_map(|trunk| &trunk.sub_ports).any(|sub| sub.port_id == id) {
+            // Neutron refuses it.
+            return false;
+        }
+        let Some(port) = self.ports.remove(id) else { return true };
+        let pairs = self.node_port.iter().flat_map(|of| &of.allowed_address_pairs);
+        let is_paired = pairs.into_iter().any(|pair| pair.mac_address.as_ref() == Some(&port.mac_address));
+        assert!(!is_paired, "deleted while the node may send from its address: {port:?}");
         if mine().is_pooled(&port) {
             let mut vifs = self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values());
-            return assert!(vifs.all(|vif| vif.vif.id != port.id), "the ready port of a pod was deleted: {port:?}");
+            assert!(vifs.all(|vif| vif.vif.id != port.id), "the ready port of a pod was deleted: {port:?}");
+            return true;
         }
         let owner = Owner::of(&port, &mine()).unwrap_or_else(|| panic!("somebody else's port was deleted: {port:?}"));
         let lives = self.pods.get(&owner.pod).is_some_and(|pod| !pod.is_over);
         let is_left = self.ports.values().any(|other| other.tags == port.tags);
         assert!(!lives || is_left, "the port of a living pod was deleted: {port:?}");
+        true
     }
 
     pub(crate) fn write(&mut self, name: ObjectName, version: Option<&str>, mut object: KuryrPort) {
@@ -192,7 +246,7 @@ impl Cloud {
         self.last += 1;
         // As it is read again.
         object = KuryrPort::read(object.write()).unwrap();
-        self.kuryr_ports.insert(name, Stored { object, version: self.last.to_string() });
+        self.kuryr_ports.insert(name, Stored { object, damage: None, version: self.last.to_string() });
     }
 
     /// Another controller was at work at the same time: each port is there twice, and the second one is listed first.
@@ -239,10 +293,15 @@ impl Cloud {
             number: i,
             interface: format!("eth{i}"),
             subnets: vec![format!("subnet-{n}")],
+            driver: match *n {
+                VLAN => VifDriver::NestedVlan,
+                MACVLAN => VifDriver::NestedMacvlan,
+                _ => VifDriver::NeutronVif,
+            },
             ..Element::default()
         };
         let elements = subnets.iter().enumerate().map(element).collect();
-        let pod = Pod { name: names.find(free).unwrap(), node: "node-1".to_owned(), is_over: false, elements };
+        let pod = Pod { name: names.find(free).unwrap(), node: "node-1".to_owned(), host_ip: HOST_IP.to_owned(), is_over: false, elements };
         self.pods.insert(format!("pod-{:04}", self.last), pod);
     }
 
@@ -277,6 +336,12 @@ impl Cloud {
         let ids: Vec<&String> =
             self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).map(|vif| &vif.vif.id).collect();
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "a port has two pods: {ids:?}");
+        let trunk = self.trunk.iter().flat_map(|trunk| &trunk.sub_ports);
+        let vlans: BTreeSet<u16> = trunk.clone().map(|sub| sub.segmentation_id).collect();
+        assert_eq!(vlans.len(), trunk.clone().count(), "a VLAN ID is there twice");
+        assert!(trunk.clone().any(|sub| sub.port_id == "another's"), "another one's subport was removed");
+        let others = self.node_port.iter().flat_map(|port| &port.allowed_address_pairs).filter(|pair| pair.mac_address.is_none());
+        assert_eq!(others.count(), self.node_port.iter().count(), "another one's address pair was removed, or changed");
         let foreign = self.ports.values().filter(|port| Owner::of(port, &mine()).is_none() && !mine().is_pooled(port)).count();
         assert_eq!(foreign, 4);
     }
@@ -297,8 +362,43 @@ impl Cloud {
             for vif in object.status.vifs.values().map(|vif| &vif.vif) {
                 let port = &self.ports[&vif.id];
                 assert!(mine().is_pooled(port) || Owner::of(port, &mine()).unwrap().pod == **uid);
-                assert_eq!(vif.active, Some(port.is_active()));
+                assert_eq!(vif.active, Some(counts_as_active(port)));
+                self.assert_carried(&vif.kind, port);
             }
         }
+        let ours = self.ports.values().filter(|port| matches!(Carrier::of(port), Some(Carrier::Trunk(_)))).count();
+        let on_trunk = self.trunk.iter().flat_map(|trunk| &trunk.sub_ports).count();
+        assert_eq!(on_trunk, ours + 1, "a subport is left behind");
+        let ours = self.ports.values().filter(|port| matches!(Carrier::of(port), Some(Carrier::Port(_)))).count();
+        let pairs = self.node_port.iter().map(|port| port.allowed_address_pairs.len()).sum::<usize>();
+        assert_eq!(pairs, ours + 1, "an address pair is left behind");
+    }
+
+    /// What a VIF says is so.
+    fn assert_carried(&self, kind: &osvif::VifKind, port: &Port) {
+        match kind {
+            osvif::VifKind::VlanNested { vlan_id } => {
+                let trunk = self.trunk.as_ref().unwrap();
+                assert!(trunk.sub_ports.contains(&SubPort::vlan(port.id.as_str(), *vlan_id)), "{port:?} is not on the trunk");
+            }
+            osvif::VifKind::MacvlanNested => {
+                let pairs = &self.node_port.as_ref().unwrap().allowed_address_pairs;
+                assert!(pairs.iter().any(|pair| pair.mac_address.as_ref() == Some(&port.mac_address)), "{port:?} has no pair");
+            }
+            _ => assert_eq!(Carrier::of(port), None),
+        }
+    }
+}
+
+/// With a pair that is somebody else's.
+fn node_port() -> Port {
+    let pair = AddressPair { ip_address: "10.9.9.9".to_owned(), mac_address: None };
+    Port {
+        id: NODE_PORT.to_owned(),
+        network_id: "network-6".to_owned(),
+        fixed_ips: vec![FixedIp { subnet_id: "subnet-6".to_owned(), ip_address: HOST_IP.to_owned() }],
+        allowed_address_pairs: vec![pair],
+        trunk: Some(TRUNK.to_owned()),
+        ..Port::default()
     }
 }

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use neutron::{Answered, Error, Neutron, PortFilter, Refusal};
-use openstack::resource::{Network, NewPort, Port, PortUpdate, Subnet};
+use openstack::resource::{AddressPair, Network, NewPort, Port, PortUpdate, SubPort, Subnet, Trunk};
 use osvif::{KuryrPort, PORT_FINALIZER};
 use serde_json::{Value, json};
 
@@ -29,6 +29,20 @@ pub(super) enum Task {
     Poll(Vec<String>),
     Subnet(String),
     Network(String),
+    /// The ports that have a node's address.
+    NodePorts(String),
+    /// A node's port.
+    Carrier(String),
+    Trunk(String),
+    AddSubPorts(String, Vec<SubPort>),
+    RemoveSubPorts(String, Vec<String>),
+    /// The address pairs of a node's port with this revision.
+    Pairs {
+        port: String,
+        revision: u64,
+        pairs: Vec<AddressPair>,
+        adds: bool,
+    },
     Create(Vec<(Key, NewPort)>),
     Tag(String, Vec<String>),
     Groups(String, Vec<String>),
@@ -46,6 +60,12 @@ pub(super) enum Came {
     Polled(Vec<String>, Result<Vec<Port>, Error>),
     Subnet(String, Result<Option<Subnet>, Error>),
     Network(String, Result<Option<Network>, Error>),
+    NodePorts(String, Result<Vec<Port>, Error>),
+    Carrier(String, Result<Option<Port>, Error>),
+    Trunk(String, Result<Option<Trunk>, Error>),
+    AddedSubPorts(String, Vec<SubPort>, Result<(), Error>),
+    RemovedSubPorts(String, Vec<String>, Result<(), Error>),
+    Paired(String, Result<Box<Port>, Error>),
     Created(Vec<(Key, NewPort)>, Result<Answered<Vec<Port>>, Error>),
     Tagged(String, Vec<String>, Result<(), Error>),
     Updated(Result<Box<Port>, Error>),
@@ -63,6 +83,14 @@ pub(super) enum Slot {
     Poll,
     Subnet(String),
     Network(String),
+    NodePorts(String),
+    Carrier(String),
+    Trunk(String),
+    /// A trunk, and the first port of those that are put on it.
+    AddSubPorts(String, String),
+    RemoveSubPorts(String),
+    /// A node's port, and whether it gets new pairs: it can lose some where it has no place for more.
+    Pairs(String, bool),
     /// The first key of a bulk.
     Create(Key),
     Tag(String),
@@ -83,6 +111,17 @@ impl Slot {
             _ => None,
         }
     }
+
+    /// What is not known while this is on its way.
+    pub(super) fn excludes(&self, busy: &Slot) -> bool {
+        match (self, busy) {
+            (Slot::Trunk(id), Slot::AddSubPorts(of, _) | Slot::RemoveSubPorts(of))
+            | (Slot::AddSubPorts(id, _), Slot::AddSubPorts(of, _) | Slot::Trunk(of))
+            | (Slot::RemoveSubPorts(id), Slot::Trunk(of))
+            | (Slot::Pairs(id, _), Slot::Pairs(of, _) | Slot::Carrier(of)) => id == of,
+            _ => false,
+        }
+    }
 }
 
 // === impl Task ===
@@ -94,6 +133,12 @@ impl Task {
             Call::ListPorts => list(),
             Call::ReadSubnet(id) => Task::Subnet(id),
             Call::ReadNetwork(id) => Task::Network(id),
+            Call::ReadNodePorts(address) => Task::NodePorts(address),
+            Call::ReadCarrier(id) => Task::Carrier(id),
+            Call::ReadTrunk(id) => Task::Trunk(id),
+            Call::AddSubPorts(id, ports) => Task::AddSubPorts(id, ports),
+            Call::RemoveSubPorts(id, ports) => Task::RemoveSubPorts(id, ports),
+            Call::SetPairs { port, revision, pairs, adds } => Task::Pairs { port, revision, pairs, adds },
             Call::CreatePorts(wanted) => Task::Create(wanted),
             Call::TagPort(id, tags) => Task::Tag(id, tags),
             Call::SetGroups(id, groups) => Task::Groups(id, groups),
@@ -113,6 +158,12 @@ impl Task {
             Task::Poll(_) => Slot::Poll,
             Task::Subnet(id) => Slot::Subnet(id.clone()),
             Task::Network(id) => Slot::Network(id.clone()),
+            Task::NodePorts(address) => Slot::NodePorts(address.clone()),
+            Task::Carrier(id) => Slot::Carrier(id.clone()),
+            Task::Trunk(id) => Slot::Trunk(id.clone()),
+            Task::AddSubPorts(id, ports) => Slot::AddSubPorts(id.clone(), ports.first().map(|sub| sub.port_id.clone()).unwrap_or_default()),
+            Task::RemoveSubPorts(id, _) => Slot::RemoveSubPorts(id.clone()),
+            Task::Pairs { port, adds, .. } => Slot::Pairs(port.clone(), *adds),
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
             Task::Tag(id, _) => Slot::Tag(id.clone()),
             Task::Groups(id, _) => Slot::Groups(id.clone()),
@@ -137,6 +188,40 @@ impl Task {
             Task::Network(id) => {
                 let read = neutron.network(&id).await.map(Some).or_else(absent);
                 Came::Network(id, read)
+            }
+            Task::NodePorts(address) => {
+                let listed = neutron.ports(&PortFilter { address: Some(address.clone()), ..PortFilter::default() }).await;
+                Came::NodePorts(address, listed)
+            }
+            Task::Carrier(id) => {
+                let read = neutron.port(&id).await.map(Some).or_else(absent);
+                Came::Carrier(id, read)
+            }
+            Task::Trunk(id) => {
+                let read = neutron.trunk(&id).await.map(Some).or_else(absent);
+                Came::Trunk(id, read)
+            }
+            Task::AddSubPorts(id, ports) => {
+                let added = neutron.add_sub_ports(&id, &ports).await;
+                if added.is_ok() {
+                    linux::crash_point!("operator-subports-added");
+                }
+                Came::AddedSubPorts(id, ports, added)
+            }
+            Task::RemoveSubPorts(id, ports) => {
+                let removed = neutron.remove_sub_ports(&id, &ports.iter().map(String::as_str).collect::<Vec<_>>()).await;
+                if removed.is_ok() {
+                    linux::crash_point!("operator-subports-removed");
+                }
+                Came::RemovedSubPorts(id, ports, removed)
+            }
+            Task::Pairs { port, revision, pairs, .. } => {
+                let update = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
+                let paired = neutron.update_port(&port, &update, Some(revision)).await;
+                if paired.is_ok() {
+                    linux::crash_point!("operator-pairs-set");
+                }
+                Came::Paired(port, paired.map(Box::new))
             }
             Task::Create(wanted) => {
                 let ports: Vec<NewPort> = wanted.iter().map(|(_, port)| port.clone()).collect();

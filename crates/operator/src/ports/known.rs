@@ -35,6 +35,8 @@ pub(crate) const FOLLOWED: [Followed; 3] = [Followed::Pod, Followed::Definition,
 pub(crate) struct PodSeen {
     pub(crate) name: ObjectName,
     pub(crate) node: String,
+    /// The node's address, once the kubelet has written it.
+    pub(crate) host_ip: String,
     /// What it selects; empty if nothing.
     pub(crate) annotation: String,
     /// Subnets that its default network's port has as well.
@@ -284,25 +286,26 @@ fn pod(name: ObjectName, object: &DynamicObject, all_pods: bool) -> Option<PodSe
     }
     let annotation = selected.unwrap_or_default();
     let host_network = object.data.pointer("/spec/hostNetwork").and_then(Value::as_bool).unwrap_or_default();
-    let node = text("/spec/nodeName").to_owned();
+    let (node, host_ip) = (text("/spec/nodeName").to_owned(), text("/status/hostIP").to_owned());
     // The kubelet has ended all of it, and only finalizers keep the object.
     let is_ended = object.metadata.deletion_timestamp.is_some() && object.metadata.deletion_grace_period_seconds == Some(0);
     let is_over = is_ended || matches!(text("/status/phase"), "Succeeded" | "Failed");
-    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, annotation, additional_subnets, has_default, is_over })
+    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, host_ip, annotation, additional_subnets, has_default, is_over })
 }
 
-/// One that cannot be read is somebody else's: it is neither written nor released.
+/// One that cannot be read is not written. Whose it is may be known all the same: the operator's own is released with its pod.
 fn stored(name: &ObjectName, mut object: DynamicObject) -> Stored {
     object.metadata.managed_fields = None;
     let version = object.metadata.resource_version.clone().unwrap_or_default();
-    let read = serde_json::to_value(object).map_err(|e| e.to_string());
-    let read = read.and_then(|value| KuryrPort::read(value).map_err(|e| e.to_string()));
-    let object = read.unwrap_or_else(|error| {
-        let now = "not touching it";
-        Line::warn("kuryrport").with("name", format!("{}/{}", name.namespace, name.name)).with("error", error).with("now", now).end();
-        KuryrPort::default()
-    });
-    Stored { object, version }
+    let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or_default();
+    match KuryrPort::read(value(&object)) {
+        Ok(object) => Stored { object, damage: None, version },
+        Err(error) => {
+            let (damage, now) = (error.to_string(), "not writing it");
+            Line::warn("kuryrport").with("name", format!("{}/{}", name.namespace, name.name)).with("error", error).with("now", now).end();
+            Stored { object: KuryrPort::read_partly(&value(&object)).unwrap_or_default(), damage: Some(damage), version }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -233,7 +233,9 @@ fn configured(settings: &Settings) -> Permit {
 
 /// What of Kuryr's is not offered, each with what to do instead.
 fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> {
-    let other = |driver: &VifDriver| *driver != VifDriver::NeutronVif;
+    let is_dpdk = |driver: &VifDriver| *driver == VifDriver::NestedDpdk;
+    let is_nested = |driver: &VifDriver| matches!(driver, VifDriver::NestedVlan | VifDriver::NestedMacvlan);
+    let drivers = || settings.subnet_of_driver.keys().chain([&settings.vif_driver]);
     let pools = settings.pool_driver == PoolDriver::Nested || settings.pool.of_driver.values().any(|driver| *driver == PoolDriver::Nested);
     let all = [
         (
@@ -243,8 +245,12 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
         ),
         (default_network && settings.subnet.is_none(), "defaultNetwork is port: set [neutron_defaults] pod_subnet"),
         (
-            other(&settings.vif_driver) || settings.subnet_of_driver.keys().any(other),
-            "[kubernetes] pod_vif_driver: only neutron-vif is supported: nested-vlan, nested-macvlan and nested-dpdk are not",
+            drivers().any(is_dpdk),
+            "[kubernetes] pod_vif_driver, [neutron_defaults] subnet_mapping: nested-dpdk is not supported: use neutron-vif, nested-vlan or nested-macvlan",
+        ),
+        (
+            drivers().any(is_nested) && settings.nested.node_subnets.is_empty(),
+            "[pod_vif_nested] worker_nodes_subnets is missing: nested-vlan and nested-macvlan need the subnets of the nodes' own ports",
         ),
         (pools, "[kubernetes] vif_pool_driver, [vif_pool] vif_pool_mapping: nested is not supported: use neutron or noop"),
         (settings.subnet_per_namespace, "[kubernetes] pod_subnets_driver: only default is supported"),

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use binding::{Cluster, Defaults, Element, Key, Owner, Snapshot, Step, Tried, step};
+use binding::{Cluster, Defaults, Element, Key, Owner, Snapshot, Step, Tried, counts_as_active, step};
 use openstack::resource::Port;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -15,10 +15,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 mod answers;
 mod blocked;
 mod calls;
+mod carriers;
 mod ready;
+mod waiting;
 mod wants;
 
 use self::ready::Ready;
+use self::waiting::Waiting;
 use super::Ports;
 use super::call::{Came, Slot, Task};
 use super::cluster_uid::cluster_uid;
@@ -39,6 +42,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(600);
 /// What was read of a subnet or network is good for so long where a port is made in it.
 const FRESH: Duration = Duration::from_secs(300);
+/// A subnet or network that had no address left has its ports made one by one for so long. A port that waits for one is tried more often.
+const SCARCE: Duration = Duration::from_secs(3600);
 /// Neutron takes tags with the port.
 pub(super) const EXTENSION: &str = "tag-ports-during-bulk-creation";
 /// Without that, it takes them afterwards, and a description with the port, by which it is found after a crash in between.
@@ -57,6 +62,8 @@ struct Work {
     making: BTreeSet<Key>,
     /// Ports of requests without an answer.
     unsure: Unsure,
+    /// When subnets and networks had no address left the last time.
+    scarce: BTreeMap<String, Instant>,
     /// When subnets and networks were read.
     read_at: BTreeMap<Slot, Instant>,
     ready: Ready,
@@ -68,9 +75,8 @@ struct Work {
     made: Vec<Port>,
     deleted: BTreeSet<String>,
     next_list: Instant,
-    next_poll: Instant,
-    /// Since when ports are not ACTIVE, by ID.
-    waiting: BTreeMap<String, Instant>,
+    /// Ports that are not ACTIVE.
+    waiting: Waiting,
     /// What pods ask for: digest of annotation and definitions, and what came of it.
     asked: BTreeMap<String, (u64, Result<Vec<Element>, String>)>,
     /// Pods of which the API server has said that they are gone, and those that are there and not followed.
@@ -141,6 +147,7 @@ impl Work {
             ports_per_namespace: ports.options.ports_per_namespace,
             pool: ports.options.pool,
             tags_later: false,
+            node_subnets: settings.nested.node_subnets.clone(),
         };
         let now = Instant::now();
         Work {
@@ -151,6 +158,7 @@ impl Work {
             keys: Pace::new(),
             making: BTreeSet::new(),
             unsure: Unsure::default(),
+            scarce: BTreeMap::new(),
             read_at: BTreeMap::new(),
             ready: Ready::default(),
             idle: BTreeMap::new(),
@@ -158,8 +166,7 @@ impl Work {
             made: Vec::new(),
             deleted: BTreeSet::new(),
             next_list: now,
-            next_poll: now,
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             asked: BTreeMap::new(),
             gone: BTreeSet::new(),
             alive: BTreeMap::new(),
@@ -170,7 +177,7 @@ impl Work {
     }
 
     fn next(&self, now: Instant) -> Instant {
-        let poll = (!self.waiting.is_empty()).then_some(self.next_poll);
+        let poll = self.waiting.next().filter(|_| !self.busy.contains(&Slot::Poll));
         let all = [self.calls.next(now), self.keys.next(now), self.unsure.next(), poll, Some(now + LOOK)];
         all.into_iter().flatten().min().unwrap_or(now).max(now + GATHER)
     }
@@ -229,7 +236,10 @@ impl Work {
             inner.gone.clear();
         }
         let paused: BTreeSet<Key> = self.keys.paused(now).cloned().collect();
-        self.world.tried.retain(|key, tried| *tried == Tried::Together || paused.contains(key));
+        let is_wanted = |key: &Key| inner.pods.contains_key(&key.0) || is_of_pool(key);
+        self.world.tried.retain(|key, tried| is_wanted(key) && (*tried == Tried::Together || paused.contains(key)));
+        self.scarce.retain(|_, since| *since + SCARCE > now);
+        self.world.scarce = self.scarce.keys().cloned().collect();
         self.world.pending = self.making.iter().chain(self.unsure.keys()).cloned().chain(paused).collect();
         self.calls.trim(now);
         self.keys.trim(now);
@@ -282,7 +292,7 @@ impl Work {
         let mut waiting = BTreeSet::new();
         for (owner, port) in self.owned() {
             *states.entry(port.status.clone()).or_default() += 1;
-            if !port.is_active() {
+            if !counts_as_active(port) {
                 waiting.insert(owner.pod);
             }
         }
@@ -290,6 +300,11 @@ impl Work {
         pooled.for_each(|port| *states.entry(port.status.clone()).or_default() += 1);
         ports.numbers.now(states, waiting.len(), refused);
     }
+}
+
+/// Whether it is that of a ready port.
+fn is_of_pool(key: &Key) -> bool {
+    key.0.starts_with("pool ")
 }
 
 /// Whether ports can be found again by their tags.

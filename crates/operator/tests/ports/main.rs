@@ -11,5 +11,6 @@ mod deployed;
 mod follow;
 mod killed;
 mod life;
+mod nested;
 mod refused;
 mod scene;

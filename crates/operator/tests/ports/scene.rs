@@ -30,6 +30,8 @@ pub(crate) struct Scene {
     pub(crate) project: String,
     /// Subnets by the names of their networks.
     pub(crate) subnets: BTreeMap<&'static str, String>,
+    /// More of the settings, as for [`Scene::options_with`].
+    pub(crate) more: Value,
     dir: PathBuf,
 }
 
@@ -100,7 +102,7 @@ impl Scene {
         for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
             store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
         }
-        let scene = Scene { neutron, store, project, subnets, dir };
+        let scene = Scene { neutron, store, project, subnets, more: json!({}), dir };
         for (name, subnet) in &scene.subnets {
             scene.define(name, &json!({"subnetId": subnet}));
         }
@@ -112,10 +114,11 @@ impl Scene {
         self.settings_with(url, &json!({}))
     }
 
-    /// With more keys of the file under `file`, and of its `openstack.neutron` under `neutron`.
-    fn settings_with(&self, url: &str, more: &Value) -> PathBuf {
+    /// With more keys of the file under `file`, of its `openstack` under that, and of its `openstack.neutron` under `neutron`.
+    pub(crate) fn settings_with(&self, url: &str, more: &Value) -> PathBuf {
+        let keys = |of: &str| [&self.more, more].into_iter().filter_map(|more| more[of].as_object()).cloned().flatten().collect::<Vec<_>>();
         let mut cloud = json!({"authType": "none", "endpointOverride": url});
-        cloud.as_object_mut().unwrap().extend(more["neutron"].as_object().cloned().unwrap_or_default());
+        cloud.as_object_mut().unwrap().extend(keys("neutron"));
         let subnets: Vec<&String> = self.subnets.values().collect();
         let mut settings = json!({
             "cluster": self.project,
@@ -126,8 +129,8 @@ impl Scene {
             },
             "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets, "securityGroups": ["*"]}}}],
         });
-        settings["openstack"].as_object_mut().unwrap().extend(more["openstack"].as_object().cloned().unwrap_or_default());
-        settings.as_object_mut().unwrap().extend(more["file"].as_object().cloned().unwrap_or_default());
+        settings["openstack"].as_object_mut().unwrap().extend(keys("openstack"));
+        settings.as_object_mut().unwrap().extend(keys("file"));
         let file = self.dir.join("openstack.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
         file
@@ -180,6 +183,14 @@ impl Scene {
 
     pub(crate) fn pod(&self, name: &str, node: &str, networks: &str) {
         self.pod_with(name, node, &json!({"k8s.v1.cni.cncf.io/networks": networks}));
+    }
+
+    /// On a node with this address.
+    pub(crate) fn pod_at(&self, name: &str, host_ip: &str, networks: &str) {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}});
+        let spec = json!({"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"hostIP": host_ip}});
+        self.store.put(&pod).unwrap();
     }
 
     pub(crate) fn pod_with(&self, name: &str, node: &str, annotations: &Value) {

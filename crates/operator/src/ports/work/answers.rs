@@ -51,6 +51,24 @@ impl Work {
                 self.world.networks.insert(id, network);
                 is_missing.then(String::new)
             }
+            Came::NodePorts(address, Ok(ports)) => {
+                self.read_node_ports(address, ports);
+                None
+            }
+            Came::Carrier(id, Ok(port)) => {
+                match port {
+                    Some(port) => self.read_carrier(port),
+                    None => drop(self.world.carriers.insert(id, None)),
+                }
+                None
+            }
+            Came::Trunk(id, Ok(trunk)) => {
+                self.world.trunks.insert(id, trunk);
+                None
+            }
+            Came::AddedSubPorts(id, ports, added) => self.added(&id, &ports, added),
+            Came::RemovedSubPorts(id, ports, removed) => self.removed(&id, &ports, removed),
+            Came::Paired(id, paired) => self.paired(&id, paired),
             Came::Created(wanted, Ok(made)) => self.made(&wanted, made),
             Came::Created(wanted, Err(e)) => self.not_made(&wanted, &e, now, ports.neutron.timeout()),
             Came::Tagged(id, tags, Ok(())) => {
@@ -97,9 +115,15 @@ impl Work {
             | Came::Polled(_, Err(e))
             | Came::Subnet(_, Err(e))
             | Came::Network(_, Err(e))
+            | Came::NodePorts(_, Err(e))
+            | Came::Carrier(_, Err(e))
+            | Came::Trunk(_, Err(e))
             | Came::Tagged(_, _, Err(e))
-            | Came::Updated(Err(e))
-            | Came::Deleted(_, Err(e)) => Some(e.to_string()),
+            | Came::Updated(Err(e)) => Some(e.to_string()),
+            Came::Deleted(id, Err(e)) => {
+                self.not_deleted(&id, &e);
+                Some(e.to_string())
+            }
         };
         match failure {
             None => self.calls.done(&slot),
@@ -125,6 +149,7 @@ impl Work {
         self.world.ports = Some(listed);
         self.unsure.listed(|key| there.contains(key), now);
         self.next_list = now + RECONCILE;
+        self.forget_carriers();
         // What nobody uses is read again when somebody does; what was missing may be there.
         let networks: BTreeSet<&String> = self.world.ports.iter().flat_map(BTreeMap::values).map(|port| &port.network_id).collect();
         self.world.networks.retain(|id, network| network.is_some() && networks.contains(id));
@@ -213,7 +238,7 @@ impl Work {
             });
             // Of several nobody knows which one is full.
             if wanted.len() == 1 {
-                self.world.scarce.extend(places);
+                self.scarce.extend(places.map(|place| (place, now)));
             }
         }
         let is_own = !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server));

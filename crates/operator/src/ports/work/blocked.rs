@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use binding::{Call, Owner, Step};
-use openstack::resource::NewPort;
+use binding::{Call, Carrier, Owner, Step};
+use openstack::resource::{NewPort, Port};
 use tokio::time::Instant;
 
 use super::{FRESH, Work};
@@ -48,6 +48,9 @@ impl Work {
             let slot = |call: &Call| match call {
                 Call::ReadSubnet(id) => Some(Slot::Subnet(id.clone())),
                 Call::ReadNetwork(id) => Some(Slot::Network(id.clone())),
+                Call::ReadNodePorts(address) => Some(Slot::NodePorts(address.clone())),
+                Call::ReadCarrier(id) => Some(Slot::Carrier(id.clone())),
+                Call::ReadTrunk(id) => Some(Slot::Trunk(id.clone())),
                 _ => None,
             };
             let why = calls.iter().filter_map(slot).find_map(|slot| self.calls.why(&slot).filter(|why| !why.is_empty()));
@@ -72,9 +75,28 @@ impl Work {
                         add(&owner.pod, format!("{why}; check the credentials' rights, and the definition's securityGroups"));
                     }
                 }
+                Slot::AddSubPorts(..) | Slot::Pairs(..) => {
+                    let next = "check the node's port and its trunk in Neutron, and the credentials' rights";
+                    self.carried_by(slot).into_iter().for_each(|uid| add(&uid, format!("{why}; {next}")));
+                }
                 _ => {}
             }
         }
+    }
+
+    /// Pods whose ports wait for this change of what carries them.
+    fn carried_by(&self, slot: &Slot) -> BTreeSet<String> {
+        let waits = |port: &Port| match (slot, Carrier::of(port)) {
+            (Slot::AddSubPorts(_, first), Some(Carrier::Trunk(_))) => port.id == *first,
+            (Slot::Pairs(id, true), Some(Carrier::Port(of))) => {
+                let is_paired =
+                    |parent: &Port| parent.allowed_address_pairs.iter().any(|pair| pair.mac_address.as_deref() == Some(&port.mac_address));
+                of == *id && !self.world.carriers.get(id).and_then(Option::as_ref).is_some_and(is_paired)
+            }
+            _ => false,
+        };
+        let pods = self.owned().filter(|(_, port)| waits(port)).map(|(owner, _)| owner.pod);
+        pods.filter(|uid| self.world.pods.get(uid).is_some_and(|pod| !pod.is_over)).collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Calls that begin: what was decided, what is looked at again, and how many of each kind are on their way at once.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use binding::{Owner, Refused, Step};
 use tokio::time::Instant;
@@ -19,8 +18,6 @@ const DELETING: usize = 4;
 const UPDATING: usize = 4;
 /// So many other calls.
 const OTHERS: usize = 16;
-/// How often ports that are not ACTIVE are looked at: at first, and at the least.
-const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 // === impl Work ===
 
@@ -28,16 +25,12 @@ impl Work {
     /// Looks at ports that are not ACTIVE, at all ports now and then, and at pods that were not seen; takes back what cannot be bound.
     pub(super) fn look_again(&mut self, ports: &Ports, step: &Step) {
         let now = Instant::now();
-        let waiting = step.watched.iter().cloned();
-        let before = std::mem::take(&mut self.waiting);
-        self.waiting = waiting.map(|id| (id.clone(), before.get(&id).copied().unwrap_or(now))).collect();
-        if self.waiting.len() > before.len() || self.waiting.keys().any(|id| !before.contains_key(id)) {
-            self.next_poll = self.next_poll.min(now + POLL.0);
-        }
-        if !self.waiting.is_empty() && self.next_poll <= now {
-            let youngest = self.waiting.values().map(|since| now.duration_since(*since)).min().unwrap_or_default();
-            self.next_poll = now + (youngest / 4).clamp(POLL.0, POLL.1);
-            self.begin(ports, Task::Poll(self.waiting.keys().cloned().collect()));
+        self.waiting.watch(&step.watched, now);
+        if !self.busy.contains(&Slot::Poll) {
+            let due = self.waiting.due(now);
+            if !due.is_empty() {
+                self.begin(ports, Task::Poll(due));
+            }
         }
         let is_due = self.next_list <= now || self.unsure.next().is_some_and(|next| next <= now);
         if self.world.ports.is_some() && is_due {
@@ -57,8 +50,8 @@ impl Work {
             let Refused::Binding { port, .. } = refused else { continue };
             let owner = self.world.ports.as_ref().and_then(|all| Owner::of(all.get(port)?, &self.world.cluster));
             let Some(key) = owner.map(|owner| (owner.pod, owner.element)) else { continue };
-            match self.waiting.get(port) {
-                Some(since) if *since == now => self.keys.failed(&key, refused.to_string(), now),
+            match self.waiting.since(port) {
+                Some(since) if since == now => self.keys.failed(&key, refused.to_string(), now),
                 _ if !self.keys.is_paused(&key, now) => self.begin(ports, Task::Delete(port.clone())),
                 _ => {}
             }
@@ -68,7 +61,8 @@ impl Work {
     /// Makes a call, if nothing is in its way.
     pub(super) fn begin(&mut self, ports: &Ports, task: Task) {
         let (slot, now) = (task.slot(), Instant::now());
-        if is_full(&self.busy, &slot) || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
+        let is_excluded = self.busy.iter().any(|busy| slot.excludes(busy));
+        if is_excluded || is_full(&self.busy, &slot) || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
             return;
         }
         match &task {

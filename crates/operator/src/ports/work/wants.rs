@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use binding::{Element, Pod, RequestError, default_element, elements};
 
-use super::Work;
+use super::{Work, is_of_pool};
 use crate::ports::Ports;
 use crate::ports::known::{Inner, PodSeen};
 
@@ -35,11 +35,11 @@ impl Work {
                 }
                 _ => Vec::new(),
             };
-            let (name, node, is_over) = (pod.name.clone(), pod.node.clone(), pod.is_over);
-            self.world.pods.insert(uid.clone(), Pod { name, node, is_over, elements });
+            let (name, node, host_ip, is_over) = (pod.name.clone(), pod.node.clone(), pod.host_ip.clone(), pod.is_over);
+            self.world.pods.insert(uid.clone(), Pod { name, node, host_ip, is_over, elements });
         }
         // Those of pools are no pod's.
-        self.keys.retain(|key| inner.pods.contains_key(&key.0) || key.0.starts_with("pool "));
+        self.keys.retain(|key| inner.pods.contains_key(&key.0) || is_of_pool(key));
         problems
     }
 }

@@ -1,0 +1,115 @@
+//! What came of calls that concern nested ports: nodes' ports and trunks.
+//!
+//! What is known of them is as old as the last list of ports at the most, and is read again after each change that was refused, or whose answer is
+//! lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use binding::Carrier;
+use neutron::{Error, Refusal};
+use openstack::resource::{Port, SubPort};
+
+use super::Work;
+use crate::log::Line;
+
+// === impl Work ===
+
+impl Work {
+    pub(super) fn read_node_ports(&mut self, address: String, ports: Vec<Port>) {
+        self.world.node_ports.insert(address, ports.iter().map(|port| port.id.clone()).collect());
+        for port in ports {
+            self.read_carrier(port);
+        }
+    }
+
+    /// An answer to an earlier question may come later.
+    pub(super) fn read_carrier(&mut self, port: Port) {
+        let known = self.world.carriers.get(&port.id).and_then(Option::as_ref);
+        if known.is_none_or(|known| known.revision_number <= port.revision_number) {
+            self.world.carriers.insert(port.id.clone(), Some(port));
+        }
+    }
+
+    pub(super) fn added(&mut self, id: &str, ports: &[SubPort], added: Result<(), Error>) -> Option<String> {
+        let Err(e) = added else {
+            for port in ports {
+                Line::info("port").with("added", &port.port_id).with("trunk", id).with("vlan", port.segmentation_id).end();
+                self.world.lone.remove(&port.port_id);
+            }
+            if let Some(last) = ports.last() {
+                self.world.last_vlan.insert(id.to_owned(), last.segmentation_id);
+            }
+            if let Some(Some(trunk)) = self.world.trunks.get_mut(id) {
+                trunk.sub_ports.extend(ports.iter().cloned());
+            }
+            return None;
+        };
+        self.world.trunks.remove(id);
+        if ports.len() > 1 && is_own(&e) {
+            // One of them is wrong, or a VLAN ID is taken by now.
+            self.world.lone.extend(ports.iter().map(|port| port.port_id.clone()));
+        }
+        Some(e.to_string())
+    }
+
+    pub(super) fn removed(&mut self, id: &str, ports: &[String], removed: Result<(), Error>) -> Option<String> {
+        let Err(e) = removed else {
+            for port in ports {
+                Line::info("port").with("removed", port).with("trunk", id).end();
+            }
+            if let Some(Some(trunk)) = self.world.trunks.get_mut(id) {
+                trunk.sub_ports.retain(|sub| !ports.contains(&sub.port_id));
+            }
+            return None;
+        };
+        self.world.trunks.remove(id);
+        Some(if e.refusal() == Some(Refusal::NotFound) { String::new() } else { e.to_string() })
+    }
+
+    pub(super) fn paired(&mut self, id: &str, paired: Result<Box<Port>, Error>) -> Option<String> {
+        match paired {
+            Ok(port) => {
+                let pairs = port.allowed_address_pairs.len();
+                Line::info("port").with("updated", id).with("allowed_address_pairs", pairs).end();
+                self.world.lone.remove(id);
+                self.read_carrier(*port);
+                None
+            }
+            Err(e) => {
+                self.world.carriers.remove(id);
+                if e.refusal() == Some(Refusal::Changed) {
+                    // Somebody else was faster.
+                    return Some(String::new());
+                }
+                if is_own(&e) {
+                    self.world.lone.insert(id.to_owned());
+                }
+                Some(e.to_string())
+            }
+        }
+    }
+
+    /// A port that Neutron does not delete: what is known of its trunk is wrong.
+    pub(super) fn not_deleted(&mut self, id: &str, e: &Error) {
+        let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
+        if let (Some(Refusal::InUse), Some(Carrier::Trunk(trunk))) = (e.refusal(), port.and_then(Carrier::of)) {
+            self.world.trunks.remove(&trunk);
+        }
+    }
+
+    /// Nothing of it is of use for longer than what is known of ports.
+    pub(super) fn forget_carriers(&mut self) {
+        let world = &mut self.world;
+        (world.node_ports, world.carriers, world.trunks) = Default::default();
+        let ports = || world.ports.iter().flat_map(BTreeMap::values);
+        let (ids, carriers): (BTreeSet<&String>, BTreeSet<Carrier>) =
+            (ports().map(|port| &port.id).collect(), ports().filter_map(Carrier::of).collect());
+        world.lone.retain(|id| ids.contains(id));
+        world.last_vlan.retain(|id, _| carriers.contains(&Carrier::Trunk(id.clone())));
+    }
+}
+
+/// Whether it is refused for what it asks for.
+fn is_own(e: &Error) -> bool {
+    !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server))
+}

@@ -1,0 +1,188 @@
+//! Pods on nodes that are virtual machines: subports of the node's trunk, and address pairs of the node's port.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::between::{Act, Between};
+use crate::scene::{Scene, run, until};
+
+const HOST_IP: &str = "10.80.0.9";
+
+/// A node with a trunk, which has a subport and an address pair of somebody else's.
+struct Node {
+    scene: Scene,
+    port: String,
+    trunk: String,
+    /// A port of somebody else's that is on no trunk yet.
+    spare: String,
+}
+
+/// What the database says of the node: VLAN IDs of ours and of others, address pairs of ours and of others, and ports with tags of ours.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    vlans: usize,
+    others_vlans: usize,
+    pairs: usize,
+    others_pairs: usize,
+    ports: usize,
+}
+
+fn node() -> Node {
+    let mut scene = Scene::new(&[("near", "10.80.0.0/24"), ("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
+    for (name, driver) in [("near", "nested-macvlan"), ("red", "nested-vlan"), ("blue", "nested-vlan")] {
+        scene.define(name, &json!({"subnetId": scene.subnets[name], "driverType": driver}));
+    }
+    let id = |answer: &Value, key: &str| answer[key]["id"].as_str().unwrap().to_owned();
+    let near = scene.subnets["near"].clone();
+    let network = scene.neutron.ask("GET", &format!("subnets/{near}"), &Value::Null).unwrap()["subnet"]["network_id"].clone();
+    let port = |more: Value| {
+        let mut port = json!({"network_id": network, "project_id": scene.project});
+        port.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        id(&scene.neutron.ask("POST", "ports", &json!({"port": port})).unwrap(), "port")
+    };
+    let of_node = port(json!({"fixed_ips": [{"subnet_id": near, "ip_address": HOST_IP}],
+        "allowed_address_pairs": [{"ip_address": "10.80.0.200"}]}));
+    let (others, spare) = (port(json!({})), port(json!({})));
+    let trunk = json!({"trunk": {"port_id": of_node, "project_id": scene.project,
+        "sub_ports": [{"port_id": others, "segmentation_type": "vlan", "segmentation_id": 1}]}});
+    let trunk = id(&scene.neutron.ask("POST", "trunks", &trunk).unwrap(), "trunk");
+    scene.neutron.ask("PUT", &format!("ports/{of_node}"), &json!({"port": {"binding:host_id": "hypervisor-1"}})).unwrap();
+    scene.more = json!({"openstack": {"podVifNested": {"workerNodesSubnets": [near]}}});
+    Node { port: of_node, trunk, spare, scene }
+}
+
+impl Node {
+    fn counts(&self) -> Counts {
+        let sql = |statement: &str| self.scene.neutron.sql(statement).unwrap();
+        let project = &self.scene.project;
+        let ours: Vec<String> = sql(&format!(
+            "SELECT p.id FROM ports p JOIN tags t ON t.standard_attr_id = p.standard_attr_id WHERE p.project_id = '{project}' AND t.tag LIKE 'netloom:pod=%'"
+        ))
+        .into_iter()
+        .map(|row| row[0].clone())
+        .collect();
+        let subports = sql(&format!("SELECT port_id FROM subports WHERE trunk_id = '{}'", self.trunk));
+        let vlans = subports.iter().filter(|row| ours.contains(&row[0])).count();
+        let pairs = sql(&format!("SELECT mac_address, ip_address FROM allowedaddresspairs WHERE port_id = '{}'", self.port));
+        let macs = sql(&format!("SELECT mac_address FROM ports WHERE id = '{}'", self.port));
+        let others_pairs = pairs.iter().filter(|row| row[0] == macs[0][0]).count();
+        Counts { vlans, others_vlans: subports.len() - vlans, pairs: pairs.len() - others_pairs, others_pairs, ports: ours.len() }
+    }
+
+    /// The VLAN ID that a VIF has, and that which its port has on the trunk.
+    fn vlan(&self, pod: &str, interface: &str) -> (u64, u64) {
+        let object = self.scene.kuryr_port(pod).unwrap();
+        let vif = &object["status"]["vifs"][interface]["vif"];
+        assert_eq!((&vif["versioned_object.name"], &vif["versioned_object.data"]["plugin"]), (&json!("VIFVlanNested"), &json!("noop")));
+        let data = &vif["versioned_object.data"];
+        let id = data["id"].as_str().unwrap();
+        let row = self.scene.neutron.sql(&format!("SELECT segmentation_id FROM subports WHERE port_id = '{id}'")).unwrap();
+        (data["vlan_id"].as_u64().unwrap(), row[0][0].parse().unwrap())
+    }
+}
+
+/// Somebody else takes the VLAN ID that ours was to have, and changes the node's port, in the very moment before.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn pods_of_a_virtual_machine_get_subports_and_address_pairs() {
+    let node = node();
+    let (neutron, trunk, port, spare) = (Arc::clone(&node.scene.neutron), node.trunk.clone(), node.port.clone(), node.spare.clone());
+    let (is_first_add, is_first_pair) = (AtomicBool::new(true), AtomicBool::new(true));
+    let between = Between::before(&node.scene.neutron.url(), move |line| {
+        if line.contains("/add_subports") && is_first_add.swap(false, Ordering::Relaxed) {
+            let sub = json!({"sub_ports": [{"port_id": spare, "segmentation_type": "vlan", "segmentation_id": 2}]});
+            neutron.ask("PUT", &format!("trunks/{trunk}/add_subports"), &sub).unwrap();
+        }
+        if line.starts_with(&format!("PUT /v2.0/ports/{port} ")) && is_first_pair.swap(false, Ordering::Relaxed) {
+            let pairs = json!([{"ip_address": "10.80.0.200"}, {"ip_address": "10.80.0.201"}]);
+            neutron.ask("PUT", &format!("ports/{port}"), &json!({"port": {"allowed_address_pairs": pairs}})).unwrap();
+        }
+        Act::Pass
+    });
+    run(async {
+        let scene = &node.scene;
+        let _operator = scene.operator_of(scene.options(&between.url()));
+        scene.pod_at("web", HOST_IP, "red,blue,near");
+        let vif = |name: &str, active: bool| (name.to_owned(), active);
+        until("all have their ports", || scene.vifs("web") == [vif("eth1", false), vif("eth2", false), vif("eth3", true)]).await;
+        let (first, second) = (node.vlan("web", "eth1"), node.vlan("web", "eth2"));
+        assert!(first.0 == first.1 && second.0 == second.1 && first.0 != second.0, "{first:?} {second:?}");
+        assert!(first.0 > 2 && second.0 > 2, "1 and 2 are others': {first:?} {second:?}");
+        let kind = &scene.kuryr_port("web").unwrap()["status"]["vifs"]["eth3"]["vif"]["versioned_object.name"];
+        assert_eq!(kind, "VIFMacvlanNested");
+        let with = |vlans, pairs| Counts { vlans, others_vlans: 2, pairs, others_pairs: 2, ports: vlans + pairs };
+        assert_eq!(node.counts(), with(2, 1));
+        scene.plug_all();
+        until("the subports are ACTIVE", || scene.vifs("web").iter().all(|(_, active)| *active)).await;
+        let adds = || between.passed(&format!("PUT /v2.0/trunks/{}/add_subports", node.trunk));
+        let before = (adds(), between.passed("POST /v2.0/ports"));
+        for name in ["a", "b", "c"] {
+            scene.pod_at(name, HOST_IP, "red,blue");
+        }
+        until("others as well", || ["a", "b", "c"].iter().all(|name| scene.vifs(name).len() == 2)).await;
+        assert_eq!(node.counts(), with(8, 1));
+        assert!(adds() - before.0 <= 3, "ports of several pods are put on the trunk together: {}", adds() - before.0);
+        for name in ["web", "a", "b", "c"] {
+            scene.delete_pod(name);
+        }
+        until("nothing is left", || node.counts() == with(0, 0)).await;
+        until("and all are released", || ["web", "a", "b", "c"].iter().all(|name| scene.kuryr_port(name).is_none())).await;
+        assert!(scene.events("a").is_empty(), "{:?}", scene.events("a"));
+    });
+}
+
+/// Killed after ports are on the trunk, or the node's port has their addresses, and nobody has noted it; and the same where they go.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_nested_port_is_found_in_its_place_after_a_kill() {
+    let node = node();
+    let scene = &node.scene;
+    let with = |vlans, pairs| Counts { vlans, others_vlans: 1, pairs, others_pairs: 1, ports: vlans + pairs };
+    run(async {
+        for (name, networks, made, gone) in [
+            ("first", "red,blue", "operator-port-made", "operator-subports-removed"),
+            ("second", "red,blue", "operator-subports-added", "operator-subports-removed"),
+            ("third", "near", "operator-pairs-set", "operator-pairs-set"),
+        ] {
+            scene.pod_at(name, HOST_IP, networks);
+            scene.killed_at(made).await;
+            let operator = scene.operator();
+            let count = networks.split(',').count();
+            until("it has its ports", || scene.vifs(name).len() == count).await;
+            assert_eq!(node.counts(), if networks == "near" { with(0, 1) } else { with(2, 0) }, "{name}");
+            drop(operator);
+            scene.delete_pod(name);
+            scene.killed_at(gone).await;
+            let operator = scene.operator();
+            until("nothing is left", || node.counts() == with(0, 0) && scene.kuryr_port(name).is_none()).await;
+            drop(operator);
+        }
+    });
+}
+
+/// Who can read why: a node that Neutron does not know, one without a trunk, and another network than the node's.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_pod_whose_node_carries_nothing_is_told_why() {
+    let node = node();
+    let scene = &node.scene;
+    scene.define("far", &json!({"subnetId": scene.subnets["red"], "driverType": "nested-macvlan"}));
+    let network = scene.neutron.ask("GET", &format!("ports/{}", node.spare), &Value::Null).unwrap()["port"]["network_id"].clone();
+    let bare = json!({"port": {"network_id": network, "project_id": scene.project, "fixed_ips": [{"ip_address": "10.80.0.10"}]}});
+    scene.neutron.ask("POST", "ports", &bare).unwrap();
+    run(async {
+        let _operator = scene.operator();
+        scene.pod_at("unknown", "10.80.0.99", "red");
+        scene.pod_at("trunkless", "10.80.0.10", "red");
+        scene.pod_at("far", HOST_IP, "far");
+        scene.pod_at("good", HOST_IP, "red,near");
+        let says = |pod: &str, words: &str| scene.events(pod).iter().any(|event| event.contains(words));
+        until("the address", || says("unknown", "has the node's address 10.80.0.99")).await;
+        until("the trunk", || says("trunkless", "has no trunk: create one")).await;
+        until("the network", || says("far", "a nested-macvlan port is one of the node's own network")).await;
+        until("the other one is served", || scene.vifs("good").len() == 2).await;
+        assert_eq!(node.counts().ports, 2, "nothing was made for those that are refused");
+    });
+}
