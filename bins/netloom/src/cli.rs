@@ -23,7 +23,9 @@ pub(crate) use ipam::{
 pub(crate) use sysdump::SysdumpArgs;
 pub(crate) use verify::{PerfArgs, ProbeArgs, ProbeCommand, VerifyArgs, VerifyCluster, VerifyCommand, VerifyFormat};
 
-pub(crate) use openstack::{OpenStackArgs, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
+pub(crate) use openstack::{
+    OpenStackArgs, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs, OpenstackPoolsArgs,
+};
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
 use crate::complete;

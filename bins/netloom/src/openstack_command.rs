@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use operator::{Orphan, OwnedPort, PortsSeen, delete_orphan, look};
+use operator::{Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphan, delete_ready, look};
 use serde_json::{Value, json};
 
-use crate::cli::{Format, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs};
+use crate::cli::{
+    Format, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs, OpenstackPoolsArgs,
+};
 use crate::output::{BAD, ODD, Rows, counted, putln, structured};
 
 /// The exit code where all could be looked at, and not all is well.
@@ -16,6 +18,7 @@ pub(crate) fn run(args: &OpenstackArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         OpenstackCommand::Status(command) => status(command),
         OpenstackCommand::Ports(command) => ports(command),
+        OpenstackCommand::Pools(command) => pools(command),
         OpenstackCommand::Orphans(command) => orphans(command),
         OpenstackCommand::Adopt(command) => adopt(command),
     }
@@ -27,7 +30,7 @@ fn seen(args: &OpenstackLookArgs) -> anyhow::Result<PortsSeen> {
 
 fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
     let seen = seen(args)?;
-    let active = seen.ports.iter().filter(|owned| owned.port.is_active()).count();
+    let active = seen.ports.iter().filter(|owned| owned.is_active()).count();
     let (missing, orphans, anothers) = (seen.missing_subnets.len(), seen.orphans.len(), seen.anothers.len());
     if let Some(format) = args.output.and_then(Format::structured) {
         let value = json!({
@@ -61,7 +64,7 @@ fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
 
 fn ports(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
     let seen = seen(args)?;
-    let is_well = seen.ports.iter().all(|owned| owned.port.is_active());
+    let is_well = seen.ports.iter().all(OwnedPort::is_active);
     if let Some(format) = args.output.and_then(Format::structured) {
         structured(&seen.ports.iter().map(value).collect::<Vec<_>>(), format)?;
     } else if seen.ports.is_empty() {
@@ -81,6 +84,37 @@ fn ports(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
         rows.print(|line| if line.contains("ACTIVE") { anstyle::Style::new() } else { ODD });
     }
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn pools(args: &OpenstackPoolsArgs) -> anyhow::Result<ExitCode> {
+    let (openstack, kubeconfig) = (args.look.openstack.read()?, args.look.of.file()?);
+    if args.delete {
+        let deleted = delete_ready(&openstack, kubeconfig.as_deref(), &args.namespace)?;
+        match args.look.output.and_then(Format::structured) {
+            Some(format) => structured(&json!({"deleted": deleted}), format)?,
+            None => putln!("{} deleted", counted(deleted.len(), "ready port")),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let seen = look(&openstack, kubeconfig.as_deref())?;
+    if let Some(format) = args.look.output.and_then(Format::structured) {
+        structured(&seen.pools.iter().map(pool).collect::<Vec<_>>(), format)?;
+    } else if seen.pools.is_empty() {
+        putln!("this cluster has no ready ports");
+    } else {
+        let is_wide = args.look.output == Some(Format::Wide);
+        let header = ["HOST", "NETWORK", "SUBNETS", "READY", "IN USE", "PROJECT", "SECURITY GROUPS"];
+        let columns = if is_wide { header.len() } else { 5 };
+        let mut rows = Rows::new(header.get(..columns).unwrap_or(&header));
+        for PoolSeen { kind, subnets, ready, used } in &seen.pools {
+            let mut row = vec![kind.host.clone(), kind.network.clone(), subnets.join(", "), ready.to_string(), used.to_string()];
+            row.extend([kind.project.clone(), kind.groups.iter().cloned().collect::<Vec<_>>().join(", ")]);
+            row.truncate(columns);
+            rows.push(row);
+        }
+        rows.print(|_| anstyle::Style::new());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
@@ -146,6 +180,14 @@ fn value(owned: &OwnedPort) -> Value {
     json!({
         "pod": owned.pod, "interface": owned.interface, "id": port.id, "status": port.status, "addresses": addresses,
         "mac": port.mac_address, "host": port.host, "network": port.network_id, "project": port.project_id,
+    })
+}
+
+fn pool(pool: &PoolSeen) -> Value {
+    let PoolSeen { kind, subnets, ready, used } = pool;
+    json!({
+        "host": kind.host, "project": kind.project, "network": kind.network, "subnets": subnets, "securityGroups": kind.groups,
+        "ready": ready, "used": used,
     })
 }
 

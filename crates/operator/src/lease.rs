@@ -95,6 +95,25 @@ impl Leadership {
     }
 }
 
+/// Who holds the Lease, if it was renewed as long as this looks.
+pub(crate) async fn holder(client: &Client, namespace: &str) -> Result<Option<String>, String> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let read = || async { timeout(LOST, api.get_opt(NAME)).await.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string()) };
+    let version = |lease: &Lease| lease.metadata.resource_version.clone();
+    let of = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty());
+    let Some(first) = read().await?.filter(|lease| of(lease).is_some()) else { return Ok(None) };
+    let begun = Instant::now();
+    while begun.elapsed() < DEAD {
+        tokio::time::sleep(LOOK).await;
+        match read().await? {
+            Some(lease) if version(&lease) != version(&first) => return Ok(of(&lease)),
+            Some(_) => {}
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
 /// Whether the Lease is ours now.
 async fn look(api: &Api<Lease>, identity: &str, observed: &mut Observed) -> Result<bool, String> {
     let now = MicroTime(Timestamp::now());

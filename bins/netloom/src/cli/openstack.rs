@@ -46,6 +46,8 @@ pub(crate) enum OpenstackCommand {
     Status(OpenstackLookArgs),
     /// List the Neutron ports of this cluster's pods
     Ports(OpenstackLookArgs),
+    /// List the pools of ready Neutron ports, or delete the ports that no pod has
+    Pools(OpenstackPoolsArgs),
     /// List, or delete, this cluster's Neutron ports whose pods are gone
     Orphans(OpenstackOrphansArgs),
     /// Take over the KuryrPorts and Neutron ports of a Kuryr-Kubernetes that was stopped
@@ -61,6 +63,18 @@ pub(crate) struct OpenstackLookArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenstackPoolsArgs {
+    #[command(flatten)]
+    pub(crate) look: OpenstackLookArgs,
+    /// Delete the ready ports that no pod has; refused while an operator works
+    #[arg(long)]
+    pub(crate) delete: bool,
+    /// The namespace of the operator's Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(crate) namespace: String,
 }
 
 #[derive(Debug, Args)]

@@ -165,6 +165,20 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "openstack pools",
+        notes: &[
+            "Counts the ready ports of each host, network, set of subnets and of security groups. --delete looks at the operator's Lease for 15 s first, \
+             and deletes nothing if an operator renews it: it may be giving these ports to pods.",
+        ],
+        examples: &[
+            ("netloom openstack pools --openstack openstack.yaml", "List the pools, with the number of ports that wait and that pods have"),
+            ("netloom openstack pools --openstack openstack.yaml --delete", "Delete what waits, after the operator was stopped"),
+        ],
+        exit: &[("0", "The pools were listed, or the ready ports are deleted"), FAILED],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
         path: "openstack orphans",
         notes: &["Reads the ports first and the pods afterwards. The operator deletes such ports by itself."],
         examples: &[

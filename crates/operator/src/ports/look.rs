@@ -1,15 +1,16 @@
 //! One look at all ports of this cluster, for a command: whose they are, and which are nobody's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use binding::{Cluster, Owner};
+use binding::{Carrier, Cluster, Owner, PoolKind, address_pairs, counts_as_active};
 use cluster::ConnectError;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
-use openstack::resource::Port;
+use neutron::{Neutron, Refusal};
+use openstack::resource::{Port, PortUpdate};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -18,6 +19,7 @@ use super::cluster_uid::cluster_uid;
 use super::known::Followed;
 use super::options::OpenStack;
 use super::work::{EXTENSION, can_be_used};
+use crate::lease;
 
 /// How long the API server may take for a page.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,6 +49,14 @@ pub enum LookError {
         /// Why.
         reason: String,
     },
+    /// An operator may need what is to be deleted.
+    #[error(
+        "the operator {holder} works, and may be giving ready ports to pods: set vif_pool_driver to noop, or stop it (kubectl -n kube-system scale deployment netloom-operator --replicas=0), wait 15 s, and run the command again"
+    )]
+    AtWork {
+        /// Who has the Lease.
+        holder: String,
+    },
     /// Neutron, or Keystone.
     #[error(transparent)]
     Neutron(Box<neutron::Error>),
@@ -68,6 +78,8 @@ pub struct PortsSeen {
     pub orphans: Vec<Orphan>,
     /// Ready ports that no pod has.
     pub ready: Vec<Port>,
+    /// Pools of ready ports.
+    pub pools: Vec<PoolSeen>,
     /// Ports with this cluster's name that are not this cluster's: another one has the same name, or somebody else has set the tag. They are never
     /// deleted.
     pub anothers: Vec<Port>,
@@ -84,6 +96,19 @@ pub struct OwnedPort {
     pub interface: Option<String>,
     /// The port.
     pub port: Port,
+}
+
+/// A pool of ready ports.
+#[derive(Debug, Clone)]
+pub struct PoolSeen {
+    /// What its ports have in common.
+    pub kind: PoolKind,
+    /// The subnets of their addresses.
+    pub subnets: Vec<String>,
+    /// How many wait for a pod.
+    pub ready: usize,
+    /// How many pods have.
+    pub used: usize,
 }
 
 /// A port of this cluster that nobody has.
@@ -103,54 +128,79 @@ impl From<neutron::Error> for LookError {
     }
 }
 
+// === impl OwnedPort ===
+
+impl OwnedPort {
+    /// Whether it works, as far as Neutron says it.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        counts_as_active(&self.port)
+    }
+}
+
 /// Looks: first at the ports, then at the pods. So a port whose pod is not there was made for one that is gone.
 ///
 /// # Errors
 /// [`LookError`]
 pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSeen, LookError> {
     runtime()?.block_on(async {
-        let neutron = &openstack.neutron;
-        let extensions = neutron.extensions().await?;
-        let (is_supported, tags_later) = (can_be_used(&extensions), !extensions.contains(EXTENSION));
-        let mut missing_subnets = Vec::new();
-        for id in openstack.settings.subnet.iter().chain(openstack.settings.subnet_of_driver.values()) {
-            match neutron.subnet(id).await {
-                Ok(_) => {}
-                Err(e) if e.refusal() == Some(neutron::Refusal::NotFound) => missing_subnets.push(id.clone()),
-                Err(e) => return Err(e.into()),
-            }
-        }
-        let all = all_ports(neutron, openstack.cluster.tag(), tags_later).await?;
-        let all: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
         let client = cluster::client(kubeconfig).await?.client();
-        let uid = cluster_uid(&client).await.map_err(|reason| LookError::Api { kind: "namespaces", reason })?;
-        let cluster = Cluster { name: openstack.cluster.clone(), uid };
-        let pods = pods(&client).await?;
-        let interfaces = interfaces(&client).await?;
-        let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
-        for port in all.into_values() {
-            if cluster.is_pooled(&port) {
-                match interfaces.of_port.get(&port.id).cloned() {
-                    Some((pod, interface)) => seen.ports.push(OwnedPort { pod, interface: Some(interface), port }),
-                    None => seen.ready.push(port),
-                }
-                continue;
-            }
-            let Some(owner) = Owner::of(&port, &cluster) else {
-                seen.anothers.push(port);
-                continue;
-            };
-            match pods.get(&owner.pod) {
-                Some(pod) => {
-                    let interface = interfaces.of_port.get(&port.id).map(|(_, interface)| interface.clone());
-                    seen.ports.push(OwnedPort { pod: pod.clone(), interface, port });
-                }
-                None => seen.orphans.push(Orphan { pod_uid: owner.pod, port }),
-            }
-        }
-        seen.ports.sort_by(|a, b| (&a.pod, &a.interface, &a.port.id).cmp(&(&b.pod, &b.interface, &b.port.id)));
-        Ok(seen)
+        look_with(openstack, &client).await
     })
+}
+
+async fn look_with(openstack: &OpenStack, client: &Client) -> Result<PortsSeen, LookError> {
+    let neutron = &openstack.neutron;
+    let extensions = neutron.extensions().await?;
+    let (is_supported, tags_later) = (can_be_used(&extensions), !extensions.contains(EXTENSION));
+    let mut missing_subnets = Vec::new();
+    for id in openstack.settings.subnet.iter().chain(openstack.settings.subnet_of_driver.values()) {
+        match neutron.subnet(id).await {
+            Ok(_) => {}
+            Err(e) if e.refusal() == Some(neutron::Refusal::NotFound) => missing_subnets.push(id.clone()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let all = all_ports(neutron, openstack.cluster.tag(), tags_later).await?;
+    let all: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
+    let uid = cluster_uid(client).await.map_err(|reason| LookError::Api { kind: "namespaces", reason })?;
+    let cluster = Cluster { name: openstack.cluster.clone(), uid };
+    let pods = pods(client).await?;
+    let interfaces = interfaces(client).await?;
+    let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
+    let mut pools: BTreeMap<PoolKind, (Vec<Port>, Vec<Port>)> = BTreeMap::new();
+    for port in all.into_values() {
+        if cluster.is_pooled(&port) {
+            let (ready, used) = pools.entry(PoolKind::of(&port)).or_insert_with(|| (Vec::new(), Vec::new()));
+            let list = if interfaces.of_port.contains_key(&port.id) { used } else { ready };
+            list.push(port.clone());
+            match interfaces.of_port.get(&port.id).cloned() {
+                Some((pod, interface)) => seen.ports.push(OwnedPort { pod, interface: Some(interface), port }),
+                None => seen.ready.push(port),
+            }
+            continue;
+        }
+        let Some(owner) = Owner::of(&port, &cluster) else {
+            seen.anothers.push(port);
+            continue;
+        };
+        match pods.get(&owner.pod) {
+            Some(pod) => {
+                let interface = interfaces.of_port.get(&port.id).map(|(_, interface)| interface.clone());
+                seen.ports.push(OwnedPort { pod: pod.clone(), interface, port });
+            }
+            None => seen.orphans.push(Orphan { pod_uid: owner.pod, port }),
+        }
+    }
+    seen.pools = pools.into_iter().map(|(kind, (ready, used))| pool(kind, &ready, &used)).collect();
+    seen.ports.sort_by(|a, b| (&a.pod, &a.interface, &a.port.id).cmp(&(&b.pod, &b.interface, &b.port.id)));
+    Ok(seen)
+}
+
+fn pool(kind: PoolKind, ready: &[Port], used: &[Port]) -> PoolSeen {
+    let ids = ready.iter().chain(used).flat_map(|port| &port.fixed_ips).map(|ip| ip.subnet_id.clone());
+    let subnets: BTreeSet<String> = ids.collect();
+    PoolSeen { kind, subnets: subnets.into_iter().collect(), ready: ready.len(), used: used.len() }
 }
 
 /// Deletes a port that nobody has; whether it was there.
@@ -158,7 +208,53 @@ pub fn look(openstack: &OpenStack, kubeconfig: Option<&Path>) -> Result<PortsSee
 /// # Errors
 /// [`LookError`]
 pub fn delete_orphan(openstack: &OpenStack, orphan: &Orphan) -> Result<bool, LookError> {
-    Ok(runtime()?.block_on(openstack.neutron.delete_port(&orphan.port.id))?.value)
+    runtime()?.block_on(async {
+        detach(&openstack.neutron, &orphan.port).await?;
+        Ok(openstack.neutron.delete_port(&orphan.port.id).await?.value)
+    })
+}
+
+/// So that nothing carries it any more.
+async fn detach(neutron: &Neutron, port: &Port) -> Result<(), neutron::Error> {
+    let is_gone = |e: &neutron::Error| e.refusal() == Some(Refusal::NotFound);
+    match Carrier::of(port) {
+        None => Ok(()),
+        Some(Carrier::Trunk(id)) => neutron.remove_sub_ports(&id, &[&port.id]).await.or_else(|e| if is_gone(&e) { Ok(()) } else { Err(e) }),
+        Some(Carrier::Port(id)) => {
+            let parent = match neutron.port(&id).await {
+                Err(e) if is_gone(&e) => return Ok(()),
+                parent => parent?,
+            };
+            let own: Vec<_> = address_pairs(port).collect();
+            let rest: Vec<_> = parent.allowed_address_pairs.iter().filter(|pair| !own.contains(pair)).cloned().collect();
+            if rest.len() == parent.allowed_address_pairs.len() {
+                return Ok(());
+            }
+            let update = PortUpdate { allowed_address_pairs: Some(rest), ..PortUpdate::default() };
+            neutron.update_port(&id, &update, Some(parent.revision_number)).await.map(drop)
+        }
+    }
+}
+
+/// Deletes the ready ports that no pod has, while no operator works: one that does may be giving them to pods. The IDs of those that were there.
+///
+/// # Errors
+/// [`LookError`]
+pub fn delete_ready(openstack: &OpenStack, kubeconfig: Option<&Path>, namespace: &str) -> Result<Vec<String>, LookError> {
+    runtime()?.block_on(async {
+        let client = cluster::client(kubeconfig).await?.client();
+        let holder = lease::holder(&client, namespace).await.map_err(|reason| LookError::Api { kind: "leases", reason })?;
+        if let Some(holder) = holder {
+            return Err(LookError::AtWork { holder });
+        }
+        let mut deleted = Vec::new();
+        for port in look_with(openstack, &client).await?.ready {
+            if openstack.neutron.delete_port(&port.id).await?.value {
+                deleted.push(port.id);
+            }
+        }
+        Ok(deleted)
+    })
 }
 
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, LookError> {
