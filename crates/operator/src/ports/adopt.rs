@@ -1,6 +1,7 @@
 //! Takes over what a Kuryr-Kubernetes has made that works no more: its KuryrPorts and their ports become this cluster's.
 //!
 //! ```text
+//!   nested ones: the pod's node's address --> the node's port --> its trunk has the port with the VIF's VLAN ID, or it has the port's address pairs
 //!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
 //!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
 //! ```
@@ -12,13 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use binding::{CLUSTER_LABEL, Cluster, DEVICE_OWNER, Owner};
+use binding::{CLUSTER_LABEL, Carrier, Cluster, DEVICE_OWNER, Owner, address_pairs};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use neutron::PortFilter;
-use openstack::resource::Port;
-use osvif::{KuryrPort, VifKind};
+use openstack::resource::{Port, Trunk};
+use osvif::{KuryrPort, Vif, VifKind};
 use serde_json::json;
 
 use super::cluster_uid::cluster_uid;
@@ -28,6 +29,18 @@ use super::options::OpenStack;
 
 /// What Kuryr keeps pods with until their ports are gone.
 const POD_FINALIZER: &str = "kuryr.openstack.org/pod-finalizer";
+
+/// What Neutron's agents make of a subport's owner.
+const SUBPORT_OWNER: &str = "trunk:subport";
+
+/// What nodes' ports carry, by the nodes' addresses; read where a VIF says that it is nested.
+#[derive(Default)]
+struct Carriers {
+    /// The address of each pod's node, by the pod's UID.
+    hosts: BTreeMap<String, String>,
+    node_ports: BTreeMap<String, Vec<Port>>,
+    trunks: BTreeMap<String, Trunk>,
+}
 
 /// What was taken over, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,10 +75,13 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             false => openstack.neutron.ports(&PortFilter { ids, ..PortFilter::default() }).await?,
         };
         let ports: BTreeMap<&str, &Port> = found.iter().map(|port| (port.id.as_str(), port)).collect();
+        let pods = list(&client, Followed::Pod, "pods").await?;
+        let of_others_read = of_others().filter_map(|(_, port)| port.as_ref().ok());
+        let carriers = Carriers::read(openstack, &pods, of_others_read).await?;
         let (mut adoption, mut kept) = (Adoption::default(), BTreeSet::new());
         for (object, read) in of_others() {
             let name = full_name(object);
-            let plan = read.clone().and_then(|read| plan(&read, openstack, &cluster, &ports, &times));
+            let plan = read.clone().and_then(|read| plan(&read, openstack, &cluster, &ports, &carriers, &times));
             match plan {
                 Err(why) => {
                     kept.insert(name.clone());
@@ -84,13 +100,13 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
                 }
             }
         }
-        for pod in list(&client, Followed::Pod, "pods").await? {
-            let name = full_name(&pod);
+        for pod in &pods {
+            let name = full_name(pod);
             let has = pod.metadata.finalizers.iter().flatten().any(|one| one == POD_FINALIZER);
             if has && !kept.contains(&name) {
                 if !dry_run {
                     let rest: Vec<&String> = pod.metadata.finalizers.iter().flatten().filter(|one| *one != POD_FINALIZER).collect();
-                    patch(&client, Followed::Pod, &pod, ("finalizers", json!(rest))).await?;
+                    patch(&client, Followed::Pod, pod, ("finalizers", json!(rest))).await?;
                 }
                 adoption.pods.push(name);
             }
@@ -114,13 +130,15 @@ fn plan(
     openstack: &OpenStack,
     cluster: &Cluster,
     ports: &BTreeMap<&str, &Port>,
+    carriers: &Carriers,
     times: &BTreeMap<String, usize>,
 ) -> Result<Vec<(String, String, Vec<String>)>, String> {
     let mut all = Vec::new();
     for (interface, vif) in &object.status.vifs {
         let (id, vif) = (vif.vif.id.as_str(), &vif.vif);
         let wrong = |why: &str| format!("{interface}, port {id}: {why}");
-        if !matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. }) {
+        let is_nested = matches!(vif.kind, VifKind::VlanNested { .. } | VifKind::MacvlanNested);
+        if !is_nested && !matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. }) {
             return Err(wrong(&format!("a VIF of kind {} is not supported: delete the pod before Kuryr is stopped", vif.kind.name())));
         }
         // Of one that is gone nothing is left to be taken over.
@@ -133,8 +151,8 @@ fn plan(
         let is_ours = Owner::of(port, cluster).is_some_and(|owner| owner.pod == object.spec.pod_uid && owner.element == number);
         let is_taken = port.tags.iter().any(|tag| tag.starts_with("netloom:")) && !is_ours;
         let checks = [
-            (port.device_owner == DEVICE_OWNER, "its device_owner is not Kuryr's"),
-            (port.host == object.spec.pod_node_name, "it is bound to another node"),
+            (port.device_owner == DEVICE_OWNER || (is_nested && port.device_owner == SUBPORT_OWNER), "its device_owner is not Kuryr's"),
+            (is_nested || port.host == object.spec.pod_node_name, "it is bound to another node"),
             (
                 vif.address.as_ref().is_some_and(|mac| mac.eq_ignore_ascii_case(&port.mac_address)),
                 "it has another MAC address than the VIF",
@@ -145,11 +163,73 @@ fn plan(
         if let Some((_, why)) = checks.iter().find(|(is_good, _)| !is_good) {
             return Err(wrong(why));
         }
+        let carrier = match is_nested {
+            true => Some(carriers.of(&object.spec.pod_uid, vif, port).map_err(|why| wrong(&why))?),
+            false => None,
+        };
         let mut tags = Owner { pod: object.spec.pod_uid.clone(), element: number }.tags(cluster);
+        tags.extend(carrier.map(|carrier| carrier.tag()));
         tags.extend(port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().collect::<Vec<_>>());
         all.push((interface.clone(), id.to_owned(), tags));
     }
     Ok(all)
+}
+
+// === impl Carriers ===
+
+impl Carriers {
+    async fn read<'a>(
+        openstack: &OpenStack,
+        pods: &[DynamicObject],
+        objects: impl Iterator<Item = &'a KuryrPort>,
+    ) -> Result<Self, LookError> {
+        let host = |pod: &DynamicObject| {
+            let ip = pod.data.pointer("/status/hostIP").and_then(serde_json::Value::as_str)?;
+            Some((pod.metadata.uid.clone()?, ip.to_owned()))
+        };
+        let mut carriers = Carriers { hosts: pods.iter().filter_map(host).collect(), ..Carriers::default() };
+        let is_nested = |object: &&KuryrPort| {
+            let mut kinds = object.status.vifs.values().map(|vif| &vif.vif.kind);
+            kinds.any(|kind| matches!(kind, VifKind::VlanNested { .. } | VifKind::MacvlanNested))
+        };
+        let hosts: BTreeSet<&String> = objects.filter(is_nested).filter_map(|object| carriers.hosts.get(&object.spec.pod_uid)).collect();
+        for host in hosts {
+            let found = openstack.neutron.ports(&PortFilter { address: Some(host.clone()), ..PortFilter::default() }).await?;
+            let subnets = &openstack.settings.nested.node_subnets;
+            let is_of_node = |port: &Port| port.fixed_ips.iter().any(|ip| ip.ip_address == *host && subnets.contains(&ip.subnet_id));
+            let found: Vec<Port> = found.into_iter().filter(is_of_node).collect();
+            for id in found.iter().filter_map(|port| port.trunk.clone()) {
+                let trunk = openstack.neutron.trunk(&id).await?;
+                carriers.trunks.insert(id, trunk);
+            }
+            carriers.node_ports.insert(host.clone(), found);
+        }
+        Ok(carriers)
+    }
+
+    /// What carries a nested port, if it is that which its VIF says.
+    fn of(&self, pod: &str, vif: &Vif, port: &Port) -> Result<Carrier, String> {
+        let host = self.hosts.get(pod).ok_or("its pod is gone, or its node's address is not known")?;
+        let [node_port] = self.node_ports.get(host).map(Vec::as_slice).unwrap_or_default() else {
+            return Err(format!("no port, or several, in [pod_vif_nested] worker_nodes_subnets have the node's address {host}"));
+        };
+        if let VifKind::VlanNested { vlan_id } = vif.kind {
+            let trunk = node_port.trunk.as_ref().and_then(|id| self.trunks.get(id));
+            let trunk = trunk.ok_or_else(|| format!("the node's port {} has no trunk", node_port.id))?;
+            let is_on_it = trunk.sub_ports.iter().any(|sub| sub.port_id == port.id && sub.segmentation_id == vlan_id);
+            return if is_on_it {
+                Ok(Carrier::Trunk(trunk.id.clone()))
+            } else {
+                Err(format!("trunk {} has it not with VLAN ID {vlan_id}", trunk.id))
+            };
+        }
+        let is_paired = address_pairs(port).all(|pair| node_port.allowed_address_pairs.contains(&pair));
+        if is_paired {
+            Ok(Carrier::Port(node_port.id.clone()))
+        } else {
+            Err(format!("the node's port {} has not its address pairs", node_port.id))
+        }
+    }
 }
 
 async fn label(client: &Client, object: &DynamicObject, cluster: &str) -> Result<(), LookError> {

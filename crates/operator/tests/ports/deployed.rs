@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use netloom_operator::{Options, start};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use netloom_operator::{OpenStack, Options, adopt, start};
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -45,7 +48,7 @@ fn with_its_own_token_it_makes_ports_and_nobody_else_writes_kuryrports() {
     run(async {
         let connection = cluster::client(Some(&kubeconfig)).await.unwrap();
         let options: Options = scene.options(&scene.neutron.url());
-        let _operator = start(connection, options);
+        let operator = start(connection, options);
         until("both ports are bound", || vifs() == [false, false]).await;
         scene.plug_all();
         until("both are ACTIVE", || vifs() == [true, true]).await;
@@ -63,8 +66,53 @@ fn with_its_own_token_it_makes_ports_and_nobody_else_writes_kuryrports() {
         let agent = plane.try_kubectl(&["--as=system:serviceaccount:kube-system:netloom", "get", "-A", "kp"], "").unwrap();
         assert!(agent.status.success(), "{agent:?}");
 
+        drop(operator);
+        take_over(&scene, &plane).await;
+
+        let connection = cluster::client(Some(&kubeconfig)).await.unwrap();
+        let _operator = start(connection, scene.options(&scene.neutron.url()));
         plane.kubectl(&["delete", "-n", "a", "pod", "web", "--grace-period=0", "--force"], "").unwrap();
         until("its ports are gone", || scene.ports().is_empty()).await;
         until("its KuryrPort is gone", || plane.kubectl(&["get", "-A", "kp", "-o", "name"], "").unwrap().trim().is_empty()).await;
     });
+}
+
+/// The account of `deploy/openstack/adopt.yaml` takes over what has no label, and can change nothing else of KuryrPorts and pods.
+async fn take_over(scene: &Scene, plane: &ControlPlane) {
+    let label = "netloom.io/ports-of";
+    plane.kubectl(&["label", "-n", "a", "kp", "web", &format!("{label}-")], "").unwrap();
+    let finalizers = r#"{"metadata": {"finalizers": ["kuryr.openstack.org/pod-finalizer", "example.com/other"]}}"#;
+    plane.kubectl(&["patch", "-n", "a", "pod", "web", "--type=merge", "-p", finalizers], "").unwrap();
+    let token = plane.kubectl(&["create", "token", "netloom-adopt", "-n", "kube-system"], "").unwrap();
+    let kubeconfig = plane.write_kubeconfig("adopt", token.trim()).unwrap();
+    let settings = scene.settings(&scene.neutron.url());
+    let client = cluster::client(Some(&kubeconfig)).await.unwrap().client();
+    let adopted = tokio::task::spawn_blocking(move || {
+        adopt(&OpenStack::read(Some(&settings), None, None).unwrap(), Some(&kubeconfig), false).map_err(|e| e.to_string())
+    });
+    let adopted = adopted.await.unwrap().unwrap();
+    assert_eq!((adopted.ports.len(), adopted.pods.len(), adopted.refused.len()), (2, 1, 0), "{adopted:?}");
+    let of = |kind: &str, path: &str| plane.kubectl(&["get", "-n", "a", kind, "web", "-o", &format!("jsonpath={path}")], "").unwrap();
+    assert_eq!(of("kp", r"{.metadata.labels.netloom\.io/ports-of}"), scene.project);
+    assert_eq!(of("pod", "{.metadata.finalizers}"), r#"["example.com/other"]"#);
+    for (kind, change, words) in [
+        ("KuryrPort", json!({"spec": {"podNodeName": "another"}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"status": {"vifs": {"eth1": null}}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"status": {"vifs": {}}, "metadata": {"labels": {"x": "y"}}}), ""),
+        ("Pod", json!({"metadata": {"labels": {"app": "stolen"}}}), "only removes Kuryr's finalizer"),
+        ("Pod", json!({"metadata": {"finalizers": []}}), "only removes Kuryr's finalizer"),
+    ] {
+        let kind = match kind {
+            "Pod" => ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+            kind => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("openstack.org", "v1", kind), "kuryrports"),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "a", &kind);
+        let patched = api.patch("web", &PatchParams::default(), &Patch::Merge(&change)).await.map(drop).map_err(|e| e.to_string());
+        // A merge with nothing changes nothing of the VIFs, and a label may be set.
+        assert!(
+            if words.is_empty() { patched.is_ok() } else { patched.as_ref().is_err_and(|e| e.contains(words)) },
+            "{change}: {patched:?}"
+        );
+    }
+    plane.kubectl(&["patch", "-n", "a", "pod", "web", "--type=merge", "-p", r#"{"metadata": {"finalizers": []}}"#], "").unwrap();
 }
