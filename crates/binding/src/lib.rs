@@ -18,6 +18,8 @@
 //! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
 
 mod config;
+mod keeping;
+mod making;
 mod nested;
 mod owner;
 mod permit;

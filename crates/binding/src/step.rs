@@ -1,25 +1,21 @@
 //! What is to be called next.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use ipnet::IpNet;
 use openstack::VifDriver;
-use openstack::resource::{AddressPair, AllocationPool, Network, NewPort, Port, SubPort, Subnet, WantedIp};
-use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, memory_of, node_label};
-use serde_json::{Map, Value, json};
+use openstack::resource::{AddressPair, Network, NewPort, Port, SubPort, Subnet};
+use osvif::{KuryrPort, Vif};
+use serde_json::Value;
 
+use crate::making::may_have;
 use crate::nested::Moves;
-use crate::owner::{Carrier, counts_as_active, subnets_of};
+use crate::owner::{Carrier, counts_as_active};
 use crate::pool::{Pool, Taken};
 use crate::snapshot::{Element, Key, ObjectName, Pod, Snapshot, Stored, Tried};
 use crate::{Owner, Refused, vif};
 
 /// So many ports are made by one request, at most: Neutron takes a fifth of a second for each, and others wait meanwhile.
 pub const MAX_BULK: usize = 20;
-
-/// A subnet that has fewer addresses left than this, as far as is known, may have too few for a bulk.
-const RESERVE: u128 = 2 * MAX_BULK as u128;
 
 /// What our ports are for, as Neutron shows it; Kuryr's word, so that its users' tools go on.
 pub const DEVICE_OWNER: &str = "compute:kuryr";
@@ -106,7 +102,7 @@ pub struct Step {
 pub(crate) struct Index<'a> {
     pub(crate) world: &'a Snapshot,
     pub(crate) pool: Pool<'a>,
-    owned: BTreeMap<Key, Vec<&'a Port>>,
+    pub(crate) owned: BTreeMap<Key, Vec<&'a Port>>,
     pub(crate) step: Step,
     pub(crate) new: Vec<(Key, NewPort)>,
     /// What has to be read for the pod at hand.
@@ -165,22 +161,22 @@ pub fn step(world: &Snapshot) -> Step {
 // === impl Index ===
 
 impl<'w> Index<'w> {
-    fn lives(&self, uid: &str) -> bool {
+    pub(crate) fn lives(&self, uid: &str) -> bool {
         !self.world.gone.contains(uid) && self.world.pods.get(uid).is_some_and(|pod| !pod.is_over)
     }
 
     /// Whether the pod is known to need nothing any more. One that was not seen may only be new.
-    fn is_done(&self, uid: &str) -> bool {
+    pub(crate) fn is_done(&self, uid: &str) -> bool {
         self.world.gone.contains(uid) || self.world.pods.get(uid).is_some_and(|pod| pod.is_over)
     }
 
     /// The pod's KuryrPort, if there is one.
-    fn stored(&self, pod: &Pod) -> Option<&Stored> {
+    pub(crate) fn stored(&self, pod: &Pod) -> Option<&Stored> {
         self.world.kuryr_ports.get(&pod.name)
     }
 
     /// The port of a key: that which the node knows, else the first. Two of one key are there only if two controllers were at work.
-    fn port(&self, key: &Key) -> Option<&'w Port> {
+    pub(crate) fn port(&self, key: &Key) -> Option<&'w Port> {
         let all = self.owned.get(key)?;
         let stored = self.world.pods.get(&key.0).and_then(|pod| self.stored(pod));
         let known = |port: &&&Port| stored.is_some_and(|stored| stored.object.status.vifs.values().any(|vif| vif.vif.id == port.id));
@@ -364,44 +360,6 @@ impl<'w> Index<'w> {
         Ok(is_whole.then_some(found))
     }
 
-    fn new_port(&self, uid: &str, pod: &Pod, element: &Element, network_id: &str, subnets: &[&Subnet]) -> NewPort {
-        let defaults = &self.world.defaults;
-        let owner = Owner { pod: uid.to_owned(), element: element.number };
-        let (tags, description) = match defaults.tags_later {
-            true => (Vec::new(), owner.description(&self.world.cluster)),
-            false => (self.tags_of(&owner), String::new()),
-        };
-        let ObjectName { namespace, name } = &pod.name;
-        let security_groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups).clone();
-        NewPort {
-            network_id: network_id.to_owned(),
-            project_id: element.project.as_ref().unwrap_or(&defaults.project).clone(),
-            name: if defaults.port_names { format!("{namespace}/{name}") } else { String::new() },
-            admin_state_up: true,
-            device_owner: DEVICE_OWNER.to_owned(),
-            device_id: uid.to_owned(),
-            fixed_ips: addresses(&element.ips, subnets),
-            mac_address: element.mac.clone(),
-            security_groups: Some(security_groups).filter(|groups| !groups.is_empty()),
-            host: pod.node.clone(),
-            tags,
-            description,
-            ..NewPort::default()
-        }
-    }
-
-    /// A port that is bound to no host. Neutron puts no port on a trunk that has a device.
-    fn carried(&self, port: &mut NewPort, carrier: &Carrier) {
-        port.host.clear();
-        if matches!(carrier, Carrier::Trunk(_)) {
-            port.device_id.clear();
-        }
-        match self.world.defaults.tags_later {
-            true => port.description = format!("{} {}", port.description, carrier.tag()),
-            false => port.tags.push(carrier.tag()),
-        }
-    }
-
     /// Several pods need the same one.
     pub(crate) fn read(&mut self, call: Call) {
         self.reading.push(call.clone());
@@ -410,100 +368,10 @@ impl<'w> Index<'w> {
         }
     }
 
-    fn tags_of(&self, owner: &Owner) -> Vec<String> {
+    pub(crate) fn tags_of(&self, owner: &Owner) -> Vec<String> {
         let mut tags = owner.tags(&self.world.cluster);
         tags.extend(self.world.defaults.tags.iter().cloned());
         tags
-    }
-
-    /// `wanted` is what the pod asks for, if all of it is there. What it was bound to before stays, whatever it asks for by now, as long as the port
-    /// is there: the node may have plugged it.
-    fn write(&mut self, uid: &str, pod: &Pod, wanted: Option<BTreeMap<String, Vif>>) {
-        let cluster = self.world.cluster.name.to_string();
-        let (version, mut object) = match (self.stored(pod), &wanted) {
-            (None, None) => return,
-            (None, Some(_)) => (None, new_object(uid, pod, &cluster)),
-            (Some(stored), _) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
-                (Some(stored.version.clone()), stored.object.clone())
-            }
-            // That of a pod that had this name goes first.
-            (Some(_), _) => return,
-        };
-        let ports = self.world.ports.as_ref();
-        let is_elsewhere = |id: &str| wanted.iter().flatten().any(|(_, vif)| vif.id == id);
-        object.status.vifs.retain(|interface, known| {
-            let port = ports.and_then(|ports| ports.get(&known.vif.id));
-            if let Some(port) = port.filter(|port| known.vif.active != Some(counts_as_active(port))) {
-                known.vif.active = Some(counts_as_active(port));
-            }
-            match &wanted {
-                None => true,
-                Some(wanted) => wanted.contains_key(interface) || (port.is_some() && !is_elsewhere(&known.vif.id)),
-            }
-        });
-        for (interface, vif) in wanted.into_iter().flatten() {
-            let default = interface == DEFAULT_INTERFACE;
-            object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
-        }
-        if self.stored(pod).is_none_or(|stored| stored.object != object) {
-            let bytes = memory_of(&object.clone().write());
-            if bytes > MAX_KURYR_PORT {
-                return self.step.refused.entry(uid.to_owned()).or_default().push(Refused::TooLarge { bytes });
-            }
-            self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
-        }
-    }
-
-    /// Ports that have no tags yet.
-    fn tag(&mut self) {
-        for ((pod, element), ports) in &self.owned {
-            let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
-            for port in ports.iter().filter(|port| !self.pool.has(&port.id) && !tags.iter().all(|tag| port.tags.contains(tag))) {
-                // What carries it may stand in its description alone.
-                let carrier = Carrier::of(port).map(|carrier| carrier.tag()).filter(|tag| !port.tags.contains(tag));
-                let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().chain(carrier);
-                let all = tags.iter().cloned().chain(others).collect();
-                let is_going = self.step.calls.contains(&Call::DeletePort(port.id.clone()));
-                if !is_going {
-                    self.step.calls.push(Call::TagPort(port.id.clone(), all));
-                }
-            }
-        }
-        let (cluster, defaults) = (&self.world.cluster, &self.world.defaults);
-        let ports = self.world.ports.iter().flat_map(BTreeMap::values);
-        for port in ports.filter(|port| port.tags.is_empty() && cluster.is_pooled(port)) {
-            let tags = cluster.pool_tags(subnets_of(port)).into_iter().chain(defaults.tags.iter().cloned()).collect();
-            self.step.calls.push(Call::TagPort(port.id.clone(), tags));
-        }
-    }
-
-    /// What pods have left behind, and what is there twice.
-    fn free(&mut self) {
-        let (mut left, mut surplus) = (BTreeSet::new(), Vec::new());
-        for (key, ports) in &self.owned {
-            let kept = self.port(key).map(|port| port.id.as_str());
-            // Ready ports wait for the next pod when their KuryrPort is gone.
-            let ports: Vec<&'w Port> = ports.iter().filter(|port| !self.pool.has(&port.id)).copied().collect();
-            if ports.is_empty() {
-                continue;
-            }
-            match (self.lives(&key.0), self.is_done(&key.0)) {
-                (true, _) => surplus.extend(ports.into_iter().filter(|port| Some(port.id.as_str()) != kept)),
-                (false, true) => surplus.extend(ports),
-                (false, false) => drop(self.step.missing.insert(key.0.clone())),
-            }
-            left.insert(key.0.clone());
-        }
-        surplus.into_iter().for_each(|port| self.delete(port));
-        let cluster = self.world.cluster.name.to_string();
-        for (name, stored) in self.world.kuryr_ports.iter().filter(|(_, stored)| is_of(&stored.object, &cluster)) {
-            let uid = stored.object.spec.pod_uid.as_str();
-            if self.is_done(uid) && !left.contains(uid) {
-                self.step.calls.push(Call::ReleaseKuryrPort { name: name.clone(), version: stored.version.clone() });
-            } else if !self.is_done(uid) && !self.lives(uid) {
-                self.step.missing.insert(uid.to_owned());
-            }
-        }
     }
 
     /// What changes without us.
@@ -517,60 +385,6 @@ impl<'w> Index<'w> {
             .watched
             .extend(self.pool.free.values().filter(|port| port.status != "DOWN" || port.vif_type == "unbound").map(|port| port.id.clone()));
     }
-
-    /// New ports, many at once; those that were refused together, one by one, and so those of subnets that may be full: where a subnet has
-    /// too few addresses for a bulk, Neutron 21 forgets to free those that it had taken for it (`create_port_bulk`, `allocate_ips_for_ports`).
-    fn make(&mut self) {
-        let mut used: BTreeMap<&str, u128> = BTreeMap::new();
-        for ip in self.world.ports.iter().flat_map(BTreeMap::values).flat_map(|port| &port.fixed_ips) {
-            *used.entry(ip.subnet_id.as_str()).or_default() += 1;
-        }
-        let is_scarce = |id: &str| {
-            let size = self.world.subnets.get(id).and_then(|subnet| size(&subnet.as_ref()?.cidr)).unwrap_or_default();
-            self.world.scarce.contains(id) || size.saturating_sub(used.get(id).copied().unwrap_or_default()) < RESERVE
-        };
-        let is_alone = |key: &Key, port: &NewPort| {
-            let of = port.fixed_ips.iter().filter_map(|ip| ip.subnet_id.as_deref());
-            self.world.tried.contains_key(key) || self.world.scarce.contains(&port.network_id) || of.into_iter().any(is_scarce)
-        };
-        let (alone, together): (Vec<_>, Vec<_>) = std::mem::take(&mut self.new).into_iter().partition(|(key, port)| is_alone(key, port));
-        let bulks = together.chunks(MAX_BULK).chain(alone.chunks(1));
-        self.step.calls.extend(bulks.map(|bulk| Call::CreatePorts(bulk.to_vec())));
-    }
-}
-
-/// How many addresses a range has.
-fn size(cidr: &str) -> Option<u128> {
-    let cidr: IpNet = cidr.parse().ok()?;
-    Some(1_u128.checked_shl(u32::from(cidr.max_prefix_len() - cidr.prefix_len())).unwrap_or(u128::MAX))
-}
-
-/// Whether a pod may ask for an address: one that Neutron would give away, or with a rule that allows it another one of the subnet; never the
-/// router's.
-fn may_have(ip: IpAddr, subnets: &[&Subnet], outside_pools: bool) -> Result<(), Refused> {
-    if subnets.is_empty() {
-        return Err(Refused::AddressWithoutSubnet(ip));
-    }
-    let is_inside = |subnet: &&&Subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(&ip));
-    let subnet = subnets.iter().find(is_inside).ok_or(Refused::AddressOutside(ip))?;
-    let is = |text: &str, wanted: fn(IpAddr, IpAddr) -> bool| text.parse().is_ok_and(|other| wanted(ip, other));
-    if subnets.iter().filter_map(|subnet| subnet.gateway_ip.as_deref()).any(|gateway| is(gateway, |ip, gateway| ip == gateway)) {
-        return Err(Refused::AddressOfGateway(ip, subnet.id.clone()));
-    }
-    let is_in_pool = |pool: &AllocationPool| is(&pool.start, |ip, start| ip >= start) && is(&pool.end, |ip, end| ip <= end);
-    match outside_pools || subnet.allocation_pools.iter().any(is_in_pool) {
-        true => Ok(()),
-        false => Err(Refused::AddressOutsidePools(ip, subnet.id.clone())),
-    }
-}
-
-/// An address in each subnet: that which is asked for, where it is one of the subnet's. In a network without named subnets Neutron chooses.
-fn addresses(ips: &[IpAddr], subnets: &[&Subnet]) -> Vec<WantedIp> {
-    let subnet_of = |ip: &IpAddr| subnets.iter().find(|subnet| subnet.cidr.parse::<IpNet>().is_ok_and(|cidr| cidr.contains(ip)));
-    let wanted = |subnet_id: Option<String>, ip: Option<&IpAddr>| WantedIp { subnet_id, ip_address: ip.map(ToString::to_string) };
-    let asked = ips.iter().map(|ip| wanted(subnet_of(ip).map(|subnet| subnet.id.clone()), Some(ip)));
-    let any = subnets.iter().filter(|subnet| !ips.iter().any(|ip| subnet_of(ip).is_some_and(|of| of.id == subnet.id)));
-    asked.chain(any.map(|subnet| wanted(Some(subnet.id.clone()), None))).collect()
 }
 
 /// Whose a port is that has the cluster's name, and not its UID: tags of before had none. It is ours where a KuryrPort of ours says so.
@@ -584,20 +398,7 @@ fn untagged_owner(world: &Snapshot, port: &Port) -> Option<Owner> {
 }
 
 /// Whether the controller of this cluster has made it.
-fn is_of(object: &KuryrPort, cluster: &str) -> bool {
+pub(crate) fn is_of(object: &KuryrPort, cluster: &str) -> bool {
     let label = object.metadata.get("labels").and_then(|labels| labels.get(CLUSTER_LABEL));
     label.and_then(Value::as_str) == Some(cluster)
-}
-
-fn new_object(uid: &str, pod: &Pod, cluster: &str) -> KuryrPort {
-    let ObjectName { namespace, name } = &pod.name;
-    let metadata = Map::from_iter([
-        ("name".to_owned(), json!(name)),
-        ("namespace".to_owned(), json!(namespace)),
-        ("finalizers".to_owned(), json!([PORT_FINALIZER])),
-        ("labels".to_owned(), json!({NODE_LABEL: node_label(&pod.node), CLUSTER_LABEL: cluster})),
-        ("ownerReferences".to_owned(), json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])),
-    ]);
-    let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: pod.node.clone(), pod_static: Some(false), rest: Map::new() };
-    KuryrPort { metadata, spec, ..KuryrPort::default() }
 }

@@ -1,6 +1,6 @@
 //! What a Kuryr-Kubernetes has left is taken over while its pods run.
 
-use netloom_operator::{OpenStack, adopt, delete_orphan, look};
+use netloom_operator::{LookError, OpenStack, adopt, delete_orphan, delete_ready, look};
 use serde_json::{Value, json};
 
 use crate::scene::{KURYR_PORT, NODE, Scene, run, until};
@@ -131,5 +131,58 @@ fn orphans_are_this_clusters_alone() {
         let counts = |seen: &netloom_operator::PortsSeen| (seen.ports.len(), seen.orphans.len(), seen.anothers.len());
         assert_eq!((counts(&before), counts(&after)), ((1, 1, 1), (1, 0, 1)));
         assert_eq!(before.anothers[0].id, namesake["id"].as_str().unwrap());
+    });
+}
+
+/// `netloom openstack pools`: what waits is deleted when no operator works, and nothing of pods.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ready_ports_are_deleted_when_no_operator_works() {
+    let mut scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    let group = json!({"security_group": {"name": "web", "project_id": scene.project}});
+    let group = scene.neutron.ask("POST", "security-groups", &group).unwrap()["security_group"]["id"].clone();
+    scene.define("red", &json!({"subnetId": scene.subnets["red"], "securityGroups": [group]}));
+    let kubernetes = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "vifPoolDriver": "neutron"});
+    scene.more = json!({"openstack": {"kubernetes": kubernetes, "vifPool": {"portsPoolMin": 1, "portsPoolBatch": 3}}});
+    run(async {
+        let operator = scene.operator();
+        scene.pod("first", NODE, "red");
+        until("others wait", || scene.vifs("first").len() == 1 && scene.ports().len() == 4).await;
+        scene.pod("second", NODE, "red");
+        until("it has one of them", || scene.vifs("second").len() == 1).await;
+        drop(operator);
+        let lease = |renewal: u32| {
+            let spec = json!({"holderIdentity": "another", "leaseTransitions": renewal});
+            let metadata = json!({"namespace": "kube-system", "name": "netloom-operator"});
+            scene.store.put(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})).unwrap();
+        };
+        lease(0);
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let begin = || {
+            let (settings, kubeconfig) = (settings.clone(), kubeconfig.clone());
+            tokio::task::spawn_blocking(move || {
+                let openstack = OpenStack::read(Some(&settings), None, None).unwrap();
+                let pools = look(&openstack, Some(&kubeconfig)).unwrap().pools;
+                (pools, delete_ready(&openstack, Some(&kubeconfig), "kube-system"))
+            })
+        };
+        let (asked, mut renewal) = (begin(), 0);
+        while !asked.is_finished() {
+            renewal += 1;
+            lease(renewal);
+            // Sleeps: the holder renews its Lease now and then.
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        let (pools, refused) = asked.await.unwrap();
+        assert_eq!(pools.iter().map(|pool| (pool.kind.host.as_str(), pool.ready, pool.used)).collect::<Vec<_>>(), [(NODE, 2, 1)]);
+        assert_eq!(pools[0].subnets, [scene.subnets["red"].clone()]);
+        let Err(LookError::AtWork { holder }) = refused else { panic!("{refused:?}") };
+        assert_eq!((holder.as_str(), scene.ports().len()), ("another", 4));
+        let (_, deleted) = begin().await.unwrap();
+        served.abort();
+        assert_eq!((deleted.unwrap().len(), scene.ports().len()), (2, 2), "those of the pods stay");
     });
 }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::between::{Act, Between};
 use crate::scene::{NODE, Scene, run, until};
 
 #[test]
@@ -80,5 +81,38 @@ fn ten_pods_of_three_networks_cost_a_quarter_of_kuryrs_requests() {
         until("and released", || (0..10).all(|n| scene.kuryr_port(&format!("p{n}")).is_none())).await;
         assert_eq!(requests("status=\"204\""), 30);
         println!("10 pods of 3 networks: {up} requests and {lists} lists until they were ACTIVE, 30 DELETE");
+    });
+}
+
+/// With ports that wait, pods cost lists and nothing else: neither when they come nor when they go.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ten_pods_of_three_networks_with_ready_ports_cost_no_change_of_neutron() {
+    let mut scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24")]);
+    let group = json!({"security_group": {"name": "web", "project_id": scene.project}});
+    let group = scene.neutron.ask("POST", "security-groups", &group).unwrap()["security_group"]["id"].clone();
+    let kubernetes = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "vifPoolDriver": "neutron"});
+    let pool = json!({"portsPoolMin": 1, "portsPoolBatch": 12});
+    scene.more = json!({"openstack": {"kubernetes": kubernetes, "vifPool": pool}});
+    for (name, subnet) in &scene.subnets {
+        scene.define(name, &json!({"subnetId": subnet, "securityGroups": [group]}));
+    }
+    let between = Between::before(&scene.neutron.url(), |_| Act::Pass);
+    let changes = || ["POST /v2.0/ports", "PUT /v2.0/ports", "DELETE /v2.0/ports"].map(|line| between.passed(line));
+    run(async {
+        let _operator = scene.operator_of(scene.options(&between.url()));
+        scene.pod("first", NODE, "red,blue,green");
+        // Its own three, and twelve that wait in each network.
+        until("others wait", || scene.vifs("first").len() == 3 && scene.ports().len() == 39).await;
+        let before = (changes(), between.passed(""));
+        let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
+        names.iter().for_each(|name| scene.pod(name, NODE, "red,blue,green"));
+        until("all have theirs", || names.iter().all(|name| scene.vifs(name).len() == 3)).await;
+        scene.plug_all();
+        until("all are ACTIVE", || names.iter().all(|name| scene.vifs(name).iter().all(|(_, active)| *active))).await;
+        names.iter().for_each(|name| scene.delete_pod(name));
+        until("all are released", || names.iter().all(|name| scene.kuryr_port(name).is_none())).await;
+        assert_eq!(changes(), before.0, "POST, PUT, DELETE");
+        println!("10 pods of 3 networks with ready ports: no change, and {} lists until they were gone", between.passed("") - before.1);
     });
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use netloom_operator::{OpenStack, adopt};
 use serde_json::{Value, json};
 
 use crate::between::{Act, Between};
-use crate::scene::{Scene, run, until};
+use crate::scene::{KURYR_PORT, NODE, Scene, run, until};
 
 const HOST_IP: &str = "10.80.0.9";
 
@@ -184,5 +185,71 @@ fn a_pod_whose_node_carries_nothing_is_told_why() {
         until("the network", || says("far", "a nested-macvlan port is one of the node's own network")).await;
         until("the other one is served", || scene.vifs("good").len() == 2).await;
         assert_eq!(node.counts().ports, 2, "nothing was made for those that are refused");
+    });
+}
+
+/// What Kuryr has left: a subport and a macvlan are taken over, and one that says another VLAN ID than the trunk is not.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn kuryrs_nested_ports_are_taken_over() {
+    let node = node();
+    let scene = &node.scene;
+    let made = |subnet: &str| {
+        let subnet = &scene.subnets[subnet];
+        let network = scene.neutron.ask("GET", &format!("subnets/{subnet}"), &Value::Null).unwrap()["subnet"]["network_id"].clone();
+        let port = json!({"port": {"network_id": network, "project_id": scene.project, "fixed_ips": [{"subnet_id": subnet}],
+            "device_owner": "compute:kuryr", "admin_state_up": true}});
+        scene.neutron.ask("POST", "ports", &port).unwrap()["port"].clone()
+    };
+    let captured = |kind: &str| -> Value {
+        let file = format!("{}/../osvif/tests/captured/{kind}.json", env!("CARGO_MANIFEST_DIR"));
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    };
+    let (vlan, forged, macvlan) = (made("red"), made("red"), made("near"));
+    for (port, id) in [(&vlan, 77), (&forged, 78)] {
+        let sub = json!({"sub_ports": [{"port_id": port["id"], "segmentation_type": "vlan", "segmentation_id": id}]});
+        scene.neutron.ask("PUT", &format!("trunks/{}/add_subports", node.trunk), &sub).unwrap();
+    }
+    let own = json!({"ip_address": macvlan["fixed_ips"][0]["ip_address"], "mac_address": macvlan["mac_address"]});
+    let pairs = json!([{"ip_address": "10.80.0.200"}, own]);
+    scene.neutron.ask("PUT", &format!("ports/{}", node.port), &json!({"port": {"allowed_address_pairs": pairs}})).unwrap();
+    for (name, network, kind, port, vlan_id) in [
+        ("vlan", "red", "VIFVlanNested", &vlan, json!(77)),
+        ("forged", "red", "VIFVlanNested", &forged, json!(77)),
+        ("macvlan", "near", "VIFMacvlanNested", &macvlan, Value::Null),
+    ] {
+        scene.pod_at(name, HOST_IP, network);
+        let (_, uid) = scene.pods().into_iter().find(|(pod, _)| pod == name).unwrap();
+        let mut vif = captured(kind);
+        let data = vif["versioned_object.data"].as_object_mut().unwrap();
+        data.extend([("id".to_owned(), port["id"].clone()), ("address".to_owned(), port["mac_address"].clone())]);
+        data.extend((!vlan_id.is_null()).then(|| ("vlan_id".to_owned(), vlan_id)));
+        let metadata = json!({"namespace": "default", "name": name, "finalizers": ["kuryr.openstack.org/kuryrport-finalizer"]});
+        let object = json!({"apiVersion": KURYR_PORT, "kind": "KuryrPort", "metadata": metadata,
+            "spec": {"podUid": uid, "podNodeName": NODE}, "status": {"vifs": {"eth1": {"default": false, "vif": vif}}}});
+        scene.store.put(&object).unwrap();
+    }
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let adopted = tokio::task::spawn_blocking(move || {
+            adopt(&OpenStack::read(Some(&settings), None, None).unwrap(), Some(&kubeconfig), false).unwrap()
+        });
+        let adopted = adopted.await.unwrap();
+        served.abort();
+        let names: Vec<&str> = adopted.ports.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["default/macvlan", "default/vlan"]);
+        let [(name, why)] = adopted.refused.as_slice() else { panic!("{:?}", adopted.refused) };
+        assert!(name == "default/forged" && why.ends_with("has it not with VLAN ID 77"), "{why}");
+
+        let _operator = scene.operator();
+        scene.delete_pod("vlan");
+        scene.delete_pod("macvlan");
+        // Of the others' two subports one is the forged pod's.
+        let left = Counts { vlans: 0, others_vlans: 2, pairs: 0, others_pairs: 1, ports: 0 };
+        until("theirs are gone", || node.counts() == left && scene.kuryr_port("vlan").is_none() && scene.kuryr_port("macvlan").is_none())
+            .await;
     });
 }

@@ -1,0 +1,119 @@
+//! What is kept of pods' ports where it is known for long: KuryrPorts, tags; and what is freed of pods that are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openstack::resource::Port;
+use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, memory_of, node_label};
+use serde_json::{Map, json};
+
+use crate::owner::{Carrier, counts_as_active, subnets_of};
+use crate::snapshot::{ObjectName, Pod};
+use crate::step::{CLUSTER_LABEL, Call, Index, is_of};
+use crate::{Owner, Refused};
+
+// === impl Index ===
+
+impl<'w> Index<'w> {
+    /// `wanted` is what the pod asks for, if all of it is there. What it was bound to before stays, whatever it asks for by now, as long as the port
+    /// is there: the node may have plugged it.
+    pub(crate) fn write(&mut self, uid: &str, pod: &Pod, wanted: Option<BTreeMap<String, Vif>>) {
+        let cluster = self.world.cluster.name.to_string();
+        let (version, mut object) = match (self.stored(pod), &wanted) {
+            (None, None) => return,
+            (None, Some(_)) => (None, new_object(uid, pod, &cluster)),
+            (Some(stored), _) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
+                (Some(stored.version.clone()), stored.object.clone())
+            }
+            // That of a pod that had this name goes first.
+            (Some(_), _) => return,
+        };
+        let ports = self.world.ports.as_ref();
+        let is_elsewhere = |id: &str| wanted.iter().flatten().any(|(_, vif)| vif.id == id);
+        object.status.vifs.retain(|interface, known| {
+            let port = ports.and_then(|ports| ports.get(&known.vif.id));
+            if let Some(port) = port.filter(|port| known.vif.active != Some(counts_as_active(port))) {
+                known.vif.active = Some(counts_as_active(port));
+            }
+            match &wanted {
+                None => true,
+                Some(wanted) => wanted.contains_key(interface) || (port.is_some() && !is_elsewhere(&known.vif.id)),
+            }
+        });
+        for (interface, vif) in wanted.into_iter().flatten() {
+            let default = interface == DEFAULT_INTERFACE;
+            object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
+        }
+        if self.stored(pod).is_none_or(|stored| stored.object != object) {
+            let bytes = memory_of(&object.clone().write());
+            if bytes > MAX_KURYR_PORT {
+                return self.step.refused.entry(uid.to_owned()).or_default().push(Refused::TooLarge { bytes });
+            }
+            self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
+        }
+    }
+
+    /// Ports that have no tags yet.
+    pub(crate) fn tag(&mut self) {
+        for ((pod, element), ports) in &self.owned {
+            let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
+            for port in ports.iter().filter(|port| !self.pool.has(&port.id) && !tags.iter().all(|tag| port.tags.contains(tag))) {
+                // What carries it may stand in its description alone.
+                let carrier = Carrier::of(port).map(|carrier| carrier.tag()).filter(|tag| !port.tags.contains(tag));
+                let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().chain(carrier);
+                let all = tags.iter().cloned().chain(others).collect();
+                let is_going = self.step.calls.contains(&Call::DeletePort(port.id.clone()));
+                if !is_going {
+                    self.step.calls.push(Call::TagPort(port.id.clone(), all));
+                }
+            }
+        }
+        let (cluster, defaults) = (&self.world.cluster, &self.world.defaults);
+        let ports = self.world.ports.iter().flat_map(BTreeMap::values);
+        for port in ports.filter(|port| port.tags.is_empty() && cluster.is_pooled(port)) {
+            let tags = cluster.pool_tags(subnets_of(port)).into_iter().chain(defaults.tags.iter().cloned()).collect();
+            self.step.calls.push(Call::TagPort(port.id.clone(), tags));
+        }
+    }
+
+    /// What pods have left behind, and what is there twice.
+    pub(crate) fn free(&mut self) {
+        let (mut left, mut surplus) = (BTreeSet::new(), Vec::new());
+        for (key, ports) in &self.owned {
+            let kept = self.port(key).map(|port| port.id.as_str());
+            // Ready ports wait for the next pod when their KuryrPort is gone.
+            let ports: Vec<&'w Port> = ports.iter().filter(|port| !self.pool.has(&port.id)).copied().collect();
+            if ports.is_empty() {
+                continue;
+            }
+            match (self.lives(&key.0), self.is_done(&key.0)) {
+                (true, _) => surplus.extend(ports.into_iter().filter(|port| Some(port.id.as_str()) != kept)),
+                (false, true) => surplus.extend(ports),
+                (false, false) => drop(self.step.missing.insert(key.0.clone())),
+            }
+            left.insert(key.0.clone());
+        }
+        surplus.into_iter().for_each(|port| self.delete(port));
+        let cluster = self.world.cluster.name.to_string();
+        for (name, stored) in self.world.kuryr_ports.iter().filter(|(_, stored)| is_of(&stored.object, &cluster)) {
+            let uid = stored.object.spec.pod_uid.as_str();
+            if self.is_done(uid) && !left.contains(uid) {
+                self.step.calls.push(Call::ReleaseKuryrPort { name: name.clone(), version: stored.version.clone() });
+            } else if !self.is_done(uid) && !self.lives(uid) {
+                self.step.missing.insert(uid.to_owned());
+            }
+        }
+    }
+}
+
+fn new_object(uid: &str, pod: &Pod, cluster: &str) -> KuryrPort {
+    let ObjectName { namespace, name } = &pod.name;
+    let metadata = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("namespace".to_owned(), json!(namespace)),
+        ("finalizers".to_owned(), json!([PORT_FINALIZER])),
+        ("labels".to_owned(), json!({NODE_LABEL: node_label(&pod.node), CLUSTER_LABEL: cluster})),
+        ("ownerReferences".to_owned(), json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])),
+    ]);
+    let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: pod.node.clone(), pod_static: Some(false), rest: Map::new() };
+    KuryrPort { metadata, spec, ..KuryrPort::default() }
+}
