@@ -154,7 +154,9 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
         let port = |(pod, interface, id): &(String, String, String)| json!({"pod": pod, "interface": interface, "id": id});
         let kept = |(name, why): &(String, String)| json!({"kuryrPort": name, "why": why});
         let (all, kept) = (adoption.ports.iter().map(port).collect::<Vec<_>>(), adoption.refused.iter().map(kept).collect::<Vec<_>>());
-        structured(&json!({"ports": all, "pods": adoption.pods, "refused": kept}), format)?;
+        let ready = |(host, id): &(String, String)| json!({"host": host, "id": id});
+        let waiting = adoption.ready.iter().map(ready).collect::<Vec<_>>();
+        structured(&json!({"ports": all, "ready": waiting, "pods": adoption.pods, "refused": kept}), format)?;
     } else {
         if ports > 0 {
             let mut rows = Rows::new(&["POD", "INTERFACE", "PORT"]);
@@ -162,7 +164,8 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
             rows.print(|_| anstyle::Style::new());
         }
         let done = if args.dry_run { "to be taken over" } else { "taken over" };
-        putln!("{done}: {}; Kuryr's finalizer removed from {}", counted(ports, "port"), counted(adoption.pods.len(), "pod"));
+        let (ready, pods) = (counted(adoption.ready.len(), "ready port"), counted(adoption.pods.len(), "pod"));
+        putln!("{done}: {} and {ready}; Kuryr's finalizer removed from {pods}", counted(ports, "port"));
         for (name, why) in &adoption.refused {
             putln!("{BAD}KuryrPort {name} stays as it is: {why}{BAD:#}");
         }

@@ -138,6 +138,12 @@ impl Cluster {
         tags
     }
 
+    /// The tags of a ready port with addresses in these subnets.
+    #[must_use]
+    pub fn ready_tags(&self, subnets: &BTreeSet<String>) -> Vec<String> {
+        self.pool_tags(&digest(subnets))
+    }
+
     /// Whether a port is of this cluster, and was made for whichever pod comes.
     #[must_use]
     pub fn is_pooled(&self, port: &Port) -> bool {

@@ -3,6 +3,7 @@
 //! ```text
 //!   nested ones: the pod's node's address --> the node's port --> its trunk has the port with the VIF's VLAN ID, or it has the port's address pairs
 //!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
+//!   port of a pool of Kuryr's, on a node of this cluster, with resource_tags --> tags of a ready port
 //!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
 //! ```
 //!
@@ -14,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use binding::{CLUSTER_LABEL, Carrier, Cluster, DEVICE_OWNER, Owner, address_pairs};
-use kube::Client;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::DynamicObject;
+use kube::{Api, Client};
 use neutron::PortFilter;
 use openstack::resource::{Port, Trunk};
 use osvif::{KuryrPort, Vif, VifKind};
@@ -47,6 +49,8 @@ struct Carriers {
 pub struct Adoption {
     /// The ports: pod, interface, ID.
     pub ports: Vec<(String, String, String)>,
+    /// Ports of Kuryr's pools that no pod has: host, ID.
+    pub ready: Vec<(String, String)>,
     /// Pods that have lost Kuryr's finalizer.
     pub pods: Vec<String>,
     /// KuryrPorts that stay as they are, and why.
@@ -100,6 +104,16 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
                 }
             }
         }
+        let named = read.iter().filter_map(|(_, port)| port.as_ref().ok()).flat_map(|port| port.status.vifs.values());
+        let named: BTreeSet<&str> = named.map(|vif| vif.vif.id.as_str()).collect();
+        for port in pooled(openstack, &client, &named).await? {
+            if !dry_run {
+                let subnets = port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect();
+                let tags: Vec<String> = cluster.ready_tags(&subnets).into_iter().chain(port.tags.iter().cloned()).collect();
+                openstack.neutron.set_port_tags(&port.id, &tags).await?;
+            }
+            adoption.ready.push((port.host, port.id));
+        }
         for pod in &pods {
             let name = full_name(pod);
             let has = pod.metadata.finalizers.iter().flatten().any(|one| one == POD_FINALIZER);
@@ -113,6 +127,25 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
         }
         Ok(adoption)
     })
+}
+
+/// Ports of Kuryr's pools that wait on this cluster's nodes. Nothing but `resource_tags` tells whose they are; without them there are none.
+async fn pooled(openstack: &OpenStack, client: &Client, named: &BTreeSet<&str>) -> Result<Vec<Port>, LookError> {
+    let tags = &openstack.settings.tags;
+    if tags.is_empty() || openstack.pool.is_none() {
+        return Ok(Vec::new());
+    }
+    let failed = |e: kube::Error| LookError::Api { kind: "nodes", reason: e.to_string() };
+    let api: Api<Node> = Api::all(client.clone());
+    let nodes = api.list_metadata(&ListParams::default()).await.map_err(failed)?;
+    let nodes: BTreeSet<String> = nodes.items.into_iter().filter_map(|node| node.metadata.name).collect();
+    let filter = PortFilter { tags: tags.clone(), device_owner: Some(DEVICE_OWNER.to_owned()), ..PortFilter::default() };
+    let waits = |port: &Port| {
+        let is_ours = port.tags.iter().any(|tag| tag.starts_with("netloom:"));
+        let is_free = !named.contains(port.id.as_str()) && port.status == "DOWN" && port.vif_type == "ovs";
+        is_free && !is_ours && nodes.contains(&port.host)
+    };
+    Ok(openstack.neutron.ports(&filter).await?.into_iter().filter(waits).collect())
 }
 
 fn full_name(object: &DynamicObject) -> String {

@@ -186,3 +186,36 @@ fn ready_ports_are_deleted_when_no_operator_works() {
         assert_eq!((deleted.unwrap().len(), scene.ports().len()), (2, 2), "those of the pods stay");
     });
 }
+
+/// Ports of Kuryr's pools become ready ports where `resource_tags` and a node of the cluster say whose they are.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ports_of_kuryrs_pools_become_ready_ports() {
+    let mut scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    let kubernetes = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "vifPoolDriver": "neutron"});
+    let defaults = json!({"project": scene.project, "podSubnet": scene.subnets["red"], "resourceTags": ["kuryr-cluster"]});
+    scene.more = json!({"openstack": {"kubernetes": kubernetes, "neutronDefaults": defaults}});
+    scene.store.put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})).unwrap();
+    let (good, active, untagged, elsewhere) = (port(&scene, ""), port(&scene, ""), port(&scene, ""), port(&scene, ""));
+    let id = |port: &Value| port["id"].as_str().unwrap().to_owned();
+    let change = |of: &Value, path: &str, body: &Value| scene.neutron.ask("PUT", &format!("ports/{}{path}", id(of)), body).unwrap();
+    change(&untagged, "/tags", &json!({"tags": ["other"]}));
+    change(&elsewhere, "", &json!({"port": {"binding:host_id": "another.ovs-down"}}));
+    scene.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE id = '{}'", id(&active))).unwrap();
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let taken = tokio::task::spawn_blocking(move || {
+            let openstack = OpenStack::read(Some(&settings), None, None).unwrap();
+            let adopted = adopt(&openstack, Some(&kubeconfig), false).unwrap();
+            (adopted.ready, look(&openstack, Some(&kubeconfig)).unwrap())
+        });
+        let (ready, seen) = taken.await.unwrap();
+        served.abort();
+        assert_eq!(ready, [(NODE.to_owned(), id(&good))]);
+        assert_eq!(seen.ready.iter().map(|port| port.id.clone()).collect::<Vec<_>>(), [id(&good)]);
+        assert_eq!(seen.pools.len(), 1);
+    });
+}

@@ -185,12 +185,12 @@ impl Scene {
         self.pod_with(name, node, &json!({"k8s.v1.cni.cncf.io/networks": networks}));
     }
 
-    /// On a node with this address.
+    /// On a node with this address, which the kubelet writes when it has seen the pod.
     pub(crate) fn pod_at(&self, name: &str, host_ip: &str, networks: &str) {
-        let metadata = json!({"namespace": "default", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}});
-        let spec = json!({"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"hostIP": host_ip}});
-        self.store.put(&pod).unwrap();
+        self.pod(name, NODE, networks);
+        let metadata = json!({"namespace": "default", "name": name});
+        let status = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"hostIP": host_ip}});
+        assert!(self.store.merge(&status).unwrap());
     }
 
     pub(crate) fn pod_with(&self, name: &str, node: &str, annotations: &Value) {
