@@ -219,7 +219,10 @@ async fn detach(neutron: &Neutron, port: &Port) -> Result<(), neutron::Error> {
     let is_gone = |e: &neutron::Error| e.refusal() == Some(Refusal::NotFound);
     match Carrier::of(port) {
         None => Ok(()),
-        Some(Carrier::Trunk(id)) => neutron.remove_sub_ports(&id, &[&port.id]).await.or_else(|e| if is_gone(&e) { Ok(()) } else { Err(e) }),
+        Some(Carrier::Trunk(id)) => match neutron.remove_sub_ports(&id, &[&port.id]).await {
+            Err(e) if is_gone(&e) => Ok(()),
+            removed => removed,
+        },
         Some(Carrier::Port(id)) => {
             let parent = match neutron.port(&id).await {
                 Err(e) if is_gone(&e) => return Ok(()),
