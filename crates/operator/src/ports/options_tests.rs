@@ -104,7 +104,7 @@ fn each_rule_that_concerns_a_definition_must_allow_what_it_names() {
         let permits = options.permits("a", &DefinitionRef { namespace: "a".to_owned(), name: "x".to_owned() });
         permits.iter().map(|permit| permit.outside_allocation_pools).collect::<Vec<_>>()
     };
-    let rule = "policy: [{name: x, allow: {neutron: {outsideAllocationPools: true}}}, {name: y, allow: {neutron: {}}}]\n";
+    let rule = "policy: [{name: first, allow: {neutron: {outsideAllocationPools: true}}}, {name: second, allow: {neutron: {}}}]\n";
     assert_eq!((outside(""), outside(rule)), (vec![false], vec![true, false]));
     assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{ports: [p]}}}}}}]\n"), None).unwrap_err().contains("ports"));
 }
