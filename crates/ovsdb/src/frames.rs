@@ -12,6 +12,8 @@ pub struct Frames {
     depth: usize,
     in_string: bool,
     escaped: bool,
+    /// Where texts begin, nobody knows any more.
+    is_lost: bool,
 }
 
 /// No text of OVSDB: one that is too long, or begins with something other than an object.
@@ -35,8 +37,14 @@ impl Frames {
     /// The next whole text; `None` if more has to be received first. Each byte is looked at once.
     ///
     /// # Errors
-    /// `FrameError`: the connection is of no more use.
+    /// `FrameError`: the connection is of no more use, and whatever else is received fails as well.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let text = if self.is_lost { Err(FrameError) } else { self.look() };
+        self.is_lost = text.is_err();
+        text
+    }
+
+    fn look(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         while let Some(byte) = self.bytes.get(self.seen).copied() {
             self.seen += 1;
             if self.is_end(byte)? {

@@ -32,6 +32,9 @@ fn texts_end_where_their_object_ends() {
         let mut frames = Frames::new();
         frames.push(bad.as_bytes());
         assert_eq!(frames.next_text(), Err(FrameError), "{bad}");
+        // Whatever comes behind it was read as a text, with what had come before as its beginning.
+        frames.push(TEXTS[1].as_bytes());
+        assert_eq!(frames.next_text(), Err(FrameError), "{bad}, and a whole text");
     }
     let mut frames = Frames::new();
     frames.push(b"{\"x\":\"");
