@@ -128,14 +128,14 @@ impl Verified {
     /// Each node's archive, from within its agent's pod, whose files cannot be written; the logs of the agents' pods and of one that is named, and
     /// no other's. What a pod has said of secrets is not in it.
     fn a_cluster_is_collected(&mut self) {
-        let talker = |name: &str| {
+        let talker = |name: &str, node: &str| {
             let line = format!("echo said-by-{name}; echo password: hunter2; exec sleep 1000");
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-                "spec": {"automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c",
+                "spec": {"nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c",
                     "image": testbed::BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", line]}]}})
         };
-        for name in ["named", "netloom-unnamed"] {
-            self.scene.apply(&talker(name));
+        for (name, node) in [("named", "node-1"), ("netloom-unnamed", "node-2")] {
+            self.scene.apply(&talker(name, node));
             self.scene.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "-n", "default", "--timeout=80s"]);
         }
         // A network of the node's own, with a secret: the runtime takes another one, which comes first.
@@ -164,10 +164,11 @@ impl Verified {
             assert!(names.contains(name), "{name}: {names}");
         }
         assert!(all.contains("apiToken") && all.contains("REDACTED") && !all.contains("hunter2"), "{names}");
-        // The nodes' snapshots are one network.
+        // The nodes' snapshots are one network, with the rule that drops on one of them.
         let mut from = Command::new(netloom());
         let from = from.args(["verify", "-o", "json", "--from"]).arg(&archive).output().unwrap();
-        assert_eq!(from.status.code(), Some(0), "{}", text(&from));
+        let explained: Value = serde_json::from_slice(&from.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&from)));
+        assert_eq!(causes(&explained), ["ForeignRuleDrops at node/node-1"], "{explained:#}");
         self.scene.said("sysdump");
     }
 

@@ -26,6 +26,7 @@ fn a_bandwidth_limit_holds_or_its_pod_is_named() {
     verified.nothing_is_left();
 
     // Somebody takes the limits of pods away as soon as they are there: those of the kind token bucket filter.
+    // Sleeps: the kernel tells `tc` of no limit that comes.
     let removes = "while [ ! -e /run/enough ]; do for link in $(tc qdisc show | awk '/ tbf /{print $5}'); do tc qdisc del dev $link root; done; sleep 0.2; done";
     let mut remover = verified.scene.cluster.node("node-1").unwrap().den().command("sh");
     let mut remover = remover.args(["-c", removes]).stderr(Stdio::null()).spawn().unwrap();
