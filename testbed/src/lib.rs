@@ -1,4 +1,4 @@
-//! A real Kubernetes on one machine: control plane, nodes in namespaces, pods; and a real Neutron with its Keystone. For tests,
+//! A real Kubernetes on one machine: control plane, nodes in namespaces, pods; and a real Neutron with its Keystone or its agents. For tests,
 //! benchmarks and a person.
 //!
 //! ```text

@@ -1,4 +1,5 @@
-//! Pods that were attached before us, by the runtime itself or by Multus: their DELs come to us, and we have no record.
+//! Pods that were attached before us, by the runtime itself or by Multus: their DELs come to us, and we have no record. What kuryr-cni has
+//! plugged: `vifs/kuryr_cni.rs`.
 //!
 //! ```text
 //!   runtime   ADD of network "pods"     -> /var/lib/cni/results/pods-CONTAINER-eth0           configuration, arguments, result
