@@ -133,7 +133,9 @@ fetch_kuryr() {
         exit 1
     fi
     rm -f "$new.log"
-    mv "$new" "$dir"
+    mkdir -p "$dir"
+    cp -r "$new/." "$dir/"
+    rm -r "$new"
 }
 
 # A C compiler for every architecture, of one version, so that it compiles the same bytes everywhere.
