@@ -103,6 +103,7 @@ mod tests {
     #[test]
     fn cached_results_count_while_their_namespace_is_there() {
         let dir = std::env::temp_dir().join(format!("netloom-others-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("results")).unwrap();
         let cached = |network: &str, container: &str, netns: &str, kind: &str| {
             let config = format!(r#"{{"cniVersion":"1.0.0","name":"{network}","plugins":[{{"type":"{kind}"}}]}}"#);
             let list = NetworkList::parse(config.as_bytes(), None).unwrap();
