@@ -147,7 +147,7 @@ pub fn add_of(protocol: u8, index: u32, net: IpNet, flags: AddrFlags) -> Request
 }
 
 /// Gives an address that a link has another protocol (`ip addr change NET dev LINK proto NUMBER`). A kernel before Linux 5.18 has none.
-/// An IPv4 address that is not there is added. Error: `ENOENT`, an IPv6 address is not there.
+/// The kernel adds an address that is not there.
 pub fn mark(protocol: u8, index: u32, net: IpNet, flags: AddrFlags) -> Request<'static> {
     let mut message = message(RTM_NEWADDR, NLM_F_REPLACE, index, net, flags);
     message.put(IFA_PROTO, &[protocol]);

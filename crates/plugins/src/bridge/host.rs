@@ -165,8 +165,8 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, (wanted, mark): (&[IpNet], u8
     let there: Vec<IpNet> = all.iter().map(|a| a.net).collect();
     let mut batch = Batch::new();
     let goes = |a: &&Address| a.protocol == addr::TRANSIENT && mark != addr::TRANSIENT && wanted.contains(&a.net);
-    // It was given for a network that a pod chose. Gone meanwhile: the next ADD gives it.
-    batch.extend(all.iter().filter(goes).map(|a| addr::mark(mark, a.index, a.net, a.flags).tolerate(Errno::ENOENT)));
+    // It was given for a network that a pod chose. If it has gone meanwhile, the kernel adds it.
+    batch.extend(all.iter().filter(goes).map(|a| addr::mark(mark, a.index, a.net, a.flags)));
     for net in wanted.iter().filter(|net| !there.contains(net)) {
         for other in there.iter().filter(|other| in_the_way(net, other) && !wanted.contains(other)) {
             if !force {
