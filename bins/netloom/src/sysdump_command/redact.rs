@@ -45,14 +45,20 @@ const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
 /// Forms of secrets that have no key, what a line has at the least where there is one, and what stands for them.
-const FORMS: [(&str, &str, &str); 8] = [
+const FORMS: [(&str, &str, &str); 9] = [
     ("eyJ", r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*)*", REDACTED),
     ("earer", r"([Bb]earer) +\S.*", "$1 REDACTED"),
     ("EARER", r"(BEARER) +\S.*", "$1 REDACTED"),
     // Up to the last @ before the path: a password may have one, and a message bus several hosts, each with a password.
     ("://", r#"(://[^/\s:@"'\[]*):[^/\s"']+@"#, "$1:REDACTED@"),
-    // A password with a slash in it: what is before that is no port.
-    ("://", r#"(://[^/\s:@"'\[]*):[^\s"'@/]*[^\s"'@/0-9][^\s"'@/]*/[^\s"'@]*@"#, "$1:REDACTED@"),
+    // A password with a slash in it: what is before that is no port. Up to the last @, as the password may have one behind the slash.
+    ("://", r#"(://[^/\s:@"'\[]*):[^\s"'@/]*[^\s"'@/0-9][^\s"'@/]*/[^\s"']*@"#, "$1:REDACTED@"),
+    // The same where what is before the slash may be a port. Of http and https that it most often is, with an @ in the path.
+    (
+        "://",
+        r#"((?i:[^ps]|[^t]p|[^t]tp|[^h]ttp|[^p]s|[^t]ps|[^t]tps|[^h]ttps)://[^/\s:@"'\[]*):[0-9]*/[^\s"']*@"#,
+        "$1:REDACTED@",
+    ),
     // A token in the place of a user. Names of users are shorter.
     ("://", r#"://[^/\s:@"']{20,}@"#, "://REDACTED@"),
     // A token by which a node joins a cluster.
@@ -471,6 +477,12 @@ mod tests {
             "rabbit://me:hunter2@h1:5672,me:hunter2@h2:5672/ beside".to_owned(),
             "mysql://me:a@hunter2@h/x beside".to_owned(),
             "mysql://me:a/hunter2@h/x beside".to_owned(),
+            "mysql://me:1/hunter2@h/x beside".to_owned(),
+            "mysql://me:2024/a/hunter2@h beside".to_owned(),
+            "mysql://me:/hunter2@h beside".to_owned(),
+            "mysql://me:a/b@hunter2@h/x beside".to_owned(),
+            "amqps://me:1/b@hunter2@h/x beside".to_owned(),
+            "https://me:a/b@hunter2@h/x beside".to_owned(),
             r#"{"url":"mysql://me:hunter2@h/x","beside":1}"#.to_owned(),
             "https://hunter2hunter2hunter2@h/x beside".to_owned(),
             // Lists of words, and lists of secrets.
