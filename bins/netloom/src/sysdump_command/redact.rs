@@ -1,7 +1,7 @@
 //! Secrets: what is behind a key with such a name, or looks like one, does not get into an archive.
 //!
 //! ```text
-//!   JSON --> by its keys; a text in it is JSON again, or is looked at as other texts are
+//!   JSON --> by its keys, also one object in each line; a text in it is JSON again, or is looked at as other texts are
 //!   text --> private keys in PEM, then line by line: JSON in a line; `key: value` and what is indented below it; tokens by their form
 //! ```
 //!
@@ -136,9 +136,23 @@ impl Redactor {
         {
             return Ok(format!("{}\n", json::compact(&self.value(value, DEEPEST))).into_bytes());
         }
+        if let Some(lines) = self.json_lines(bytes) {
+            return Ok(lines.into_bytes());
+        }
         // A byte that is no text is shown as such; what is around it is looked at.
         let text = self.text(&String::from_utf8_lossy(bytes));
         Ok((text + "\n").into_bytes())
+    }
+
+    /// Objects of JSON, one in each line, as records have them; `None`: that is not what it is.
+    fn json_lines(&self, bytes: &[u8]) -> Option<String> {
+        let mut shown = String::new();
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            let Ok(value @ Value::Object(_)) = json::parse_at_most(line, MOST_OF_JSON) else { return None };
+            shown.push_str(&json::compact(&self.value(value, DEEPEST)));
+            shown.push('\n');
+        }
+        (!shown.is_empty()).then_some(shown)
     }
 
     /// A text without secrets.
@@ -423,6 +437,15 @@ mod tests {
             "config": "{\"apiToken\":\"t\",\"mtu\":1500}", "list": [{"private-key": "k"}], "passwords": null}"#;
         let expected = r#"{"name":"x","etcd_password":"REDACTED","auth":{"clientSecret":"REDACTED","tokenFile":"/t"},"config":"{\"apiToken\":\"REDACTED\",\"mtu\":1500}","list":[{"private-key":"REDACTED"}],"passwords":null}"#;
         assert_eq!(text(input).trim_end(), expected);
+    }
+
+    /// What is intended, and what came of it: a key without an end that a definition has in it ends there, not with the file.
+    #[test]
+    fn secrets_of_a_record_with_two_lines() {
+        let intended = r#"{"sandbox":"pod-1","steps":[{"list":"{\"name\":\"a\",\"note\":\"x -----BEGIN X\"}"}],"token":"hunter2"}"#;
+        let outcome = r#"{"steps":[{"result":{"beside":1,"password":"hunter2"}}]}"#;
+        let expected = [intended, outcome].map(|line| line.replace("hunter2", "REDACTED").replace("BEGIN X", "BEGIN REDACTED"));
+        assert_eq!(text(&format!("{intended}\n{outcome}\n")), format!("{}\n", expected.join("\n")));
     }
 
     #[test]
