@@ -52,7 +52,7 @@ echo '{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"client","path
 echo '{"cniVersion":"1.0.0"}'"#;
 
 /// The points that nothing but a lab comes by, or with files that nothing else has.
-pub(crate) const OWN: [&str; 7] = ["attach", "detach", "default-route", "device-", "file-", "lock", "netns-"];
+pub(crate) const OWN: [&str; 8] = ["attach", "detach", "default-route", "device-", "file-", "lock", "netns-", "outcome"];
 
 /// What `up` ends with when some of the pods could not be attached.
 const SOME: i32 = 3;

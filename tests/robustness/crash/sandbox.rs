@@ -9,7 +9,7 @@ use netloom_tests::{Outcome, SandboxScene};
 use crate::{crash::points, promises};
 
 /// What only a sandbox comes by.
-const OWN: [&str; 8] = ["attach", "detach", "tombstone", "lost", "lock", "retire", "finish", "teardown-outer"];
+const OWN: [&str; 9] = ["attach", "detach", "tombstone", "lost", "lock", "outcome", "retire", "finish", "teardown-outer"];
 
 /// How many seconds a call has, on a machine that does much else; each but those that are stopped takes a part of one.
 pub(crate) const PATIENCE: u32 = 120;
