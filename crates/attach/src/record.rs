@@ -20,7 +20,8 @@ use linux::{BootId, NetnsId};
 
 use crate::{PodView, RecordError, ReportedDevice};
 
-/// The form of the file. A newer one is refused by name, never guessed at.
+/// The form of the file. A newer one is refused by name, never guessed at. The first line says it for all of them: a line of a new kind needs
+/// a new number there, as what is behind the second line is not read.
 pub(crate) const SCHEMA: u64 = 1;
 
 /// What a record may have, in bytes: no more is written than is read again. The networks of a pod need at most half a

@@ -96,6 +96,11 @@ fn a_newer_and_a_torn_record_are_named_and_kept() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("\"schema\":1", "\"schema\":2")).unwrap();
     assert_eq!(records.read(&record.sandbox), Err(RecordError::Newer { path: path.clone(), found: 2 }));
+    // Whatever its other lines are.
+    for behind in ["", "x", "{}\n", "{\"steps\":[{},{}]}\n", "{\"steps\":[{},{}]}\n{\"new\":1}\n"] {
+        std::fs::write(&path, format!("{{\"schema\":2}}\n{behind}")).unwrap();
+        assert_eq!(records.read(&record.sandbox), Err(RecordError::Newer { path: path.clone(), found: 2 }), "{behind}");
+    }
     for end in 0..text.len() {
         std::fs::write(&path, &text[..end]).unwrap();
         assert!(matches!(records.read(&record.sandbox), Err(RecordError::Torn { .. })), "cut at {end}");
