@@ -54,11 +54,7 @@ const FORMS: [(&str, &str, &str); 9] = [
     // A password with a slash in it: what is before that is no port. Up to the last @, as the password may have one behind the slash.
     ("://", r#"(://[^/\s:@"'\[]*):[^\s"'@/]*[^\s"'@/0-9][^\s"'@/]*/[^\s"']*@"#, "$1:REDACTED@"),
     // The same where what is before the slash may be a port. Of http and https that it most often is, with an @ in the path.
-    (
-        "://",
-        r#"((?i:[^ps]|[^t]p|[^t]tp|[^h]ttp|[^p]s|[^t]ps|[^t]tps|[^h]ttps)://[^/\s:@"'\[]*):[0-9]*/[^\s"']*@"#,
-        "$1:REDACTED@",
-    ),
+    ("://", r#"((?i:[^ps]|[^t]p|[^t]tp|[^h]ttp|[^p]s|[^t]ps|[^t]tps|[^h]ttps)://[^/\s:@"'\[]*):[0-9]*/[^\s"']*@"#, "$1:REDACTED@"),
     // A token in the place of a user. Names of users are shorter.
     ("://", r#"://[^/\s:@"']{20,}@"#, "://REDACTED@"),
     // A token by which a node joins a cluster.
