@@ -44,22 +44,16 @@ impl Agent {
         let view = view(&pod);
         let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
         self.tell_conflicts();
-        let record = attached.inspect_err(|e| {
+        let usable = attached.and_then(|record| match self.usable(request, &record) {
+            Ok(result) => Ok((record, result)),
+            Err(e) => Err(self.undo(request, sandbox, host, e)),
+        });
+        let (record, result) = usable.inspect_err(|e| {
             self.tell_owner(&pod, e);
             if !self.records.knows(&sandbox.container) {
                 self.detached.note(&sandbox.container);
             }
         })?;
-        let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
-        let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
-        // What cannot be told the runtime in its version must not stay.
-        if let Err(e) = result.print(request.config.version) {
-            return Err(self.undo(request, sandbox, host, e.into()));
-        }
-        let is_provided = first.is_some_and(|step| step.default && step.list.name.as_str() == provided::NAME);
-        if let Some(provided) = self.provided.as_ref().filter(|_| is_provided) {
-            provided.wait_for_way(&result, request.by).map_err(|e| self.undo(request, sandbox, host, e))?;
-        }
         self.publish(request, &pod, &record);
         laps.lap("status");
         if self.settings.events == EventsTold::All {
@@ -70,10 +64,23 @@ impl Agent {
         Ok(result)
     }
 
-    /// Takes back what a whole ADD has made that is not to stay; why not.
+    /// The result for the runtime, when other nodes reach the pod. An error if the version of the runtime's call cannot express it.
+    fn usable(&self, request: &Request, record: &Record) -> Result<AddResult, CniError> {
+        let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
+        let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
+        result.print(request.config.version)?;
+        let is_provided = first.is_some_and(|step| step.default && step.list.name.as_str() == provided::NAME);
+        if let Some(provided) = self.provided.as_ref().filter(|_| is_provided) {
+            provided.wait_for_way(&result, request.by)?;
+        }
+        Ok(result)
+    }
+
+    /// Takes back what a whole ADD has made that is not to stay; why not. It has time of its own: the ADD may have taken all that it had.
     fn undo(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, e: CniError) -> CniError {
-        let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
-        if let Some(left) = left { e.with_details(format!("its changes could not be undone: {left}")) } else { e }
+        let by = request.by.max(Instant::now() + chain::UNDO);
+        let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, by).err();
+        e.and("its changes could not be undone: ", left.map(CniError::from))
     }
 
     fn plan_and_add(
@@ -154,9 +161,7 @@ impl Agent {
         drop(room);
         if let Err(e) = is_up {
             linux::crash_point!("add-unplugging");
-            let by = request.by.max(Instant::now() + chain::UNDO);
-            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, by).err();
-            return Err(CniError::first_of([e].into_iter().chain(left.map(CniError::from))).unwrap_or_else(no_pod));
+            return Err(self.undo(request, sandbox, host, e));
         }
         Ok(record)
     }
