@@ -111,7 +111,7 @@ impl Statuses {
 
     /// A status will be written soon: the connection for it is opened meanwhile, if none is there. With TLS that takes as long as the pod's links.
     pub(crate) fn prepare(&self) {
-        if self.cluster.is_cold() {
+        if self.cluster.take_cold() {
             let cluster = self.cluster.clone();
             self.runtime.spawn(async move { cluster.warm().await });
         }

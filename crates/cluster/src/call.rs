@@ -93,15 +93,19 @@ impl Caller {
         self.answered.notified().await;
     }
 
-    /// Whether the next request would have to open a connection, as far as is known.
-    pub(crate) fn is_cold(&self) -> bool {
-        self.last().is_none_or(|last| last.elapsed() >= OPEN)
+    /// Whether the next request would have to open a connection, as far as is known. Who is the first to hear so is to open one: nobody else
+    /// hears it meanwhile.
+    pub(crate) fn take_cold(&self) -> bool {
+        let mut last = self.last();
+        let is_cold = last.is_none_or(|last| last.elapsed() >= OPEN);
+        if is_cold {
+            *last = Some(Instant::now());
+        }
+        is_cold
     }
 
     /// Opens a connection for a request that will come soon, by one that everybody may make and whose answer does not matter.
     pub(crate) async fn warm(&self) {
-        // Whoever else comes meanwhile has no use for a second one.
-        *self.last() = Some(Instant::now());
         let asked = RequestedObject { verb: "get", group: "", resource: "version", of: "".into() };
         let request = Request::get("/version").body(Vec::new()).map_err(request::Error::BuildRequest);
         let _ = self.ask::<IgnoredAny>(&asked, request, ANSWER).await;
@@ -287,15 +291,17 @@ mod tests {
             async { Ok::<_, kube::Error>(http::Response::new(Body::from(b"{}".to_vec()))) }
         });
         let caller = Caller::new(Connection::from(kube::Client::new(server, "default")));
-        assert!(caller.is_cold(), "nothing was asked yet");
+        assert!(caller.take_cold(), "nothing was asked yet");
+        assert!(!caller.take_cold(), "one opens it");
         caller.warm().await;
-        assert!(!caller.is_cold());
+        assert!(!caller.take_cold());
         assert_eq!(*asked.lock().unwrap(), ["GET /version"]);
         *caller.last() = Instant::now().checked_sub(OPEN);
-        assert!(caller.is_cold());
+        assert!(caller.take_cold());
+        *caller.last() = None;
         let pod = RequestedObject { verb: "get", group: "", resource: "pods", of: "a/b".into() };
         let request = Request::get("/api/v1/namespaces/a/pods/b").body(Vec::new()).map_err(request::Error::BuildRequest);
         caller.ask::<IgnoredAny>(&pod, request, ANSWER).await.unwrap();
-        assert!(!caller.is_cold(), "any answer leaves one");
+        assert!(!caller.take_cold(), "any answer leaves one");
     }
 }

@@ -137,9 +137,9 @@ impl Cluster {
         self.inner.caller.ip()
     }
 
-    /// Whether the next request would have to open a connection, as far as is known.
-    pub fn is_cold(&self) -> bool {
-        self.inner.caller.is_cold()
+    /// Whether the next request would have to open a connection, as far as is known: `true` for the first who asks, who is to open one.
+    pub fn take_cold(&self) -> bool {
+        self.inner.caller.take_cold()
     }
 
     /// Opens a connection for a request that will come soon, by a small one of its own.
