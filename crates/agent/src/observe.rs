@@ -213,9 +213,8 @@ impl Unread {
                 self.0.push(format!("{note}: the rules of its tables {} ({program}-legacy-save shows them)", tables.join(", ")));
             }
         }
-        let servers = self.keep(verify::IPVS, virtual_servers::all()).map_or(0, |all| all.len());
-        if servers > 0 {
-            self.0.push(format!("{}: what its virtual servers do (ipvsadm -Ln shows {servers})", verify::IPVS));
+        if self.keep(verify::IPVS, virtual_servers::is_any()).unwrap_or(false) {
+            self.0.push(format!("{}: what its virtual servers do (ipvsadm -Ln shows them)", verify::IPVS));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Where IPVS takes connections for Services, as the kernel lists its virtual servers: kube-proxy in mode IPVS makes one of each address
 //! and port of a Service, and of each address of the node with a NodePort. Nobody listens there.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use npwg::Protocol;
@@ -22,12 +23,29 @@ pub(crate) struct VirtualServer {
 
 /// Those of this machine; else why they cannot be read.
 pub(crate) fn all() -> Result<Vec<VirtualServer>, String> {
-    match std::fs::read_to_string(TABLE) {
-        Ok(text) => Ok(text.lines().filter_map(VirtualServer::of_line).collect()),
-        // A kernel in which nobody uses IPVS.
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(format!("{TABLE} cannot be read: {e}")),
+    table()?.map_or_else(|| Ok(Vec::new()), |table| servers_of(table).collect())
+}
+
+/// Whether there is one; else why that cannot be read.
+pub(crate) fn is_any() -> Result<bool, String> {
+    table()?.and_then(|table| servers_of(table).next()).transpose().map(|first| first.is_some())
+}
+
+/// The kernel's list, which also has each endpoint of each server; `None` in a kernel in which nobody uses IPVS.
+fn table() -> Result<Option<BufReader<File>>, String> {
+    match File::open(TABLE) {
+        Ok(file) => Ok(Some(BufReader::new(file))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unread(&e)),
     }
+}
+
+fn servers_of(table: impl BufRead) -> impl Iterator<Item = Result<VirtualServer, String>> {
+    table.lines().filter_map(|line| line.map(|line| VirtualServer::of_line(&line)).map_err(|e| unread(&e)).transpose())
+}
+
+fn unread(e: &std::io::Error) -> String {
+    format!("{TABLE} cannot be read: {e}")
 }
 
 // === impl VirtualServer ===
@@ -59,6 +77,8 @@ impl VirtualServer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     /// As a node has it whose kube-proxy has `mode: ipvs`: a Service, a NodePort, one of IPv6.
@@ -80,7 +100,7 @@ TCP  CB007107:0000 sh\x20
     #[test]
     fn as_the_kernel_lists_them() {
         let of = |protocol, address: &str, port| VirtualServer { protocol, address: address.parse().unwrap(), port };
-        let read: Vec<VirtualServer> = TEXT.lines().filter_map(VirtualServer::of_line).collect();
+        let read: Vec<VirtualServer> = servers_of(TEXT.as_bytes()).collect::<Result<_, _>>().unwrap();
         let expected = [
             of(Protocol::Tcp, "10.96.0.1", 443),
             of(Protocol::Tcp, "192.168.1.20", 31281),
@@ -97,6 +117,10 @@ TCP  CB007107:0000 sh\x20
         assert!(!is_at(1, 31281, Protocol::Tcp, Some("::")) && !is_at(1, 31281, Protocol::Tcp, Some("192.168.1.21")));
         assert!(!is_at(1, 31281, Protocol::Udp, None) && !is_at(1, 31282, Protocol::Tcp, None));
         assert!(is_at(4, 9, Protocol::Tcp, Some("203.0.113.7")), "a server of all ports");
-        assert_eq!(all().map(drop), Ok(()), "a machine without IPVS has none");
+        assert_eq!(all().map(|all| !all.is_empty()), is_any());
+        // No more is read than is asked for: what is behind the first server is not text.
+        let mut first = servers_of(BufReader::with_capacity(16, TEXT.as_bytes().chain(&b"\xff\n"[..])));
+        assert_eq!(first.next(), Some(Ok(expected[0])));
+        assert!(first.last().is_some_and(|last| last.is_err()));
     }
 }
