@@ -485,8 +485,9 @@ fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
         return (ProbeTask::Get { to, path: "/".to_owned(), patience }, timeout);
     }
     if let Expected::Rate { least, most } = check.expected {
+        let connect = patience;
         let patience = u64::try_from(MEASURED.as_millis()).unwrap_or(u64::MAX);
-        return (ProbeTask::Measure(Measuring { to, least, most, patience }), MEASURED);
+        return (ProbeTask::Measure(Measuring { to, least, most, connect, patience }), MEASURED + timeout);
     }
     let transport = match check.protocol {
         Protocol::Tcp => Transport::Tcp,

@@ -7,7 +7,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::Inside;
@@ -18,6 +18,8 @@ use crate::server::{ListenError, Transport};
 
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 << 10;
+/// How many connections a sink takes bytes of at a time.
+const AT_A_TIME: usize = 4;
 /// How long it takes at most until a sink sees that it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -49,16 +51,26 @@ impl Sink {
         opened.map(Sink).map_err(failed)
     }
 
-    /// Takes the bytes of one connection after the other until it is to end.
+    /// Takes the bytes of connections, a few at a time, until it is to end: one that waited for another one's end would seem to get nothing.
     pub fn swallow(&self, end: &AtomicBool) {
-        while !end.load(Ordering::Relaxed) {
-            match self.0.accept() {
-                // Who asked sees how it ended.
-                Ok((connection, _)) => drop(count(connection)),
-                // Sleeps: nothing tells of a connection and of the end at once, and a look costs nothing.
-                Err(_) => std::thread::sleep(LOOK),
+        let open = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            while !end.load(Ordering::Relaxed) {
+                let next = if open.load(Ordering::Relaxed) < AT_A_TIME { self.0.accept().ok() } else { None };
+                let Some((connection, _)) = next else {
+                    // Sleeps: nothing tells of a connection and of the end at once, and a look costs nothing.
+                    std::thread::sleep(LOOK);
+                    continue;
+                };
+                open.fetch_add(1, Ordering::Relaxed);
+                let open = &open;
+                scope.spawn(move || {
+                    // Who asked sees how it ended.
+                    drop(count(connection));
+                    open.fetch_sub(1, Ordering::Relaxed);
+                });
             }
-        }
+        });
     }
 }
 
@@ -102,14 +114,20 @@ const SPAN: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_millis(250);
 
 /// Sends bytes to a sink until so many get through in a second as are expected, and says how many: in the end, if they never do. A limit
-/// has a burst, which a kubelet makes half a gigabyte: what gets through at first says nothing of it.
+/// has a burst, which a kubelet makes half a gigabyte: what gets through at first says nothing of it. The connection is waited for `connect`
+/// long, such a rate `patience`.
 ///
 /// # Errors
 /// [`AskError`]
-pub(crate) fn sustained(_: &Inside, to: SocketAddr, (least, most): (u64, u64), patience: Duration) -> Result<u64, AskError> {
+pub(crate) fn sustained(
+    _: &Inside,
+    to: SocketAddr,
+    (least, most): (u64, u64),
+    (connect, patience): (Duration, Duration),
+) -> Result<u64, AskError> {
     let failed = |e: std::io::Error| client::error(&e, patience);
     let began = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&to, patience).map_err(failed)?;
+    let mut stream = TcpStream::connect_timeout(&to, connect).map_err(|e| client::error(&e, connect))?;
     stream.set_write_timeout(Some(WRITE)).map_err(failed)?;
     let block = vec![0_u8; BLOCK];
     let (mut since, mut bytes) = (Instant::now(), 0_u64);
@@ -204,6 +222,28 @@ mod tests {
         });
     }
 
+    /// A sink that has a connection open takes the bytes of another one.
+    #[test]
+    fn several_connections_at_a_time() {
+        let sink = Sink(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        sink.0.set_nonblocking(true).unwrap();
+        let to = sink.0.local_addr().unwrap();
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| sink.swallow(&end));
+            let first = TcpStream::connect(to).unwrap();
+            let mut second = TcpStream::connect(to).unwrap();
+            second.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            second.write_all(&[0; 9]).unwrap();
+            second.shutdown(Shutdown::Write).unwrap();
+            let mut all = [0; 8];
+            let read = second.read_exact(&mut all);
+            drop(first);
+            end.store(true, Ordering::Relaxed);
+            assert_eq!((read.map_err(|e| e.kind()), u64::from_be_bytes(all)), (Ok(()), 9));
+        });
+    }
+
     /// A rate that is expected ends a measurement; one that never comes is said in the end.
     #[test]
     fn a_rate_is_waited_for() {
@@ -215,9 +255,9 @@ mod tests {
                 let _ = count(connection);
             }
         });
-        let patience = Duration::from_millis(10);
+        let (connect, patience) = (Duration::from_secs(60), Duration::from_millis(10));
         // Whatever is sent is too fast, and nothing is too slow.
-        assert!(sustained(&here, to, (0, 0), patience).unwrap() > 1_000_000);
-        assert!(sustained(&here, to, (1, u64::MAX), Duration::from_secs(600)).unwrap() > 0);
+        assert!(sustained(&here, to, (0, 0), (connect, patience)).unwrap() > 1_000_000);
+        assert!(sustained(&here, to, (1, u64::MAX), (connect, Duration::from_secs(600))).unwrap() > 0);
     }
 }

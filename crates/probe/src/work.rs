@@ -65,6 +65,8 @@ pub struct Measuring {
     pub least: u64,
     /// And at most.
     pub most: u64,
+    /// Milliseconds that the connection to it is waited for.
+    pub connect: u64,
     /// Milliseconds that are waited for such a rate.
     pub patience: u64,
 }
@@ -187,8 +189,9 @@ pub fn work(mut orders: impl BufRead, replies: impl Write + Send) -> std::io::Re
 fn done(inside: &Inside, wish: &ProbeTask) -> Outcome {
     match wish {
         ProbeTask::Ask(asking) => asked(inside, asking),
-        ProbeTask::Measure(Measuring { to, least, most, patience }) => {
-            match perf::sustained(inside, *to, (*least, *most), Duration::from_millis(*patience)) {
+        ProbeTask::Measure(Measuring { to, least, most, connect, patience }) => {
+            let (connect, patience) = (Duration::from_millis(*connect), Duration::from_millis(*patience));
+            match perf::sustained(inside, *to, (*least, *most), (connect, patience)) {
                 Ok(bits) => Outcome::Rate(bits),
                 Err(e) => e.into(),
             }
