@@ -31,6 +31,8 @@ const ANSWERED: Duration = Duration::from_secs(30);
 const BEAT: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
+/// The same while a name is what is missing: resolvers remember that there was none.
+const NAMED: Duration = Duration::from_secs(2);
 /// Who has not said so in this number of looks is not: ten seconds of them. A machine that stands still for longer misses one look, however long
 /// that lasts: a run on it is not taken for gone by another one there.
 const LOOKS: u32 = 40;
@@ -375,11 +377,11 @@ impl<'a> Stage<'a> {
             self.balance(addresses).await?;
         }
         let end = Instant::now() + BALANCED;
-        let mut told = false;
+        let (mut told, names) = (false, balancer::Names::default());
         loop {
             let list = self.kube_services().list(&ListParams::default()).await.map_err(refused("list Services"))?;
             let mut all: BTreeMap<String, Service> = list.items.into_iter().filter_map(|s| Some((s.metadata.name.clone()?, s))).collect();
-            join_all(all.values_mut().map(balancer::resolve)).await;
+            join_all(all.values_mut().map(|service| balancer::resolve(service, &names))).await;
             let is_whole = self.options.load_balancer.is_none() || all.values().all(|service| !balancer::addresses(service).is_empty());
             if is_whole || Instant::now() >= end {
                 return Ok(all);
@@ -389,7 +391,7 @@ impl<'a> Stage<'a> {
                 told = true;
             }
             // Sleeps: between two looks.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(if all.values().any(balancer::lacks_a_name) { NAMED } else { LOOK }).await;
         }
     }
 
