@@ -37,7 +37,7 @@ use verify::{Case, Check, Expected, Observation, PORT, Place, Planned, Protocol,
 
 pub use collect::{Collect, Piece, collect};
 pub use error::ConnectivityError;
-use objects::{CONTAINER, Role};
+use objects::{CONTAINER, Probe, Role};
 use observe::Observer;
 use site::Workers;
 use stage::Stage;
@@ -367,10 +367,10 @@ async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn
     });
     try_join_all(own).await?;
     say("waiting until the Services answer");
-    let hosts: Vec<&Worker> =
-        stage.probes.iter().filter(|probe| probe.role == Role::Host).filter_map(|probe| workers.get(&stage.place(probe))).collect();
+    let host = |probe: &Probe| Some((workers.get(&stage.place(probe))?, stage.nodes.get(probe.node)?.addresses.as_slice()));
+    let hosts: Vec<Asker<'_>> = stage.probes.iter().filter(|probe| probe.role == Role::Host).filter_map(host).collect();
     let addresses = site.services.iter().flat_map(|service| service.cluster_ips.iter().copied());
-    let asked = addresses.flat_map(|address| hosts.iter().map(move |worker| answers(worker, address, PORT, SETTLED)));
+    let asked = addresses.flat_map(|address| hosts.iter().map(move |(worker, _)| answers(worker, address, PORT, SETTLED)));
     let unanswered = join_all(asked).await.into_iter().filter(|answers| !answers).count();
     if unanswered > 0 {
         say(&format!("{unanswered} Services do not answer their nodes after {} s", SETTLED.as_secs()));
@@ -380,7 +380,7 @@ async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn
 }
 
 /// Waits until the load balancer leads to each Service, from the nodes and from outside, as far as it does in time.
-async fn balanced(stage: &Stage<'_>, hosts: &[&Worker], workers: &Workers, site: &Site, say: &(dyn Fn(&str) + Sync)) {
+async fn balanced(stage: &Stage<'_>, hosts: &[Asker<'_>], workers: &Workers, site: &Site, say: &(dyn Fn(&str) + Sync)) {
     let within = if stage.options.load_balancer == Some(Balancer::Cloud) { HEALTHY } else { SETTLED };
     let addresses: Vec<IpAddr> = site.services.iter().flat_map(|service| service.balancer_ips.iter().copied()).collect();
     if addresses.is_empty() {
@@ -389,15 +389,26 @@ async fn balanced(stage: &Stage<'_>, hosts: &[&Worker], workers: &Workers, site:
     say("waiting until the load balancer leads to the Services");
     let public = site::public();
     // kube-proxy takes what nodes ask of a load balancer: whether that has found them healthy, only who is outside sees.
-    let askers: Vec<&Worker> = hosts.iter().copied().chain(workers.get(&public)).collect();
-    let asked = addresses.iter().flat_map(|address| askers.iter().map(move |worker| answers(worker, *address, PORT, within)));
-    let unanswered = join_all(asked).await.into_iter().filter(|answers| !answers).count();
+    let outside = site.outside.iter().find(|outside| outside.place == public);
+    let client = outside.and_then(|outside| Some((workers.get(&public)?, outside.addresses.as_slice())));
+    let askers: Vec<Asker<'_>> = hosts.iter().copied().chain(client).collect();
+    let asked = of_a_family(&askers, &addresses).into_iter().map(|(worker, address)| answers(worker, address, PORT, within));
+    let asked = join_all(asked).await;
+    let unanswered = asked.iter().filter(|answers| !**answers).count();
     if unanswered > 0 {
         say(&format!(
-            "{unanswered} times, the load balancer does not lead to a Service after {} s: look at the health checks of its nodes",
+            "the load balancer did not answer {unanswered} of {} requests within {} s: look at the health checks of its nodes",
+            asked.len(),
             within.as_secs()
         ));
     }
+}
+
+/// Who asks which address: nobody asks one of a family that it has no address of, as that would be waited for to the end.
+fn of_a_family<T: Copy>(askers: &[(T, &[IpAddr])], addresses: &[IpAddr]) -> Vec<(T, IpAddr)> {
+    let has = |own: &[IpAddr], address: &IpAddr| own.iter().any(|own| own.is_ipv4() == address.is_ipv4());
+    let of = |address: &IpAddr| askers.iter().filter(|(_, own)| has(own, address)).map(|(asker, _)| (*asker, *address)).collect::<Vec<_>>();
+    addresses.iter().flat_map(of).collect()
 }
 
 /// As whom the client outside is seen by the probes in the nodes' own networks: a router on its way may rewrite its address. Where none of
@@ -435,6 +446,9 @@ async fn answers(worker: &Worker, address: IpAddr, port: u16, within: Duration) 
         }
     }
 }
+
+/// A probe that asks, and the addresses that it has.
+type Asker<'a> = (&'a Worker, &'a [IpAddr]);
 
 /// What asks in the cluster and observes it.
 struct ClusterRun<'a> {
@@ -521,6 +535,16 @@ fn observation(check: &Check, outcome: Outcome) -> Observation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A node with addresses of one family does not ask a load balancer at an address of the other one.
+    #[test]
+    fn who_has_no_address_of_a_family_does_not_ask_in_it() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (both, v4) = ([ip("10.0.0.1"), ip("fd00::1")], [ip("10.0.0.2")]);
+        let askers: [(&str, &[IpAddr]); 3] = [("both", &both), ("v4", &v4), ("none", &[])];
+        let (one, other) = (ip("192.0.2.1"), ip("2001:db8::1"));
+        assert_eq!(of_a_family(&askers, &[one, other]), [("both", one), ("v4", one), ("both", other)]);
+    }
 
     /// When a terminal goes, the kernel sends a hangup, and the shell another one: what was created is removed all the same.
     #[tokio::test]
