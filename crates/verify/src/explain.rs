@@ -76,9 +76,15 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
     }
     if let (Expected::Rate { least, most }, Observation::Rate(bits)) = (&check.expected, observation) {
         let limited = if check.case.to == Target::Bandwidth(Limited::Sends) { Some(&check.from) } else { check.answerers.first() };
-        let (low, high) = (megabits(*least), megabits(*most));
-        let evidence =
-            format!("{} get through from {} to {}; its limit lets {low} to {high} through", megabits(*bits), check.from, check.whom());
+        let (limit, low, high) = (megabits(least.saturating_mul(4)), megabits(*least), megabits(*most));
+        let (low, high) = (low.trim_end_matches(" Mbit/s"), high.trim_end_matches(" Mbit/s"));
+        let slow = if bits < least { "; something else is slower: the machine, or another limit on the way" } else { "" };
+        let evidence = format!(
+            "{} get through from {} to {}; its limit is {limit}, and {low} to {high} would pass{slow}",
+            megabits(*bits),
+            check.from,
+            check.whom()
+        );
         return said(Fault::BandwidthDiffers, limited.unwrap_or(&check.from), evidence);
     }
     let mut conversations: Vec<Conversation<'_>> = Vec::new();

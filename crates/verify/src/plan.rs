@@ -155,6 +155,10 @@ fn of_case(site: &Site, case: &'static Case) -> Vec<Planned> {
             checks if checks.is_empty() => planned.push(skipped(Some(is_ipv4), nobody(case))),
             checks => planned.extend(checks.into_iter().map(Planned::Check)),
         }
+        // A limit is the pod's, of both families together: two that are measured at once would share it.
+        if matches!(case.to, Target::Bandwidth(_)) && matches!(planned.last(), Some(Planned::Check(_))) {
+            break;
+        }
     }
     planned
 }
