@@ -34,7 +34,7 @@ pub enum ConnectivityError {
     },
     /// Somebody else has removed the namespace.
     #[error(
-        "namespace {0} was removed while it was in use: what was asked after that says nothing of the network; verify again, or find who removes it"
+        "namespace {0} was removed while it was in use: answers after that are not about the network; verify again, or find who removes it"
     )]
     NamespaceLost(String),
     /// The namespace does not go.

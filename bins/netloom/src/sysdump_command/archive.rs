@@ -115,7 +115,7 @@ impl Snapshots<'_> {
         from.take(self.left + 1).read_to_end(&mut text)?;
         let Some(left) = self.left.checked_sub(text.len() as u64) else {
             anyhow::bail!(
-                "its snapshots have more than {} MiB together: of a cluster, verify the archive of one node, {NODES}/NODE{ENDING} in it",
+                "its snapshots have more than {} MiB together: of a cluster, unpack {NODES}/NODE{ENDING} from it and verify that",
                 MOST >> 20
             );
         };
