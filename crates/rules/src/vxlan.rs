@@ -10,10 +10,15 @@
 //!                       counter drop }
 //! chain vxlan-nodes   { the first two rules of vxlan-senders
 //!                       ip daddr @nodes4 jump vxlan-senders }            and the same for IPv6
+//! chain vxlan-strays  { meta iifkind "bridge" fib saddr . iif oif missing counter drop }   and the same for the other kinds of pods' links
+//! chain vxlan-arrived { jump vxlan-strays
+//!                       jump vxlan-senders }
+//! chain vxlan-passing { jump vxlan-strays
+//!                       jump vxlan-nodes }
 //! chain vxlan-arrivals { type filter hook input priority 101; policy accept;
-//!     udp dport @vxlanports jump vxlan-senders }
+//!     udp dport @vxlanports jump vxlan-arrived }
 //! chain vxlan-forward { type filter hook forward priority filter; policy accept;
-//!     udp dport @vxlanports jump vxlan-nodes }
+//!     udp dport @vxlanports jump vxlan-passing }
 //! chain vxlan-output  { type filter hook output priority filter; policy accept;
 //!     udp dport @vxlanports jump vxlan-nodes }
 //! ```
@@ -39,10 +44,18 @@
 //! **By the port alone**, and not by the network's number in the packet. A pod may send a packet of many segments (`UDP_SEGMENT`), which passes
 //! here as one, and each segment has a number of its own. Another program's vxlan at the same port gets packets from the cluster's nodes only.
 //!
+//! **Not by a link of pods, unless the way back to the source leads there.** A pod that may send raw packets, on a bridge or a pair whose port is not
+//! kept to its own addresses, forges a node's address, and a loose `rp_filter` lets it in; for IPv6 there is none. This asks what a strict one asks,
+//! but of packets by the kinds of links that pods' networks end in on the host (`KINDS`) alone. A node with two uplinks may get another node's packets by one and
+//! reach that node by the other: of a NIC, a bond, or a VLAN on one of them nothing is asked. An uplink that is a bridge, or a node that is a
+//! container, whose uplink is a pair, has its way back there as a rule. What comes by a VLAN of a bridge that an administrator made is not asked either: its
+//! kind is that of a VLAN on a NIC.
+//!
 //! It is no proof: who can send with a node's address from outside is let through. WireGuard proves who sends, and needs none of this.
 //!
 //! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook. A packet of the tunnel passes two rules where it leaves, and two where it
-//! arrives: two look-ups in that set and two in a hash each time, whatever the number of nodes.
+//! arrives: two look-ups in that set and two in a hash each time, whatever the number of nodes. One that arrives by a bridge or a pair costs a look-up
+//! of a route more; one by a NIC, whose driver has no kind, none.
 //! These elements belong to no attachment, as those of `egress.rs`: [`guard_vxlan`] and [`guard_vxlan_also`] alone change them.
 
 use std::collections::BTreeSet;
@@ -63,6 +76,13 @@ const NODES4: &str = "nodes4";
 const NODES6: &str = "nodes6";
 const SENDERS: &str = "vxlan-senders";
 const NODES: &str = "vxlan-nodes";
+const STRAYS: &str = "vxlan-strays";
+const ARRIVED: &str = "vxlan-arrived";
+const PASSING: &str = "vxlan-passing";
+/// The kinds of links by which pods' packets come to the host.
+const KINDS: [&str; 5] = ["bridge", "veth", "netkit", "tun", "openvswitch"];
+/// How long a kind is in a packet's `meta` (IFNAMSIZ).
+const KIND: usize = 16;
 /// Behind IPVS, which turns packets at this hook.
 const INPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Input, priority: Base::SRCNAT + 1 };
 const OUTPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Output, priority: Base::FILTER };
@@ -78,9 +98,12 @@ pub static VXLAN: Subject = Subject {
     chains: &[
         Fixed { name: SENDERS, base: None, rules: senders },
         Fixed { name: NODES, base: None, rules: nodes },
-        Fixed { name: "vxlan-arrivals", base: Some(INPUT), rules: arrivals },
-        Fixed { name: "vxlan-forward", base: Some(filter(Base::FILTER)), rules: to_nodes },
-        Fixed { name: "vxlan-output", base: Some(OUTPUT), rules: to_nodes },
+        Fixed { name: STRAYS, base: None, rules: strays },
+        Fixed { name: ARRIVED, base: None, rules: arrived },
+        Fixed { name: PASSING, base: None, rules: passing },
+        Fixed { name: "vxlan-arrivals", base: Some(INPUT), rules: || vec![to_tunnel(ARRIVED)] },
+        Fixed { name: "vxlan-forward", base: Some(filter(Base::FILTER)), rules: || vec![to_tunnel(PASSING)] },
+        Fixed { name: "vxlan-output", base: Some(OUTPUT), rules: || vec![to_tunnel(NODES)] },
     ],
     // The kernel changes the priority of no chain.
     former: &["vxlan-input"],
@@ -245,12 +268,26 @@ fn nodes() -> Rules {
     passed().chain(asked).collect()
 }
 
-fn arrivals() -> Rules {
-    vec![to_tunnel(SENDERS)]
+/// `meta iifkind KIND fib saddr . iif oif missing counter drop`
+fn strays() -> Rules {
+    let reg = Reg::FIRST;
+    let is = |value: Vec<u8>| Expr::Cmp { reg, how: Cmp::Equal, value };
+    let of_kind = |kind: &str| {
+        let mut name = kind.as_bytes().to_vec();
+        name.resize(KIND, 0);
+        let came_by = [Expr::Meta { key: Meta::IifKind, into: reg }, is(name)];
+        let strays = [Expr::ReversePath { into: reg }, is(vec![0; 4]), Expr::Counter, Expr::Verdict(Verdict::Drop)];
+        came_by.into_iter().chain(strays).collect()
+    };
+    KINDS.into_iter().map(of_kind).collect()
 }
 
-fn to_nodes() -> Rules {
-    vec![to_tunnel(NODES)]
+fn arrived() -> Rules {
+    [STRAYS, SENDERS].map(|chain| vec![Expr::Jump(chain.to_owned())]).to_vec()
+}
+
+fn passing() -> Rules {
+    [STRAYS, NODES].map(|chain| vec![Expr::Jump(chain.to_owned())]).to_vec()
 }
 
 /// `udp dport @vxlanports jump CHAIN`

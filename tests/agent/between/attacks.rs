@@ -253,6 +253,19 @@ fn enclosed(to: [u8; 6], source: Ipv4Addr, destination: Ipv4Addr, text: &[u8]) -
     packet
 }
 
+/// A pod on a bridge of its own, and a socket there that sends with this address of another node, as raw packets may have it; the host's
+/// `rp_filter` is off.
+fn forger<'n>(node: &'n Node, other: &str) -> (Pod<'n>, UdpSocket) {
+    node.host.sh("", "for name in all default; do echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter; done");
+    node.define("raw", &network(&[json!({"type": "bridge", "bridge": "raw0", "isGateway": true, "ipam": at("10.9.9.9/24", "10.9.9.1")})]));
+    let pod = node.pod("raw", "raw");
+    pod.must("ADD");
+    node.host.sh(&pod.sandbox(), &format!("ip addr add {other}/32 dev net1"));
+    node.host.sh(&pod.sandbox(), &format!("ip route replace {} via 10.9.9.1 dev net1", A.addresses[0]));
+    let socket = node.host.within(&pod.sandbox(), || UdpSocket::bind((other, 0)).unwrap());
+    (pod, socket)
+}
+
 /// Who reaches the tunnel's port sends as any pod of any node: from a machine beside the nodes, from a pod to its own node, and from a pod to another
 /// node, which sees the first node's address.
 #[test]
@@ -281,15 +294,21 @@ fn vxlan_packets_that_come_from_no_node() {
     let any = || UdpSocket::bind("0.0.0.0:0").unwrap();
     let (outside, of_node) = (scene.router.within("", any), far.host.within("", any));
     let (of_pod, of_far_pod) = (a.host.within(&here.sandbox(), any), far.host.within(&evil.sandbox(), any));
+    let (_raw, forger) = forger(a, FAR.addresses[0]);
     // What the far node sends is what it may send: the packet is right.
     assert!(arrives(&of_node), "{}", a.host.sh("", "nft list ruleset"));
-    let attackers = [("a machine that is no node", &outside), ("a pod of the same node", &of_pod), ("a pod of another node", &of_far_pod)];
+    let attackers = [
+        ("a machine that is no node", &outside),
+        ("a pod of the same node", &of_pod),
+        ("a pod of another node", &of_far_pod),
+        ("a pod with another node's address", &forger),
+    ];
     let dropped = |node: &Node| {
-        let chain = node.host.sh("", "nft list chain inet netloom vxlan-senders");
-        let words: Vec<&str> = chain.split_whitespace().collect();
+        let chains = ["vxlan-senders", "vxlan-strays"].map(|chain| node.host.sh("", &format!("nft list chain inet netloom {chain}")));
+        let words: Vec<&str> = chains.iter().flat_map(|chain| chain.split_whitespace()).collect();
         words.windows(2).filter(|pair| pair[0] == "packets").map(|pair| pair[1].parse::<u64>().unwrap()).sum::<u64>()
     };
-    for ((who, socket), at) in attackers.iter().zip([a, a, far]) {
+    for ((who, socket), at) in attackers.iter().zip([a, a, far, a]) {
         let before = dropped(at);
         assert!(!arrives(socket), "{who}: {}", a.host.sh("", "nft list ruleset"));
         assert!(dropped(at) > before, "{who} is counted");
@@ -306,7 +325,7 @@ fn vxlan_packets_that_come_from_no_node() {
         assert!(arrives(socket), "{who} does not even arrive without the guard");
     }
     [a, far].iter().for_each(|node| node.launch());
-    let is_whole = |node: &Node| node.host.sh("", "nft list table inet netloom").matches("jump vxlan-").count() == 5;
+    let is_whole = |node: &Node| node.host.sh("", "nft list table inet netloom").matches("jump vxlan-").count() == 9;
     a.until("the guard is back", || is_whole(a) && is_whole(far));
     assert!(attackers.iter().all(|(_, socket)| !arrives(socket)));
 }

@@ -77,7 +77,7 @@ fn without_the_api_server_the_tunnel_takes_packets_from_the_nodes_of_before() {
     });
     reboot_without_api(a);
     a.until("it is guarded again", is_guarded);
-    assert!(a.host.sh("", "nft list chain inet netloom vxlan-arrivals").contains("jump vxlan-senders"));
+    assert!(a.host.sh("", "nft list chain inet netloom vxlan-arrivals").contains("jump vxlan-arrived"));
 }
 
 /// A device that packets still take stays, and listens at its port as before.

@@ -191,6 +191,12 @@ pub enum Expr {
         /// Where to.
         into: Reg,
     },
+    /// Loads whether the host's way back to the packet's source leads out of the interface that it came by, four bytes, as strict reverse-path
+    /// filtering asks: `fib saddr . iif oif present => reg`. In chains at prerouting, input and forward, and those that they jump to.
+    ReversePath {
+        /// Where to.
+        into: Reg,
+    },
     /// Rewrites the destination: `dnat ip to ADDRESS . PORT`. Only in a `nat` chain at prerouting or output.
     Dnat {
         /// The addresses' family: NFPROTO_IPV4 and _IPV6 are AF_INET and AF_INET6.
@@ -309,7 +315,7 @@ impl Expr {
             Self::Cmp { .. } => "cmp",
             Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
             Self::Ct { .. } | Self::Original { .. } => "ct",
-            Self::DestinationType { .. } => "fib",
+            Self::DestinationType { .. } | Self::ReversePath { .. } => "fib",
             Self::Dnat { .. } => "nat",
             Self::Counter => COUNTER,
             Self::Masquerade => "masq",
@@ -436,6 +442,12 @@ impl Expr {
                 // NFTA_FIB_F_DADDR, NFT_FIB_RESULT_ADDRTYPE
                 w.number(3, 2);
                 w.number(2, 3);
+                w.number(1, into.number());
+            }
+            Self::ReversePath { into } => {
+                // NFTA_FIB_F_SADDR, _IIF and _PRESENT, NFT_FIB_RESULT_OIF
+                w.number(3, 1 | 8 | 32);
+                w.number(2, 1);
                 w.number(1, into.number());
             }
             Self::Dnat { ip, address, port } => {

@@ -217,6 +217,21 @@ fn original() -> Transaction {
     ])
 }
 
+/// What fixtures/reverse.nft says.
+fn reverse() -> Transaction {
+    let r = Reg::FIRST;
+    let mut kind = b"bridge".to_vec();
+    kind.resize(16, 0);
+    let exprs = vec![
+        Expr::Meta { key: Meta::IifKind, into: r },
+        cmp(Cmp::Equal, &kind),
+        Expr::ReversePath { into: r },
+        cmp(Cmp::Equal, &[0; 4]),
+        Expr::Verdict(Verdict::Drop),
+    ];
+    Transaction::from_iter([chain("regular", None), rule("regular", exprs)])
+}
+
 /// What fixtures/map.nft says.
 fn map() -> Transaction {
     let r = Reg::FIRST;
@@ -388,6 +403,7 @@ fn bytes_are_those_of_nft() {
         (delete, include_str!("fixtures/delete.hex")),
         (regular(), include_str!("fixtures/rule.hex")),
         (original(), include_str!("fixtures/original.hex")),
+        (reverse(), include_str!("fixtures/reverse.hex")),
         (map(), include_str!("fixtures/map.hex")),
         (add_ranges(&ranges()), include_str!("fixtures/ranges.hex")),
         (delete_ranges(&ranges()), include_str!("fixtures/delete_ranges.hex")),

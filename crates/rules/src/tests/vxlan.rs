@@ -25,13 +25,28 @@ const RULES: &str = r#"table inet netloom {
         ip daddr @nodes4 jump vxlan-senders
         ip6 daddr @nodes6 jump vxlan-senders
     }
+    chain vxlan-strays {
+        meta iifkind "bridge" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "veth" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "netkit" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "tun" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "openvswitch" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+    }
+    chain vxlan-arrived {
+        jump vxlan-strays
+        jump vxlan-senders
+    }
+    chain vxlan-passing {
+        jump vxlan-strays
+        jump vxlan-nodes
+    }
     chain vxlan-arrivals {
         type filter hook input priority 101; policy accept;
-        udp dport @vxlanports jump vxlan-senders
+        udp dport @vxlanports jump vxlan-arrived
     }
     chain vxlan-forward {
         type filter hook forward priority filter; policy accept;
-        udp dport @vxlanports jump vxlan-nodes
+        udp dport @vxlanports jump vxlan-passing
     }
     chain vxlan-output {
         type filter hook output priority filter; policy accept;
@@ -64,7 +79,11 @@ fn arrives(from: (&Namespace, &str), to: (&Namespace, &str), port: u16) -> bool 
 }
 
 fn dropped(ns: &Namespace) -> u64 {
-    let chain = ns.run("nft list chain inet netloom vxlan-senders");
+    dropped_in(ns, "vxlan-senders")
+}
+
+fn dropped_in(ns: &Namespace, chain: &str) -> u64 {
+    let chain = ns.run(&format!("nft list chain inet netloom {chain}"));
     let words: Vec<&str> = chain.split_whitespace().collect();
     words.windows(2).filter(|pair| pair[0] == "packets").map(|pair| pair[1].parse::<u64>().unwrap()).sum()
 }
@@ -212,6 +231,54 @@ fn a_packet_from_a_pod_reaches_no_tunnel_of_this_node_or_another() {
     drop(receiver);
     // What pods send each other is theirs.
     assert!(arrives((pod, "10.1.0.5"), (neighbour, "10.1.0.6"), PORT) && arrives((pod, "fd01::5"), (neighbour, "fd01::6"), PORT));
+}
+
+/// A pod that may send raw packets, on a link whose `rp_filter` is off, needs no masquerade to have a node's address.
+#[test]
+fn a_forged_packet_from_a_pod_reaches_no_tunnel_of_this_node_or_another() {
+    let wires = Wires::new();
+    let (pod, router, outside, neighbour) = (&wires.pod, &wires.router, &wires.outside, &wires.neighbour);
+    ["all", "pod", "outside"].iter().for_each(|name| router.sysctl(&format!("net/ipv4/conf/{name}/rp_filter"), "0"));
+    pod.run("ip addr add 192.0.2.2/32 dev eth0");
+    pod.run("ip -6 addr add 2001:db8::2/128 dev eth0 nodad");
+    let nodes = enclosed(&["192.0.2.1", "192.0.2.2", "10.1.0.6", "2001:db8::1", "2001:db8::2", "fd01::6"]);
+    let attacks = [
+        (("192.0.2.2", "192.0.2.1"), router),
+        (("2001:db8::2", "2001:db8::1"), router),
+        (("192.0.2.2", "10.1.0.6"), neighbour),
+        (("2001:db8::2", "fd01::6"), neighbour),
+    ];
+    for ((from, to), at) in attacks {
+        assert!(arrives((pod, from), (at, to), PORT), "{from} to {to}");
+    }
+    router.nft(|s| guard_vxlan(s, None, &nodes).unwrap());
+    for ((from, to), at) in attacks {
+        let before = dropped_in(router, "vxlan-strays");
+        assert!(!arrives((pod, from), (at, to), PORT), "{from} to {to}");
+        assert!(dropped_in(router, "vxlan-strays") > before);
+        assert!(arrives((outside, from), (at, to), PORT), "{from} is that node's, and comes from there");
+    }
+}
+
+/// A node with two uplinks may be reached by one and answer by the other.
+#[test]
+fn a_packet_by_an_uplink_needs_no_way_back_there() {
+    let wires = Wires::new();
+    let (router, outside) = (&wires.router, &wires.outside);
+    router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+    ["all", "outside"].iter().for_each(|name| router.sysctl(&format!("net/ipv4/conf/{name}/rp_filter"), "0"));
+    // Of a kind that no pod's link to the host has.
+    router.run("ip link add link outside name uplink address 02:00:00:00:00:77 type macvlan mode bridge");
+    router.run("ip link set uplink up");
+    router.sysctl("net/ipv4/conf/uplink/rp_filter", "0");
+    for there in ["192.0.2.1", "fe80::1"] {
+        outside.run(&format!("ip neigh replace {there} lladdr 02:00:00:00:00:77 dev eth0 nud permanent"));
+    }
+    router.nft_file("table inet came { chain by { type filter hook input priority 0; iifname uplink udp dport 4789 counter; }; }");
+    for (from, to) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
+        assert!(arrives((outside, from), (router, to), PORT), "{from} to {to}");
+    }
+    assert!(!router.run("nft list table inet came").contains("packets 0"), "they came by another link");
 }
 
 /// Its own node lets it go, as that address is no node's, and masquerade gives it a node's address. The tunnel's socket has all addresses of the node.
