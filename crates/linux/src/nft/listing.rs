@@ -234,6 +234,11 @@ pub enum Op {
         /// The register.
         into: u8,
     },
+    /// Loads whether the way back to the source leads out of the link that the packet came by, four bytes (`fib saddr . iif oif present`).
+    ReversePath {
+        /// The register.
+        into: u8,
+    },
     /// Loads one of several numbers, in the machine's order: by chance, in turn, or by a hash (`numgen`, `jhash`, `symhash`).
     Choice {
         /// The register.
@@ -504,6 +509,8 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
         "fib" if number(data, 2) == Some(3) && number(data, 3)? & 3 != 3 => {
             Op::AddressType { of_destination: number(data, 3)? & 2 != 0, into: register(data, 1)? }
         }
+        // NFT_FIB_RESULT_OIF; NFTA_FIB_F_SADDR, _IIF and _PRESENT.
+        "fib" if number(data, 2) == Some(1) && number(data, 3) == Some(1 | 8 | 32) => Op::ReversePath { into: register(data, 1)? },
         // Of several addresses, which one is not known.
         "nat" if register(data, 4).is_some_and(|last| Some(last) != register(data, 3)) => return None,
         // NFT_NAT_SNAT is 0.
@@ -548,6 +555,7 @@ mod tests {
             (Expr::Ct { key: Ct::Status, into: Reg::FIRST }, Op::Ct { key: 2, into: 0 }),
             (Expr::Original { key: Original::Port, into: Reg::word(1) }, Op::CtTuple { key: 12, of_reply: false, into: 4 }),
             (Expr::DestinationType { into: Reg::FIRST }, Op::AddressType { of_destination: true, into: 0 }),
+            (Expr::ReversePath { into: Reg::word(1) }, Op::ReversePath { into: 4 }),
             (Expr::Dnat { ip: crate::Family::V4, address: Reg::FIRST, port: Reg::word(1) }, Op::Dnat { address: Some(0), port: Some(4) }),
             (Expr::Jump("hostports".to_owned()), Op::Verdict(ListedVerdict::Jump("hostports".to_owned()))),
             (Expr::Counter, Op::Nothing),

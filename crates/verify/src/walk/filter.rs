@@ -11,6 +11,7 @@ use linux::nft::{ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, L
 
 use super::choices::Choices;
 use super::packet::{Bytes, Connection, Packet};
+use super::route::{Key, Routed, route};
 use crate::case::Protocol;
 use crate::snapshot::{Link, Namespace};
 
@@ -289,6 +290,7 @@ impl<'a> Machine<'a> {
                 let kind: u32 = if self.at.namespace.is_local(address) { 2 } else { 1 };
                 self.write(*into, &kind.to_ne_bytes().map(Some))
             }
+            Op::ReversePath { into } => self.write(*into, &self.reverse_path()),
             Op::Choice { into, modulus, offset } => {
                 let number = offset.wrapping_add(self.choices.take(*modulus));
                 self.write(*into, &number.to_ne_bytes().map(Some))
@@ -379,6 +381,17 @@ impl<'a> Machine<'a> {
         };
         let (from, len) = (usize::try_from(offset).unwrap_or(usize::MAX), usize::try_from(len).unwrap_or(0).min(REGISTERS));
         (from..from.saturating_add(len)).map(|at| bytes.get(at).copied().flatten()).collect()
+    }
+
+    /// Whether the way back leads out of the link that the packet came by. Of several ways of a route each counts.
+    fn reverse_path(&self) -> Bytes {
+        let key = Key { to: self.packet.source, from: Some(self.packet.destination), came_by: None, mark: 0, turn: 0 };
+        let leads = match route(self.at.namespace, key) {
+            Routed::On(way) if way.among > 1 => return vec![None; 4],
+            Routed::On(way) => self.at.iif.is_some_and(|link| link.index == way.link.index),
+            _ => false,
+        };
+        u32::from(leads).to_ne_bytes().map(Some).to_vec()
     }
 
     /// `NFT_CT_STATE`, `NFT_CT_DIRECTION` and `NFT_CT_STATUS`.

@@ -297,6 +297,27 @@ fn where_a_connection_was_sent() {
     assert!(finding.direction == REPLY && finding.evidence.contains("may drop"), "{finding}");
 }
 
+/// As the guard of a vxlan tunnel asks of what comes by a pod's link.
+#[test]
+fn where_the_way_back_leads() {
+    let dropped = |leads_there: u32| {
+        move |s: &mut Snapshot| {
+            let mut table = dropping("inet", 2);
+            table.chains[0].rules[0].ops = vec![
+                Op::ReversePath { into: 8 },
+                Op::Compare { at: 8, how: 0, value: leads_there.to_ne_bytes().to_vec() },
+                Op::Verdict(ListedVerdict::Drop),
+            ];
+            of(s, "node/a").tables.push(table);
+        }
+    };
+    broken(BOTH, &to_b(), dropped(1), Fault::ForeignRuleDrops, "node/a netloom0", REQUEST);
+    let mut snapshot = network(Mode::Direct);
+    dropped(0)(&mut snapshot);
+    let finding = explain(&snapshot, &to_b(), &Observation::Silent);
+    assert!(finding.fault == Fault::Unexplained && !finding.evidence.contains("may drop"), "{finding}");
+}
+
 /// What a chain rewrites, the later chains of the same hook see.
 #[test]
 fn translation_inside_a_hook() {
