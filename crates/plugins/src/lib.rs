@@ -67,7 +67,7 @@ mod whereabouts;
 
 use cni::{AttachmentId, CniError, Code};
 pub use identity::look_alike;
-pub use link_names::{is_switch_name, program_of_link};
+pub use link_names::{is_switch_name, maker_of_link, program_of_link};
 use linux::{Inside, Netlink};
 use plugin::Builtins;
 

@@ -67,6 +67,35 @@ const NAMES: &[(&str, &str)] = &[
     ("incusbr*", "Incus"),
 ];
 
+/// Names that nobody's bridge is to have, as a link of that name comes later, with who makes it: of hardware that udev or the kernel names, and of
+/// programs that choose a number. Links that have such a name are an administrator's to give away: they are no part of [`NAMES`]. For an asterisk
+/// anything may follow, for a `#` a digit and anything.
+const LATER: &[(&str, &str)] = &[
+    ("eth#", HARDWARE),
+    ("eno#", HARDWARE),
+    ("enp#", HARDWARE),
+    ("enP#", HARDWARE),
+    ("ens#", HARDWARE),
+    ("enx*", HARDWARE),
+    ("wlan#", HARDWARE),
+    ("wlo#", HARDWARE),
+    ("wlp#", HARDWARE),
+    ("wlP#", HARDWARE),
+    ("wls#", HARDWARE),
+    ("wlx*", HARDWARE),
+    ("bond#", "the kernel, for bonds"),
+    ("tun#", "the kernel, for tunnels of programs"),
+    ("tap#", "the kernel, for tunnels of programs"),
+    ("wg#", "WireGuard"),
+    ("wg-*", "WireGuard"),
+    ("tailscale#", "Tailscale"),
+    ("eni*", "Amazon's VPC CNI"),
+    ("azv*", "Azure's CNI"),
+    ("gke*", "Google's Kubernetes Engine"),
+];
+
+const HARDWARE: &str = "the kernel, for a network card";
+
 /// Bridges of Open vSwitch that Neutron and OVN make on each node.
 const SWITCHES: &[&str] = &["br-int", "br-ex", "br-tun"];
 
@@ -81,6 +110,17 @@ pub fn program_of_link(name: &str) -> Option<&'static str> {
         _ => own == name,
     };
     NAMES.iter().find(|(own, _)| is_meant(own)).map(|(_, program)| *program)
+}
+
+/// Who makes links of this name, be it one that is somebody's already or one that comes later: for what is made now.
+pub fn maker_of_link(name: &str) -> Option<&'static str> {
+    let begins_with_digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let is_meant = |own: &str| match own.split_at_checked(own.len().saturating_sub(1)) {
+        Some((begin, "#")) => name.strip_prefix(begin).is_some_and(begins_with_digit),
+        Some((begin, _)) => name.starts_with(begin),
+        None => false,
+    };
+    program_of_link(name).or_else(|| LATER.iter().find(|(own, _)| is_meant(own)).map(|(_, maker)| *maker))
 }
 
 /// Whether it is a name for a bridge of Open vSwitch that Neutron or OVN makes.

@@ -54,6 +54,8 @@ fn names_of_others_links() {
         ("erspan", on("erspan0"), "which is a name for a link of the kernel"),
         ("of-a-port", on("qvo1a2b3c4d-5e"), "which is a name for a link of OpenStack's Neutron"),
         ("of-a-machine", on("tap1a2b3c4d-5e"), "which is a name for a link of OpenStack's Neutron"),
+        ("hardware", on("eth1"), "which is a name for a link of the kernel, for a network card"),
+        ("vpn", on("wg0"), "which is a name for a link of WireGuard"),
         ("gateway", on("gw0123456789a"), "which is a name for a link of Netloom"),
         ("anothers-port", on("qbr1a2b3c4d-5e"), "which is a link of OpenStack's Neutron"),
         ("by-altname", on("hybrid"), "which is a link of OpenStack's Neutron"),

@@ -2,7 +2,7 @@
 //! or keep them from making it; and an interface on a link of theirs would send and receive past what they let through.
 
 use linux::link::Link;
-use plugins::{is_switch_name, program_of_link};
+use plugins::{is_switch_name, maker_of_link, program_of_link};
 
 use super::{ThisNode, links};
 
@@ -24,7 +24,7 @@ impl ThisNode<'_> {
     pub(super) fn whose_name(&self, name: &str) -> Result<Option<String>, &str> {
         // Pods' interfaces may stand on the interface of such a bridge: one of them is the uplink of many nodes.
         let is_switch = is_switch_name(name) || self.openstack_bridges.iter().any(|bridge| bridge.as_str() == name);
-        let whose = match program_of_link(name) {
+        let whose = match maker_of_link(name) {
             Some(program) => Some(format!("which is a name for a link of {program}")),
             None if is_switch => Some("which is a name for a bridge of Open vSwitch".to_owned()),
             None => {

@@ -241,6 +241,44 @@ fn names_that_programs_give_their_links() {
     });
 }
 
+/// A network card, or a link of another program, that came later found a definition's bridge in its place.
+#[test]
+fn names_of_links_that_come_later() {
+    let links = "ip link add bond0 type veth peer name eth9; ip link add eth7 type bridge";
+    node_with(links, &[], |node| {
+        for later in [
+            "eth0",
+            "eno1np0",
+            "enp3s0f1",
+            "enP4p1s0",
+            "ens160",
+            "enx0200c0ffee01",
+            "wlan0",
+            "wlp2s0",
+            "bond1",
+            "tun0",
+            "tap3",
+            "wg0",
+            "wg-home",
+            "tailscale0",
+            "eni0123456789a",
+            "azv0123456789a",
+            "gke0123456789a",
+        ] {
+            assert!(
+                node.reserved(later).is_some_and(|told| told.contains("which is a name for a link of ")),
+                "{later}: {:?}",
+                node.reserved(later)
+            );
+        }
+        for free in ["eth7", "ether", "ensemble", "enough", "enp", "wlan", "bonded", "tunnels", "tap", "wgs", "net0", "br-eth1"] {
+            assert_eq!(node.reserved(free), None, "{free}");
+        }
+        // What is there is an administrator's, who may give it to pods.
+        assert_eq!((node.no_parent("bond0"), node.no_parent("eth9"), node.moved("eth9")), (None, None, None));
+    });
+}
+
 /// What Neutron's agents, the kernel or Netloom itself would have made, a definition had made first; and a port of the bridge between a port of
 /// Neutron and its pod was that port's.
 #[test]
@@ -266,7 +304,7 @@ fn names_of_neutron_the_kernel_and_our_own() {
         ] {
             assert!(node.reserved(own).is_some_and(|told| told.contains(whose)), "{own}: {:?}", node.reserved(own));
         }
-        for free in ["br-ex", "br-data", "tapestry", "tap0", "tap1a2b3c4d5", "gw", "gwnet", "gw0123456789z", "gre1", "sit", "br-int0"] {
+        for free in ["br-ex", "br-data", "tapestry", "tap0", "tapa1b2c3d4", "gw", "gwnet", "gw0123456789z", "gre1", "sit", "br-int0"] {
             assert_eq!(node.reserved(free), None, "{free}");
         }
         assert!(node.no_parent("hybrid").is_some_and(|told| told.contains("Neutron")), "{:?}", node.no_parent("hybrid"));
