@@ -25,6 +25,7 @@ use crate::node_traffic::{Attached, is_of_a_link};
 use crate::provided::PodNetwork;
 
 mod addresses;
+mod advertised;
 mod links;
 mod listeners;
 mod node_ports;
@@ -603,6 +604,10 @@ impl NodeOwn for ThisNode<'_> {
 
     fn reserved(&self, link: &str) -> Option<String> {
         self.whose_name(link).unwrap_or_else(|e| Some(format!("which may be another program's ({e})")))
+    }
+
+    fn configured_by_pods(&self, bridge: &str) -> Option<String> {
+        self.takes_advertisements(bridge).unwrap_or_else(|e| Some(format!("{bridge}, which may accept router advertisements ({e})")))
     }
 
     fn has(&self, address: IpAddr) -> bool {

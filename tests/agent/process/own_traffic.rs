@@ -335,6 +335,48 @@ fn ports_at_the_addresses_of_services() {
     allowed("still-there", "192.168.1.20");
 }
 
+/// Ends with its handle.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A bridge that somebody else has made accepts router advertisements, and any pod with raw packets sends them (CVE-2020-10749).
+#[test]
+fn a_bridge_by_which_a_pod_would_configure_the_host() {
+    let node = node("advertised", "");
+    node.host.sh("", "ip link add x9 up type bridge; echo 2 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    let fixed = json!({"type": "static", "addresses": [{"address": "fd00:5::5/64"}]});
+    node.define("router", &network(&[json!({"type": "bridge", "bridge": "x9", "ipam": fixed})]));
+    let pod = node.pod("router", "router");
+    let outcome = pod.add();
+    let says = "lets its pods configure the host by x9, where the host accepts router advertisements: set net.ipv6.conf.x9.accept_ra to 0";
+    assert!(outcome.error()["code"] == json!(7) && outcome.message().contains(says), "{outcome:?}");
+    node.host.sh("", "echo 0 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    pod.must("ADD");
+    // Without the refusal it would be so.
+    node.host.sh("", "echo 2 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    let mut router = node.host.command(&pod.sandbox(), "dnsmasq");
+    router.args([
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--port=0",
+        "--interface=net1",
+        "--pid-file=",
+        "--user=root",
+        "--enable-ra",
+    ]);
+    router.args(["--ra-param=net1,high,4,600", "--dhcp-range=fd00:5::,ra-only,64,600", "--dhcp-leasefile=/run/leases"]);
+    let router = Running(router.spawn().unwrap());
+    node.until("the host has the pod's route", || node.host.sh("", "ip -6 route show default").contains("dev x9 proto ra"));
+    drop(router);
+    pod.must("DEL");
+}
+
 /// Which address it is, only the result tells: neither the next plugin nor the next network runs after it.
 #[test]
 fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
@@ -347,7 +389,7 @@ fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
     node.define("alone", &network(&[json!({"type": "ptp", "ipam": {"type": "theirs"}})]));
     node.define("second", &network(&[json!({"type": "next"})]));
     node.define("gateway", &network(&[json!({"type": "bridge", "bridge": "x9", "isGateway": true, "ipam": {"type": "theirs"}})]));
-    node.host.sh("", "ip link add x9 type bridge");
+    node.host.sh("", "ip link add x9 type bridge; echo 0 > /proc/sys/net/ipv6/conf/x9/accept_ra");
     node.host.sh("", "ip link set x9 address 02:00:00:00:00:09 up");
     let before = node.before();
     let path = format!("/run/bin:{}", node.bin.display());

@@ -279,6 +279,29 @@ fn names_of_links_that_come_later() {
     });
 }
 
+/// A pod on a bridge that somebody else has made gave the host a default route and an address, with a router advertisement.
+#[test]
+fn bridges_where_the_host_accepts_router_advertisements() {
+    let set = |link: &str, key: &str, value: &str| format!("echo {value} > /proc/sys/net/ipv6/conf/{link}/{key}\n");
+    let mut links: String = ["takes", "never", "router", "always", "off"]
+        .map(|link| format!("ip link add {link} type bridge\n{}{}", set(link, "accept_ra", "1"), set(link, "forwarding", "0")))
+        .concat();
+    links.push_str("ip link property add dev takes altname other; ip tuntap add port0 mode tap; ip link set port0 master never\n");
+    let settings =
+        [("never", "accept_ra", "0"), ("router", "forwarding", "1"), ("always", "accept_ra", "2"), ("always", "forwarding", "1")];
+    links.extend(settings.iter().map(|(link, key, value)| set(link, key, value)));
+    links.push_str(&set("off", "disable_ipv6", "1"));
+    node_with(&links, &[], |node| {
+        let says = "takes, where the host accepts router advertisements: set net.ipv6.conf.takes.accept_ra to 0 on the node";
+        assert_eq!(node.configured_by_pods("takes").as_deref(), Some(says));
+        assert_eq!(node.configured_by_pods("other").as_deref(), Some(says));
+        assert!(node.configured_by_pods("always").is_some());
+        for free in ["never", "router", "off", "port0", "missing"] {
+            assert_eq!(node.configured_by_pods(free), None, "{free}");
+        }
+    });
+}
+
 /// What Neutron's agents, the kernel or Netloom itself would have made, a definition had made first; and a port of the bridge between a port of
 /// Neutron and its pod was that port's.
 #[test]

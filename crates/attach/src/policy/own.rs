@@ -59,6 +59,12 @@ pub trait NodeOwn: fmt::Debug {
     /// Whose name it is, in words, if a link that would be made now has the name of one that a program of the node makes.
     fn reserved(&self, link: &str) -> Option<String>;
 
+    /// The link by which pods on this bridge would configure the host, in words with the next step: the host accepts router advertisements there,
+    /// which any pod with raw packets sends. A node has none unless it says so.
+    fn configured_by_pods(&self, _bridge: &str) -> Option<String> {
+        None
+    }
+
     /// Whether the node has an address: it loses nothing if it gets the same on another link.
     fn has(&self, address: IpAddr) -> bool;
 
@@ -214,6 +220,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     for one in &uses.made {
         let made = |whose| format!("definition {definition} makes the link {one}, {whose}: choose another name");
         all.extend(own.reserved(&one.what).map(made));
+    }
+    for (_, one) in uses.ports() {
+        let configured = |link| format!("definition {definition} lets its pods configure the host by {link} ({})", one.place);
+        all.extend(own.configured_by_pods(&one.what).map(configured));
     }
     for (_, one) in uses.ports().filter(|(plugin, bridge)| plugin.is_none() && !own.guards(&bridge.what).is_empty()) {
         let link = own.default_bridge(&one.what).unwrap_or_else(|| one.what.clone());
