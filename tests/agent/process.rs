@@ -19,3 +19,4 @@ pub(crate) mod points;
 mod preflight;
 mod restart;
 mod services;
+mod silent_server;

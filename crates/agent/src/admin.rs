@@ -129,6 +129,9 @@ impl Agent {
         o.set("sandboxes", sandboxes.len() as u64);
         o.set("calls", self.load.busy() as u64);
         o.set("callsWaiting", self.shares.in_line() as u64);
+        if let Some(time) = self.shares.longest_in_line() {
+            o.set("longestWaiting", time.as_secs());
+        }
         o.set("workers", settings.workers as u64);
         o.set("retired", self.retired.left() as u64);
         o.set("statusesWaiting", self.statuses.waiting());

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use plugin::{Environment, Exec, ExecError, Output};
 use wire::{Ran, Run, ToAgent, ToShim, WireError};
 
+use crate::agent::OnWait;
+
 /// How much longer than a plugin's own time the caller is waited for: it has to tell how it went.
 const TELL: Duration = Duration::from_secs(10);
 
@@ -15,9 +17,9 @@ const TELL: Duration = Duration::from_secs(10);
 ///
 /// One at a time: a message that is asked for is the answer to the last one that was sent. After a failure of the connection
 /// nothing more is sent over it, and each further executable fails in the same way.
-#[derive(Debug)]
 pub(crate) struct RunByCaller {
     connection: Mutex<Connection>,
+    on_wait: Option<OnWait>,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,12 @@ struct Connection {
 impl RunByCaller {
     /// Over the connection of a call, which must be in blocking mode.
     pub(crate) fn new(stream: UnixStream) -> Self {
-        RunByCaller { connection: Mutex::new(Connection { stream, broken: None }) }
+        RunByCaller { connection: Mutex::new(Connection { stream, broken: None }), on_wait: None }
+    }
+
+    /// Reports when its call begins to wait for somebody else, and when it goes on.
+    pub(crate) fn reporting(self, on_wait: Option<OnWait>) -> Self {
+        RunByCaller { on_wait, ..self }
     }
 }
 
@@ -40,6 +47,10 @@ impl Exec for RunByCaller {
     fn is_waited_for(&self) -> bool {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.broken.is_none() && !linux::local::hung_up(&connection.stream).unwrap_or(false)
+    }
+
+    fn waits(&self, begins: bool) {
+        self.on_wait.iter().for_each(|on_wait| on_wait(begins));
     }
 
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {

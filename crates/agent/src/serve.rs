@@ -189,7 +189,7 @@ fn serve_line(agent: &Agent, host: &mut Host) {
     }
 }
 
-/// For each call that waits for an address or a port another thread serves: the DEL that gives one back must not stand behind it, nor
+/// For each call that waits for an address, a lease or a port another thread serves: the DEL that gives one back must not stand behind it, nor
 /// must other pods. To be called by the thread of the call, when it begins to wait (`true`) and when it goes on.
 pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(bool) + Send + Sync + 'static {
     let (agent, socket, dirs) = (Arc::downgrade(agent), Arc::clone(socket), dirs.clone());
@@ -278,7 +278,7 @@ fn serve_one(agent: &Agent, caller: Caller, place: CallSlot, host: &mut Host) {
     let Caller { mut stream, call, heard: _heard } = caller;
     let Ok(by_caller) = stream.try_clone() else { return };
     agent.load.busy.fetch_add(1, Ordering::Relaxed);
-    let by_caller: Arc<dyn Exec> = Arc::new(RunByCaller::new(by_caller));
+    let by_caller: Arc<dyn Exec> = Arc::new(RunByCaller::new(by_caller).reporting(agent.waits_for_others.get().cloned()));
     let answer = place.during(Arc::clone(&by_caller), || agent.answer(&call, host, by_caller));
     agent.load.busy.fetch_sub(1, Ordering::Relaxed);
     let _ = stream.set_write_timeout(Some(HELLO));

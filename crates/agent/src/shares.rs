@@ -9,15 +9,27 @@
 //! There are as many places as workers. A namespace has half of them at the most, in all, and its ADDs one less, so that no DEL of its own
 //! stands behind them. Within that it gets one more while more are free than its calls have (dynamic thresholds, as switches share a
 //! buffer among ports): two namespaces have a third each, and some are left for who comes later. ADDs have three quarters of all at the
-//! most, so that no DEL stands behind those of others either, nor the question for addresses of a plugin that an ADD waits for.
+//! most, so that no DEL stands behind those of others either, nor the question for addresses of a plugin that an ADD waits for. Half of
+//! what is left then is for ADDs of namespaces that have no call: where three namespaces have all that ADDs may have, the fourth one gets
+//! a place at once.
+//!
+//! A place that becomes free goes to the namespace that has the fewest, and among these to the one that has the fewest calls beside the
+//! places; among equals to the caller that came first. So a namespace that has nothing stands behind one call at the most of each other
+//! one, however many callers those have in line. Who has many namespaces still has a place for each: the next one waits until one of
+//! their calls ends or steps aside. A call that waits for something does the latter, and ends when its caller is gone; an external plugin
+//! is ended with its call's time.
 //!
 //! What it waited for has come: it goes on, with a place where one is free for it, else without.
 //!
 //! Each call that has stepped aside has a thread that waits. So only so many may, and half as many of one namespace: one more keeps its
 //! place while it waits, and its namespace has one less for others.
+//!
+//! `/healthz` asks for how long no call has begun or ended ([`Shares::stuck_for`]), never how old a caller in line is: a namespace can
+//! have callers in line for as long as it likes, which is its own trouble, and a new agent would find the same callers again. That age is
+//! shown in `netloom status`.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,6 +49,9 @@ use crate::serve::Heard;
 const LONGEST: usize = 768;
 /// How many of one namespace: as many as a node has pods at the most, all at once.
 const OF_ONE: usize = 512;
+
+/// How often it is looked at the most who in line has gone, where nobody is refused for them.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How many calls may have stepped aside at a time: more than a node usually has pods.
 pub(crate) const ASIDE: usize = 192;
@@ -95,14 +110,38 @@ struct State {
     adds: usize,
     /// Those that have stepped aside.
     aside: HashMap<Kind, usize>,
-    line: VecDeque<(Kind, Caller)>,
+    line: VecDeque<Queued>,
+    /// When it was looked the last time who in line has gone.
+    swept: Instant,
     /// When a place was given or given back the last time.
     moved: Instant,
+}
+
+/// A caller in line.
+struct Queued {
+    kind: Kind,
+    caller: Caller,
+    since: Instant,
 }
 
 thread_local! {
     /// The place of the call that this thread serves.
     static OWN: RefCell<Option<CallSlot>> = const { RefCell::new(None) };
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Whether nobody waits for an answer any more.
+    fn has_gone(&self) -> bool {
+        local::hung_up(&self.stream).unwrap_or(true)
+    }
+
+    fn tell_left(&self) {
+        let Call { verb, container_id, .. } = &self.call;
+        let why = "it closed the connection while it was queued";
+        Line::info("left").with("verb", verb).with("container", container_id).with("why", why).end();
+    }
 }
 
 // === impl Kind ===
@@ -123,7 +162,8 @@ impl Kind {
 
 impl Shares {
     pub(crate) fn new(places: usize) -> Arc<Self> {
-        let state = State { served: HashMap::new(), all: 0, adds: 0, aside: HashMap::new(), line: VecDeque::new(), moved: Instant::now() };
+        let (served, aside, now) = (HashMap::new(), HashMap::new(), Instant::now());
+        let state = State { served, all: 0, adds: 0, aside, line: VecDeque::new(), swept: now, moved: now };
         Arc::new(Shares { places, state: Mutex::new(state) })
     }
 
@@ -135,32 +175,42 @@ impl Shares {
             let place = self.take(&mut state, kind);
             return Entered::Now(caller, place);
         }
-        let of_its_kind = state.line.iter().filter(|(other, _)| *other == kind).count();
-        if state.line.len() >= LONGEST || of_its_kind >= OF_ONE {
-            return Entered::Refused(caller);
+        if state.is_full_for(&kind) {
+            // Who has gone keeps nobody out.
+            state.sweep();
+            if state.is_full_for(&kind) {
+                return Entered::Refused(caller);
+            }
         }
-        state.line.push_back((kind, caller));
+        state.line.push_back(Queued { kind, caller, since: Instant::now() });
         Entered::InLine
     }
 
-    /// The first one in line that may be served now. Who has gone away is passed over.
+    /// The one in line that is served next: of the namespace that has the fewest places. Who has gone away is passed over.
     pub(crate) fn next(self: &Arc<Self>) -> Option<(Caller, CallSlot)> {
         let mut state = lock(&self.state);
+        if state.swept.elapsed() >= SWEEP {
+            state.sweep();
+        }
         loop {
-            let at = state.line.iter().position(|(kind, _)| self.is_free_for(&state, kind))?;
-            let (kind, caller) = state.line.remove(at)?;
-            if local::hung_up(&caller.stream).unwrap_or(true) {
-                let Call { verb, container_id, .. } = &caller.call;
-                Line::info("left")
-                    .with("verb", verb)
-                    .with("container", container_id)
-                    .with("why", "it closed the connection while it was queued")
-                    .end();
+            let at = self.pick(&state)?;
+            let Queued { kind, caller, .. } = state.line.remove(at)?;
+            if caller.has_gone() {
+                caller.tell_left();
                 continue;
             }
             let place = self.take(&mut state, kind);
             return Some((caller, place));
         }
+    }
+
+    /// Where in line the one is that is served next, if one may be.
+    fn pick(&self, state: &State) -> Option<usize> {
+        let mut seen = HashSet::new();
+        // Of each kind only the first one counts.
+        let first = state.line.iter().enumerate().filter(|(_, queued)| seen.insert(&queued.kind));
+        let may = first.filter(|(_, queued)| self.is_free_for(state, &queued.kind));
+        may.min_by_key(|(at, queued)| (state.held_by(&queued.kind), *at)).map(|(at, _)| at)
     }
 
     /// How many calls have lent their place.
@@ -170,19 +220,37 @@ impl Shares {
 
     /// How many are in line.
     pub(crate) fn in_line(&self) -> usize {
-        lock(&self.state).line.len()
+        let mut state = lock(&self.state);
+        state.sweep();
+        state.line.len()
     }
 
-    /// For how long no call has begun or ended while others stand in line.
+    /// For how long the first one in line has waited.
+    pub(crate) fn longest_in_line(&self) -> Option<Duration> {
+        let mut state = lock(&self.state);
+        state.sweep();
+        state.line.front().map(|queued| queued.since.elapsed())
+    }
+
+    /// For how long no call has begun or ended while others stand in line. How long these have stood there does not count: its namespace's
+    /// own calls may be what one waits for.
     pub(crate) fn stuck_for(&self) -> Option<Duration> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        state.sweep();
         if state.line.is_empty() { None } else { Some(state.moved.elapsed()) }
     }
 
     fn is_free_for(&self, state: &State, kind: &Kind) -> bool {
         let free = self.places.saturating_sub(state.all);
-        let adds = (self.places - self.places / 4).max(1);
-        free > 0 && !(kind.is_add && state.adds >= adds) && (kind.namespace.is_none() || self.is_share(state, kind, free))
+        let may_add = !kind.is_add || state.adds < self.adds_of(state.held_by(kind) == (0, 0));
+        free > 0 && may_add && (kind.namespace.is_none() || self.is_share(state, kind, free))
+    }
+
+    /// How many places ADDs may have; `newcomer`: where the next one is of a namespace that has no call.
+    fn adds_of(&self, newcomer: bool) -> usize {
+        let (quarter, eighth) = (self.places / 4, (self.places / 8).max(1));
+        let kept = if newcomer { quarter.min(eighth) } else { quarter };
+        (self.places - kept).max(1)
     }
 
     /// Whether a namespace may have one more.
@@ -219,6 +287,35 @@ impl State {
             self.served.remove(kind);
         }
         self.moved = Instant::now();
+    }
+
+    /// How many places a namespace has, and how many calls beside them. Calls of the node itself count for nobody.
+    fn held_by(&self, kind: &Kind) -> (usize, usize) {
+        if kind.namespace.is_none() {
+            return (0, 0);
+        }
+        let of = |held: &HashMap<Kind, usize>| {
+            let of_kind = |is_add| held.get(&Kind { is_add, ..kind.clone() }).copied().unwrap_or_default();
+            of_kind(true) + of_kind(false)
+        };
+        (of(&self.served), of(&self.aside))
+    }
+
+    /// Whether no more may stand in line, of all or of a kind.
+    fn is_full_for(&self, kind: &Kind) -> bool {
+        self.line.len() >= LONGEST || self.line.iter().filter(|queued| queued.kind == *kind).count() >= OF_ONE
+    }
+
+    /// Those that have gone leave the line.
+    fn sweep(&mut self) {
+        self.swept = Instant::now();
+        self.line.retain(|queued| {
+            let has_gone = queued.caller.has_gone();
+            if has_gone {
+                queued.caller.tell_left();
+            }
+            !has_gone
+        });
     }
 
     fn count_aside(&mut self, kind: &Kind, more: bool) {
@@ -318,6 +415,11 @@ pub(crate) fn goes_on(wait: &LockWait) -> bool {
         let holder = wait.holder().map_or("a process that cannot be seen from here".to_owned(), |holder| holder.to_string());
         Line::warn("waits").with("for", wait.path.display()).with("since", format!("{seconds} s")).with("holder", holder).end();
     }
+    is_waited_for()
+}
+
+/// Whether somebody still waits for the call that this thread serves.
+pub(crate) fn is_waited_for() -> bool {
     OWN.with_borrow(|own| own.as_ref().and_then(|place| place.caller.as_ref()).is_none_or(|caller| caller.is_waited_for()))
 }
 
@@ -471,6 +573,93 @@ mod tests {
         drop((all, adds, dels));
         let state = lock(&shares.state);
         assert!(state.aside.is_empty() && state.served.is_empty() && state.all == 0);
+    }
+
+    /// Each of so many namespaces has more calls than it may have places.
+    fn backlog(shares: &Arc<Shares>, namespaces: usize) -> (Vec<CallSlot>, Vec<UnixStream>) {
+        let (mut places, mut streams) = (Vec::new(), Vec::new());
+        for n in 0..namespaces {
+            let (more, others) = served(shares, "ADD", &format!("worst{n}"), 8);
+            places.extend(more);
+            streams.extend(others);
+        }
+        (places, streams)
+    }
+
+    fn is_of(caller: &Caller, namespace: &str) -> bool {
+        caller.call.args.contains(&format!("K8S_POD_NAMESPACE={namespace};"))
+    }
+
+    #[test]
+    fn another_namespace_is_served_at_once_beside_three_that_take_all_they_can() {
+        let shares = Shares::new(16);
+        let (places, _streams) = backlog(&shares, 3);
+        assert_eq!(lock(&shares.state).adds, 13, "three quarters, and one for the third namespace");
+        let (innocent, _other) = served(&shares, "ADD", "innocent", 2);
+        assert_eq!(innocent.len(), 1, "at once, and no second one");
+        let (dels, _others) = served(&shares, "DEL", "another", 1);
+        let (node, _asks) = served(&shares, "STATUS", "", 1);
+        assert_eq!((dels.len(), node.len()), (1, 1), "what gives something back finds a place");
+        drop((places, innocent, dels, node));
+        assert_eq!(lock(&shares.state).all, 0);
+    }
+
+    #[test]
+    fn another_namespace_is_next_beside_six_that_take_all_they_can() {
+        let shares = Shares::new(16);
+        let (mut places, _streams) = backlog(&shares, 6);
+        assert_eq!(lock(&shares.state).adds, 14, "what ADDs may have, also of newcomers");
+        let (late, _other) = caller("ADD", "innocent");
+        assert!(matches!(shares.enter(late), Entered::InLine));
+        let (dels, _others) = served(&shares, "DEL", "another", 1);
+        assert_eq!(dels.len(), 1);
+        // Before all that came earlier, also of those that have no place: each of these gets its one after the other.
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            drop(places.remove(0));
+            while let Some((caller, place)) = shares.next() {
+                order.push(caller.call.args);
+                places.push(place);
+            }
+        }
+        let names: Vec<bool> = ["worst4", "worst5", "innocent"].iter().zip(&order).map(|(name, args)| args.contains(name)).collect();
+        assert_eq!(names, [true; 3], "each one without a place, once, in the order in which they came: {order:?}");
+    }
+
+    /// Who has nothing beside the places comes before who has.
+    #[test]
+    fn among_namespaces_without_a_place_the_one_with_fewer_calls_aside_is_next() {
+        let shares = Shares::new(4);
+        let (mut aside, _streams) = served(&shares, "ADD", "waits", 1);
+        aside.iter_mut().for_each(|place| place.stand(true));
+        let held: Vec<_> = ["a", "b", "c"].map(|namespace| served(&shares, "ADD", namespace, 1)).into();
+        let (first, _first) = caller("ADD", "waits");
+        let (second, _second) = caller("ADD", "innocent");
+        assert!(matches!(shares.enter(first), Entered::InLine) && matches!(shares.enter(second), Entered::InLine));
+        drop(held);
+        let (next, _place) = shares.next().unwrap();
+        assert!(is_of(&next, "innocent"), "{}", next.call.args);
+    }
+
+    #[test]
+    fn who_has_hung_up_keeps_nobody_out_of_line() {
+        let shares = Shares::new(4);
+        let (_held, _other) = served(&shares, "ADD", "a", 1);
+        let mut streams = Vec::new();
+        for _ in 0..OF_ONE {
+            let (caller, other) = caller("ADD", "a");
+            streams.push(other);
+            assert!(matches!(shares.enter(caller), Entered::InLine));
+        }
+        let (late, _late) = caller("ADD", "a");
+        assert!(matches!(shares.enter(late), Entered::Refused(_)));
+        drop(streams);
+        let (later, waits) = caller("ADD", "a");
+        assert!(matches!(shares.enter(later), Entered::InLine));
+        assert_eq!(shares.in_line(), 1);
+        assert!(shares.longest_in_line().is_some() && shares.stuck_for().is_some());
+        drop(waits);
+        assert!(shares.longest_in_line().is_none() && shares.stuck_for().is_none(), "nobody waits");
     }
 
     #[test]

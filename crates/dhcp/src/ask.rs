@@ -20,6 +20,10 @@ const ACCEPT: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(15);
 /// How long what listens may say nothing until it is asked whether it is a daemon of ours, and how long it has for that answer.
 const SILENT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// How long an ADD is waited for before it counts as one that waits: a server that is there has answered by then.
+const PROMPT: Duration = Duration::from_millis(100);
+/// How often it is asked whether somebody waits for the answer any longer.
+const TURN: Duration = Duration::from_secs(1);
 /// How long a daemon that starts, and has its files already, may take until it listens.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -51,6 +55,12 @@ pub enum Unanswered {
         socket: PathBuf,
         /// How long it was waited for.
         seconds: u64,
+    },
+    /// Nobody waited for its answer any longer.
+    #[error("the caller closed the connection while the DHCP daemon at {} was acquiring the lease", socket.display())]
+    Abandoned {
+        /// Its socket.
+        socket: PathBuf,
     },
     /// It ended without an answer.
     #[error("the DHCP daemon at {} stopped in the middle of the call: {reason}", socket.display())]
@@ -93,15 +103,16 @@ impl Daemon {
         Daemon { socket: socket.to_owned() }
     }
 
-    /// ADD: the lease of the attachment that `call` names.
+    /// ADD: the lease of the attachment that `call` names. `goes_on` is asked about once in a second where the answer does not come at once;
+    /// where it says no, the daemon, whose caller hangs up then, acquires no lease.
     ///
     /// # Errors
     /// Code 11 without a daemon, and if no server answers in time; else what the daemon says.
-    pub fn add(&self, call: Call, by: Instant) -> Result<AddResult, CniError> {
+    pub fn add(&self, call: Call, by: Instant, goes_on: &dyn Fn() -> bool) -> Result<AddResult, CniError> {
         let left = by.saturating_duration_since(Instant::now());
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         // It answers by then; a little more is for its answer to come.
-        let stdout = self.ask(Call { millis, verb: "ADD".to_owned(), ..call }, left + Duration::from_secs(1))??;
+        let stdout = self.ask_while(Call { millis, verb: "ADD".to_owned(), ..call }, left + Duration::from_secs(1), goes_on)??;
         Ok(AddResult::parse(&stdout, Version::LATEST)?.0)
     }
 
@@ -202,11 +213,34 @@ impl Daemon {
     }
 
     fn ask(&self, call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+        self.ask_while(call, time, &|| true)
+    }
+
+    fn ask_while(&self, call: Call, time: Duration, goes_on: &dyn Fn() -> bool) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+        let until = Instant::now() + time;
         let mut asked = self.begin(call, time)?;
-        let died = |errno: Errno| Unanswered::Died { socket: self.socket.clone(), reason: errno.to_string() };
-        if !local::speaks(&asked.stream, SILENT.0.min(time)).map_err(died)? && !self.is_ours(&asked.stream) {
-            let reason = "it says nothing, not even to STATUS (one of netloom's that hangs is to be started anew)".to_owned();
-            return Err(Unanswered::Foreign { socket: self.socket.clone(), reason });
+        let socket = || self.socket.clone();
+        let speaks = |turn: Duration| {
+            let left = until.saturating_duration_since(Instant::now());
+            local::speaks(&asked.stream, turn.min(left)).map_err(|errno| Unanswered::Died { socket: socket(), reason: errno.to_string() })
+        };
+        let mut is_known = false;
+        let mut turn = PROMPT;
+        while !speaks(turn)? {
+            if !goes_on() {
+                return Err(Unanswered::Abandoned { socket: socket() });
+            }
+            if !is_known && turn > PROMPT {
+                is_known = self.is_ours(&asked.stream);
+                if !is_known {
+                    let reason = "it says nothing, not even to STATUS (one of netloom's that hangs is to be started anew)".to_owned();
+                    return Err(Unanswered::Foreign { socket: socket(), reason });
+                }
+            }
+            if Instant::now() >= until {
+                return Err(Unanswered::Late { socket: socket(), seconds: time.as_secs() });
+            }
+            turn = if turn == PROMPT { SILENT.0 } else { TURN };
         }
         self.answer(&mut asked, time)
     }

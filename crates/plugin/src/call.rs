@@ -163,6 +163,10 @@ pub enum PluginMessage<'a> {
 pub trait Delegate {
     /// Tells whoever hears a call that goes well.
     fn tell(&self, said: PluginMessage<'_>);
+    /// The call begins to wait for somebody else (`true`), or goes on ([`crate::LongWait`]).
+    fn waits(&self, begins: bool);
+    /// Whether somebody still waits for what comes of the call.
+    fn is_waited_for(&self) -> bool;
     /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).
     ///
     /// # Errors

@@ -92,6 +92,11 @@ pub trait Exec: Send + Sync {
     fn is_waited_for(&self) -> bool {
         true
     }
+
+    /// The call waits for somebody else from here on (`true`), or goes on: others may be served meanwhile. To be called by its thread.
+    fn waits(&self, begins: bool) {
+        let _ = begins;
+    }
 }
 
 /// Executables are children of this process.

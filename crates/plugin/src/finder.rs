@@ -314,6 +314,14 @@ impl Delegate for Finder {
         (self.tell)(said);
     }
 
+    fn waits(&self, begins: bool) {
+        self.exec.waits(begins);
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.exec.is_waited_for()
+    }
+
     fn needs_link(&self, kind: &PluginType) -> Result<bool, CniError> {
         Ok(match self.find(kind).map_err(|e| e.within("ipam.type"))? {
             ResolvedPlugin::Builtin(plugin) => plugin.about().needs_link,

@@ -24,6 +24,7 @@ mod host;
 pub mod process;
 mod restore;
 mod teardown;
+mod wait;
 
 pub use about::{About, DNS, Key, Names, ROUTE};
 pub use call::{Call, Conflict, Cx, Delegate, PlannedChange, Plugin, PluginMessage, ReviewChange};
@@ -33,3 +34,4 @@ pub use finder::{Builtins, Finder, ITSELF, Prefer, ResolvedPlugin};
 pub use host::{Dirs, Host};
 pub use restore::Restore;
 pub use teardown::{Failure, LinkIdentity, LinkToDelete, Stage, Teardown};
+pub use wait::LongWait;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ::dhcp::{Daemon, Wanted};
 use cni::{AddResult, AttachmentId, CniError, Config, Version};
-use plugin::{About, Call, Cx, Draft, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Draft, Key, LongWait, Plugin, Stage};
 
 use crate::internal;
 
@@ -74,7 +74,8 @@ impl Plugin for Dhcp {
         // Only a daemon that was reached can have a lease.
         daemon.status().map_err(|e| CniError { code: cni::Code::TRY_AGAIN_LATER, ..e })?;
         release(call, cx)?;
-        let result = daemon.add(message, cx.deadline)?;
+        let wait = LongWait::new(cx.delegate);
+        let result = daemon.add(message, cx.deadline, &|| wait.goes_on())?;
         linux::crash_point!("dhcp-added");
         Ok(result)
     }

@@ -74,8 +74,10 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     };
     let calls = match number(o, "callsWaiting") {
         None | Some(0) => calls,
-        Some(1) => format!("{calls}, 1 call queued"),
-        Some(n) => format!("{calls}, {n} calls queued"),
+        Some(n) => {
+            let queued = format!("{calls}, {n} {} queued", if n == 1 { "call" } else { "calls" });
+            number(o, "longestWaiting").map_or(queued.clone(), |seconds| format!("{queued} for up to {seconds} s"))
+        }
     };
     let full = number(o, "calls").zip(number(o, "workers")).is_some_and(|(busy, workers)| busy >= workers && workers > 0);
     put("calls", if full { ODD } else { plain }, &calls);

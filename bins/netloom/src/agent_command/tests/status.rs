@@ -59,6 +59,9 @@ fn who_waits_for_a_worker() {
         [0, 1, 32].map(calls),
         ["8 of 16 workers busy", "8 of 16 workers busy, 1 call queued", "8 of 16 workers busy, 32 calls queued"]
     );
+    let o = object(r#"{"calls": 8, "workers": 16, "callsWaiting": 32, "longestWaiting": 75}"#);
+    let text = plain(&render(&o, false, PIPED));
+    assert!(text.contains("8 of 16 workers busy, 32 calls queued for up to 75 s\n"), "{text}");
 }
 
 #[test]
