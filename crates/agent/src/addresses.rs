@@ -42,7 +42,7 @@ use self::in_use::InUse;
 use crate::agent::RunError;
 use crate::log::Line;
 use crate::settings::Ipam;
-use crate::{Agent, cilium_node};
+use crate::{Agent, cilium_node, shares};
 
 /// How long short processes that use the store now are waited for.
 const OTHERS: Duration = Duration::from_secs(60);
@@ -180,7 +180,7 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(bool) + Send + Sync + 
     let changed = Arc::clone(&addresses.changed);
     let of_node = Arc::new(Notify::new());
     let of_node_too = Arc::clone(&of_node);
-    addresses.store.when_waiting(on_wait);
+    addresses.store.when_waiting(on_wait, shares::is_waited_for);
     addresses.store.when_changed(move || {
         changed.notify_one();
         of_node_too.notify_one();

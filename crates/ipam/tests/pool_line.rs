@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,25 @@ fn waits(store: &Arc<PoolStore>, ask: &Ask) -> Waiting {
     let waiting = spawn(move || own.reserve_by(&asked, later()));
     until("its place in line", || store.waiting() > before);
     waiting
+}
+
+/// Its runtime has given it up: it stands in nobody's way, and its address counts as needed no more.
+#[test]
+fn who_is_not_waited_for_leaves_the_line() {
+    static IS_WAITED_FOR: AtomicBool = AtomicBool::new(true);
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.when_waiting(drop, || IS_WAITED_FOR.load(Ordering::Relaxed));
+    store.grant(&granted(0, 1, &["10.0.0.0/32"])).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    let waiting = waits(&store, &v4(2));
+    IS_WAITED_FOR.store(false, Ordering::Relaxed);
+    assert_eq!(waiting.join().unwrap().unwrap_err(), PoolStoreError::Abandoned);
+    assert_eq!((store.waiting(), store.look(|all| all.usage("a", Family::V4)).waiting), (0, 0));
+    assert!(!store.wait_past(store.version(), later()), "nor does who waits for a pool");
+    assert_eq!(store.waiting(), 0);
+    store.release(&key(1), None).unwrap();
+    assert_eq!(addresses(&store.reserve(&v4(3)).unwrap()), ["10.0.0.0"]);
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Plugin for Pool {
             let probe = spec.probe && claim.is_none();
             Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, (spec, probe)))
         };
-        let (new, (spec, probe)) = at.reserve(call.id, keys.wait(), &file, ask)?;
+        let (new, (spec, probe)) = at.reserve(call.id, keys.wait(), &file, cx.delegate, ask)?;
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, cx);
         cx.probe = probe;

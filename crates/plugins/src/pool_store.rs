@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use ::pool::{Allocator, Ask, Family, Granted, Lease, Origin, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore, PoolStoreError};
-use linux::Watch;
-use plugin::{Call, Conflict, Cx, Stage};
+use linux::file::TURN;
+use linux::{Watch, WatchError};
+use plugin::{Call, Conflict, Cx, Delegate, LongWait, Stage};
 
 use crate::pool_agent::ForAgent;
 
@@ -244,12 +245,13 @@ impl StoreHandle {
     }
 
     /// Grants what `ask` says when it is shown the store; where addresses are short, waits for them so long at the most. The
-    /// pool's file is looked at again when it changes, so `ask` may be asked several times.
+    /// pool's file is looked at again when it changes, so `ask` may be asked several times. `of`: the call's, which may end meanwhile.
     pub(crate) fn reserve<T>(
         &self,
         id: &AttachmentId,
         wait: Duration,
         file: &Path,
+        of: &dyn Delegate,
         ask: impl Fn(&PoolStore) -> Result<(Ask, T), CniError>,
     ) -> Result<(Granted, T), CniError> {
         let begun = Instant::now();
@@ -265,13 +267,16 @@ impl StoreHandle {
             Ok(done) => return Ok(done),
             Err(whole) => whole,
         };
+        let waiting = LongWait::new(of);
         loop {
             let (store, lasting) = self.open_or_find(whole)?;
             let seen = store.version();
             let (asked, also) = match ask(&store) {
                 // It may come from the cluster yet.
                 Err(e) if e.code == Code::TRY_AGAIN_LATER && store.expects() && Instant::now() < until => {
-                    store.wait_past(seen, until);
+                    if !store.wait_past(seen, until) {
+                        return Err(PoolStoreError::Abandoned.into());
+                    }
                     continue;
                 }
                 // Where nothing is given out at all that is why.
@@ -292,12 +297,27 @@ impl StoreHandle {
             // Watched before it is closed: what is given back from here on is told.
             let mut watch = Watch::on(&[self.dir.join(ipam::FREED), file.to_owned()]);
             drop(store);
-            let limit = soon.map_or(until, |soon| soon.min(until)).saturating_duration_since(Instant::now());
-            if watch.as_mut().map_or(true, |watch| watch.wait(Some(limit)).is_err()) {
-                std::thread::sleep(limit.min(BLIND));
+            if !await_change(&mut watch, soon.map_or(until, |soon| soon.min(until)), &waiting) {
+                return Err(PoolStoreError::Abandoned.into());
             }
         }
     }
+}
+
+/// Waits until something has changed or may have. `false`: nobody waits for the call any more.
+fn await_change(watch: &mut Result<Watch, WatchError>, until: Instant, waiting: &LongWait<'_>) -> bool {
+    while waiting.goes_on() {
+        let left = until.saturating_duration_since(Instant::now());
+        match watch.as_mut().map(|watch| watch.wait(Some(left.min(TURN)))) {
+            Ok(Ok(changed)) if changed.is_empty() && left > TURN => {}
+            Ok(Ok(_)) => return true,
+            Ok(Err(_)) | Err(_) => {
+                std::thread::sleep(left.min(BLIND));
+                return true;
+            }
+        }
+    }
+    false
 }
 
 fn said(e: CniError, begun: Instant) -> CniError {

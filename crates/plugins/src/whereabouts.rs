@@ -203,7 +203,7 @@ impl Plugin for Whereabouts {
         if !wants.is_empty() {
             let at = StoreHandle::of("", cx);
             let ask = |claim| Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants.clone() };
-            let (new, probe) = at.reserve(call.id, conf.wait, &cx.host.dirs.journal.join(ipam::FREED), |store| {
+            let (new, probe) = at.reserve(call.id, conf.wait, &cx.host.dirs.journal.join(ipam::FREED), cx.delegate, |store| {
                 conf.follow(store)?;
                 let probe = wants.iter().any(|want| store.look(|all| all.spec(&want.pool).is_some_and(|spec| spec.probe)));
                 let claim = claim(call).filter(|_| conf.of_cluster(store));

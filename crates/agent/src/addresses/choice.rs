@@ -364,7 +364,8 @@ impl Addresses {
             match self.selectors.known() {
                 Some(known) => return Some(known),
                 None if !waits || Instant::now() >= until => return None,
-                None => self.store.wait_past(seen, until),
+                None if !self.store.wait_past(seen, until) => return None,
+                None => {}
             }
         }
     }

@@ -50,6 +50,9 @@ pub enum PoolStoreError {
     /// It takes more than what was read of it ([`crate::PoolStore::open_part`]).
     #[error("the addresses in use are not completely read yet")]
     Part,
+    /// Nobody waits for it any more.
+    #[error("the caller closed the connection while it waited for addresses")]
+    Abandoned,
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is releasing its addresses")]
     Leaving {
@@ -76,6 +79,7 @@ impl From<PoolStoreError> for CniError {
         let code = match &e {
             PoolStoreError::Refused(refused) => code_of(refused),
             PoolStoreError::Leaving { .. }
+            | PoolStoreError::Abandoned
             | PoolStoreError::Closed { .. }
             | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
             PoolStoreError::OfBoth { .. } => Code::INVALID_CONFIG,

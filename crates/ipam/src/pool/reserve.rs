@@ -1,6 +1,6 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use pool::{Allocator, Ask, Block, Family, Granted, Key, Lease, Moment, Origin, Refused, Run, Spec, State};
@@ -106,7 +106,11 @@ impl PoolStore {
         // Whoever was granted the same may wait for the disk yet, and may have to give it back.
         let settled = |state: &Guarded| !state.arriving.contains(&ask.key);
         let mut state = self.wait_until(state, settled);
+        let (mut asked, mut goes_on) = (Instant::now(), true);
         loop {
+            if !goes_on {
+                return (state, Err(PoolStoreError::Abandoned));
+            }
             if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
                 return (state, Err(PoolStoreError::Leaving { key: ask.key.clone() }));
             }
@@ -120,7 +124,7 @@ impl PoolStore {
                     let why = "its addresses are being rebuilt".to_owned();
                     return (state, Err(PoolStoreError::Closed { why }));
                 }
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                (state, goes_on) = self.wait_a_turn(state, left, &mut asked);
                 continue;
             }
             let now = self.now();
@@ -141,7 +145,7 @@ impl PoolStore {
                 state = self.state();
             } else {
                 let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                (state, goes_on) = self.wait_a_turn(state, left, &mut asked);
             }
             state = self.wait_until(state, settled);
         }

@@ -5,9 +5,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use journal::Journal;
+use linux::file::TURN;
 use pool::{Allocator, Ask, Event, Key, Lease, Moment, Refused, Run};
 
 use super::clock::Clock;
@@ -60,8 +61,11 @@ pub struct PoolStore {
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
-/// Hears of who begins to wait, and who goes on.
-struct WaitObserver(Box<dyn Fn(bool) + Send + Sync>);
+/// Hears of who begins to wait, and who goes on; and knows whether somebody waits for that.
+struct WaitObserver {
+    waits: Box<dyn Fn(bool) + Send + Sync>,
+    goes_on: fn() -> bool,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Guarded {
@@ -335,14 +339,43 @@ impl PoolStore {
         self.state().version
     }
 
-    /// Waits until something has changed since then, or the time is over.
-    pub fn wait_past(&self, version: u64, until: Instant) {
+    /// Waits until something has changed since then, or the time is over. `false`: nobody waits for the call any more.
+    #[must_use]
+    pub fn wait_past(&self, version: u64, until: Instant) -> bool {
         self.look_out(1);
         self.waits(true);
-        let left = until.saturating_duration_since(Instant::now());
-        drop(self.changed.wait_timeout_while(self.state(), left, |state| state.version == version));
+        let (mut state, mut asked, mut goes_on) = (self.state(), Instant::now(), true);
+        while goes_on && state.version == version {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (state, goes_on) = self.wait_a_turn(state, left, &mut asked);
+        }
+        drop(state);
         self.waits(false);
         self.look_out(-1);
+        goes_on
+    }
+
+    /// Waits until something may have changed; whether anybody waits for the call any longer, which is asked at most once in a [`TURN`].
+    pub(super) fn wait_a_turn<'s>(
+        &'s self,
+        state: MutexGuard<'s, Guarded>,
+        left: Duration,
+        asked: &mut Instant,
+    ) -> (MutexGuard<'s, Guarded>, bool) {
+        let Some(observer) = self.waits.get() else {
+            return (self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0, true);
+        };
+        let state = self.changed.wait_timeout(state, left.min(TURN)).unwrap_or_else(PoisonError::into_inner).0;
+        if asked.elapsed() < TURN {
+            return (state, true);
+        }
+        drop(state);
+        *asked = Instant::now();
+        let goes_on = (observer.goes_on)();
+        (self.state(), goes_on)
     }
 
     fn look_out(&self, more: isize) {
@@ -364,14 +397,14 @@ impl PoolStore {
     }
 
     /// Calls this when an attachment begins to wait for addresses or for a pool (`true`), and when it goes on, by the thread that waits, which
-    /// holds no lock then. Once in a store's life.
-    pub fn when_waiting(&self, waits: impl Fn(bool) + Send + Sync + 'static) {
-        let _ = self.waits.set(WaitObserver(Box::new(waits)));
+    /// holds no lock then. The same thread asks `goes_on` each second whether it waits any longer. Once in a store's life.
+    pub fn when_waiting(&self, waits: impl Fn(bool) + Send + Sync + 'static, goes_on: fn() -> bool) {
+        let _ = self.waits.set(WaitObserver { waits: Box::new(waits), goes_on });
     }
 
     pub(super) fn waits(&self, begins: bool) {
-        if let Some(WaitObserver(waits)) = self.waits.get() {
-            waits(begins);
+        if let Some(observer) = self.waits.get() {
+            (observer.waits)(begins);
         }
     }
 
