@@ -4,6 +4,8 @@
 //! ```text
 //! set vxlanports { type inet_service; elements = { 4789 } }              the tunnel's port
 //! set nodes4     { type ipv4_addr; elements = { 192.0.2.11, ... } }      the nodes' addresses, the own one among them
+//! chain vxlan-masqueraded { type filter hook postrouting priority 101; policy accept;
+//!     udp sport @vxlanports ct status snat ip daddr @nodes4 counter drop }                   and the same for IPv6
 //! chain vxlan-senders { ip saddr @nodes4 ct original ip daddr @nodes4
 //!                           meta l4proto udp ct original proto-dst @vxlanports return      and the same for IPv6
 //!                       ct state untracked ip saddr @nodes4 ip daddr @nodes4 return        and the same for IPv6
@@ -25,6 +27,11 @@
 //!
 //! **From a node, and sent to a node.** The kernel takes the tunnel's packets at every address that the node has. What a pod sends to another one of them passes
 //! its own node, which knows no such address of a node's, and arrives with that node's address (masquerade).
+//!
+//! **Nothing leaves from the tunnel's port behind masquerade.** Masquerade keeps a pod's source port where it can. If a pod sent to another node from
+//! the tunnel's port, that node's tunnel packets with the same two ports would be answers to the pod: the kernel would turn their destination to it
+//! before any chain here sees them. So a packet whose source was rewritten does not go from the tunnel's port to a node, whichever rule rewrote it, and
+//! the kernel keeps no connection of a packet that is dropped. This looks behind masquerade (`srcnat`).
 //!
 //! **Sent there from the start.** A Service, a host port or another rule may lead to the tunnel what was sent elsewhere: a node that
 //! sends it on with its own address, or passes on what came with another node's (masquerade), would vouch for a pod's packet. The connection still
@@ -53,9 +60,11 @@
 //!
 //! It is no proof: who can send with a node's address from outside is let through. WireGuard proves who sends, and needs none of this.
 //!
-//! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook. A packet of the tunnel passes two rules where it leaves, and two where it
-//! arrives: two look-ups in that set and two in a hash each time, whatever the number of nodes. One that arrives by a bridge or a pair costs a look-up
-//! of a route more; one by a NIC, whose driver has no kind, none.
+//! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook, and one by its source port where it
+//! leaves. A packet of the tunnel passes two rules where it leaves, and two where it arrives: two look-ups in that set and two in a hash each
+//! time, whatever the number of nodes. One that arrives by a bridge or a pair costs a look-up of a route more; one by a NIC, whose driver has no
+//! kind, none.
+//!
 //! These elements belong to no attachment, as those of `egress.rs`: [`guard_vxlan`] and [`guard_vxlan_also`] alone change them.
 
 use std::collections::BTreeSet;
@@ -85,6 +94,8 @@ const KINDS: [&str; 5] = ["bridge", "veth", "netkit", "tun", "openvswitch"];
 const KIND: usize = 16;
 /// Behind IPVS, which turns packets at this hook.
 const INPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Input, priority: Base::SRCNAT + 1 };
+/// Behind masquerade, which chooses the source port.
+const POSTROUTING: Base = Base { kind: ChainType::Filter, hook: Hook::Postrouting, priority: Base::SRCNAT + 1 };
 const OUTPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Output, priority: Base::FILTER };
 
 /// What the guard of vxlan tunnels needs of the table.
@@ -96,6 +107,7 @@ pub static VXLAN: Subject = Subject {
         Map { name: NODES6, key: &[Field::Ipv6Addr], to: To::OfNode, held: false },
     ],
     chains: &[
+        Fixed { name: "vxlan-masqueraded", base: Some(POSTROUTING), rules: masqueraded },
         Fixed { name: SENDERS, base: None, rules: senders },
         Fixed { name: NODES, base: None, rules: nodes },
         Fixed { name: STRAYS, base: None, rules: strays },
@@ -253,6 +265,20 @@ fn passed_untracked() -> impl Iterator<Item = Vec<Expr>> {
         exprs.extend([source, look_up(nodes), destination, look_up(nodes), Expr::Verdict(Verdict::Return)]);
         exprs
     })
+}
+
+/// `udp sport @vxlanports ct status snat ip daddr @nodes4 counter drop`
+fn masqueraded() -> Rules {
+    let rule = |Addresses { is_family, nodes, destination, .. }| {
+        let mut exprs = is_udp().to_vec();
+        let port = Expr::Payload { header: Header::Transport, offset: 0, len: 2, into: Reg::FIRST };
+        exprs.extend([port, look_up(PORTS)]);
+        exprs.extend(connection(Ct::Status, Ct::SNAT, Cmp::NotEqual));
+        exprs.extend(is_family());
+        exprs.extend([destination, look_up(nodes), Expr::Counter, Expr::Verdict(Verdict::Drop)]);
+        exprs
+    };
+    addresses().into_iter().map(rule).collect()
 }
 
 fn senders() -> Rules {

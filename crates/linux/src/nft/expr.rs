@@ -60,7 +60,7 @@ pub enum Meta {
 pub enum Ct {
     /// `ct state`: [`Ct::ESTABLISHED`], [`Ct::RELATED`].
     State,
-    /// `ct status`: [`Ct::DNAT`].
+    /// `ct status`: [`Ct::SNAT`] or [`Ct::DNAT`].
     Status,
 }
 
@@ -245,6 +245,8 @@ impl Ct {
     pub const RELATED: u32 = 4;
     /// In `ct state`: nobody tracks it (`NF_CT_STATE_UNTRACKED_BIT`).
     pub const UNTRACKED: u32 = 0x40;
+    /// In `ct status`: its source was rewritten (`IPS_SRC_NAT`).
+    pub const SNAT: u32 = 0x10;
     /// In `ct status`: its destination was rewritten (`IPS_DST_NAT`).
     pub const DNAT: u32 = 0x20;
 }

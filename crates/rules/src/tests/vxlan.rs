@@ -12,6 +12,11 @@ const RULES: &str = r#"table inet netloom {
     set vxlanports { type inet_service; elements = { 4789 }; }
     set nodes4 { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
     set nodes6 { type ipv6_addr; elements = { 2001:db8::1, 2001:db8::2 }; }
+    chain vxlan-masqueraded {
+        type filter hook postrouting priority 101; policy accept;
+        udp sport @vxlanports ct status snat ip daddr @nodes4 counter packets 0 bytes 0 drop
+        udp sport @vxlanports ct status snat ip6 daddr @nodes6 counter packets 0 bytes 0 drop
+    }
     chain vxlan-senders {
         ip saddr @nodes4 ct original ip daddr @nodes4 meta l4proto udp ct original proto-dst @vxlanports return
         ip6 saddr @nodes6 ct original ip6 daddr @nodes6 meta l4proto udp ct original proto-dst @vxlanports return
@@ -279,6 +284,46 @@ fn a_packet_by_an_uplink_needs_no_way_back_there() {
         assert!(arrives((outside, from), (router, to), PORT), "{from} to {to}");
     }
     assert!(!router.run("nft list table inet came").contains("packets 0"), "they came by another link");
+}
+
+/// Masquerade keeps the source port, so that another node's tunnel packets would look like answers to the pod's packet.
+#[test]
+fn a_pod_that_sends_from_the_tunnels_port_gets_no_packet_of_the_tunnel() {
+    const OTHER: u16 = 50_000;
+    let wires = Wires::new();
+    let (pod, router, outside) = (&wires.pod, &wires.router, &wires.outside);
+    router.nft_file("table inet cluster { chain out { type nat hook postrouting priority srcnat; oifname outside masquerade; }; }");
+    let bind = |ns: &Namespace, address: &str, port: u16| {
+        let address = SocketAddr::new(address.parse().unwrap(), port);
+        let socket = ns.netns.enter(|_| UdpSocket::bind(address).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    };
+    // Whether the pod's packet leaves, and then whether the tunnel gets the other node's packet.
+    let attack = |from: &str, own: &str, node: &str, port: u16| {
+        let (pod, tunnel, node) = (bind(pod, from, PORT), bind(router, own, PORT), bind(outside, node, port));
+        // A neighbour look-up may cost the first packets.
+        let leaves = (0..3).any(|_| {
+            pod.send_to(b"mine", node.local_addr().unwrap()).unwrap();
+            node.recv_from(&mut [0; 8]).is_ok()
+        });
+        let arrives = (0..3).any(|_| {
+            node.send_to(b"frame", tunnel.local_addr().unwrap()).unwrap();
+            tunnel.recv_from(&mut [0; 8]).is_ok()
+        });
+        (leaves, arrives)
+    };
+    for (from, own, node) in [("10.1.0.5", "192.0.2.1", "192.0.2.2"), ("fd01::5", "2001:db8::1", "2001:db8::2")] {
+        assert_eq!(attack(from, own, node, OTHER), (true, false), "{from}: without the guard the pod gets them");
+        router.nft(|s| guard_vxlan(s, None, &sample()).unwrap());
+        assert_eq!(attack(from, own, node, OTHER + 1), (false, true), "{from}");
+        let chain = router.run("nft list chain inet netloom vxlan-masqueraded");
+        assert_eq!(chain.matches("counter packets 0 ").count(), 1, "the other family's: {chain}");
+        // Elsewhere the port is the pod's.
+        router.nft(|s| guard_vxlan(s, None, &enclosed(&["192.0.2.1", "2001:db8::1"])).unwrap());
+        assert!(attack(from, own, node, OTHER + 2).0, "{node} is no node");
+        router.run("nft delete table inet netloom");
+    }
 }
 
 /// Its own node lets it go, as that address is no node's, and masquerade gives it a node's address. The tunnel's socket has all addresses of the node.
