@@ -146,7 +146,7 @@ impl<'s> History<'s> {
         format!("on {}: {spoilt}", self.places[at].name)
     }
 
-    /// An agent is killed, and a pod ends before the next one is there.
+    /// An agent is killed, and another program changes what is ours before the next one is there.
     fn kill(&mut self) -> String {
         let at = self.machine();
         self.scene.nodes[at].kill9();
