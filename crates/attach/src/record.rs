@@ -132,7 +132,7 @@ impl Record {
         let object = |bytes: &[u8]| match json::parse_at_most(bytes, MAX_FILE) {
             Ok(Value::Object(o)) => Ok(o),
             Ok(_) => Err(torn("it is not an object".to_owned())),
-            Err(e) => Err(torn(e.to_string())),
+            Err(e) => Err(torn(format!("{e} (a record is one line, and one more for its results)"))),
         };
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
         let o = object(lines.next().unwrap_or_default())?;

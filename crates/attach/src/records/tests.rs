@@ -69,6 +69,16 @@ fn what_is_written_is_read() {
     assert_eq!(records.sandboxes(), Ok(vec![]));
 }
 
+/// An administrator's editor, or `jq`, writes a line for each key.
+#[test]
+fn a_record_in_many_lines_is_refused_with_the_reason() {
+    let (dir, records) = records("lines");
+    std::fs::create_dir_all(&dir.0).unwrap();
+    std::fs::write(dir.0.join("pod-1.json"), "{\n  \"schema\": 1\n}\n").unwrap();
+    let e = records.read(&"pod-1".parse().unwrap()).unwrap_err().to_string();
+    assert!(e.contains("(a record is one line, and one more for its results)"), "{e}");
+}
+
 /// The kernel's cookie and the times came to records without a new schema.
 #[test]
 fn a_record_without_a_cookie_and_times_is_read() {
