@@ -120,10 +120,24 @@ mod tests {
         cached("pods", "gone", "/nonexistent/netns", "bridge");
         cached("cluster", "ours", "/proc/self/ns/net", "netloom");
         let mut others = Others::default();
+        // Not ours to judge: another program's file, a bare result, and what is being written.
+        for (name, text) in [("pods-x-eth0", "{}"), ("pods-y-eth0", r#"{"ips":[]}"#), (".pods-z-eth0.tmp", "{")] {
+            std::fs::write(dir.join("results").join(name), text).unwrap();
+        }
         others.add_cached(&dir);
         let mut names: Vec<&str> = others.attachments.iter().map(|id| id.container.as_str()).collect();
         names.sort_unstable();
         assert_eq!((names, others.unreadable), (vec!["lives", "untold"], Vec::new()));
+        // A file that is cut off is the only trace of a container that may run.
+        let file = dir.join("results/pods-lives-eth0");
+        let whole = std::fs::read_to_string(&file).unwrap();
+        for broken in ["", &whole[..whole.len() / 2], "[]", r#"{"kind":"cniCacheV1"}"#, &whole.replace("lives", "../x")] {
+            std::fs::write(&file, broken).unwrap();
+            let mut others = Others::default();
+            others.add_cached(&dir);
+            let errors: Vec<String> = others.unreadable.iter().map(ToString::to_string).collect();
+            assert!(errors.len() == 1 && errors[0].contains("pods-lives-eth0"), "{broken}: {errors:?}");
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

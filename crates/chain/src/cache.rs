@@ -132,15 +132,15 @@ impl Cache {
     pub fn read(&self, id: &AttachmentId) -> Result<Option<Cached>, CacheError> {
         let Some(bytes) = read(&self.path(id))? else { return Ok(None) };
         Ok(match decode(&bytes) {
-            Some(cached) => Some(cached).filter(|c| c.id == *id),
-            None => legacy(&bytes, id),
+            Ok(Some(cached)) => Some(cached).filter(|c| c.id == *id),
+            Ok(None) | Err(_) => legacy(&bytes, id),
         })
     }
 
     /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with
     /// `a` and `b-c`.
     pub fn is_anothers(&self, id: &AttachmentId) -> bool {
-        let cached = read(&self.path(id)).ok().flatten().and_then(|bytes| decode(&bytes));
+        let cached = read(&self.path(id)).ok().flatten().and_then(|bytes| decode(&bytes).ok().flatten());
         cached.is_some_and(|c| c.id != *id)
     }
 
@@ -160,22 +160,31 @@ impl Cache {
     /// that does not say whose it is belongs to nobody: names may have a `-` in them, so its own does not tell.
     pub fn of_network(&self, network: &NetworkName) -> (Vec<Cached>, Vec<CacheError>) {
         let prefix = format!("{network}-");
-        self.find(|file| file.starts_with(&prefix), |_, id| id.network == *network)
+        self.find(|file| file.starts_with(&prefix), |_, id| id.network == *network, |_| false)
     }
 
     /// Every cached ADD of a container, as [`Cache::of_network`].
     pub fn of_container(&self, container: &ContainerId) -> (Vec<Cached>, Vec<CacheError>) {
         let part = format!("-{container}-");
-        self.find(|file| file.contains(&part), |_, id| id.container == *container)
+        self.find(|file| file.contains(&part), |_, id| id.container == *container, |_| false)
     }
 
     /// Every cached ADD of this boot, as [`Cache::of_network`]: what is older the kernel has forgotten. A copy of a file, which no
-    /// DEL would remove, is none.
+    /// DEL would remove, is none. A file of this boot that is cut off or does not say whose it is is an error: it may be the only trace of a
+    /// container that runs. The reference library writes in place, so that its writer may also be in the middle.
     pub fn of_this_boot(&self) -> (Vec<Cached>, Vec<CacheError>) {
-        self.find(|_| true, |path, id| path == self.path(id) && !linux::boot::is_of_an_earlier(path))
+        let is_of_now = |path: &Path| !linux::boot::is_of_an_earlier(path);
+        // What begins with a dot is one of ours before it gets its name: no network's name begins so.
+        self.find(|file| !file.starts_with('.'), |path, id| path == self.path(id) && is_of_now(path), is_of_now)
     }
 
-    fn find(&self, may_be: impl Fn(&str) -> bool, is: impl Fn(&Path, &AttachmentId) -> bool) -> (Vec<Cached>, Vec<CacheError>) {
+    /// `needs_owner`: whether a file that does not say whose it is is an error.
+    fn find(
+        &self,
+        may_be: impl Fn(&str) -> bool,
+        is: impl Fn(&Path, &AttachmentId) -> bool,
+        needs_owner: impl Fn(&Path) -> bool,
+    ) -> (Vec<Cached>, Vec<CacheError>) {
         let fail = |path: &Path, e: std::io::Error| CacheError { step: "read", path: path.to_owned(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.results) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Default::default(),
@@ -194,7 +203,12 @@ impl Cache {
         let mut cached = Vec::new();
         for path in paths {
             match read(&path) {
-                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| is(&path, &c.id))),
+                Ok(None) => {}
+                Ok(Some(bytes)) => match decode(&bytes) {
+                    Ok(one) => cached.extend(one.filter(|c| is(&path, &c.id))),
+                    Err(reason) if needs_owner(&path) => errors.push(CacheError { step: "read", path, reason }),
+                    Err(_) => {}
+                },
                 Err(e) => errors.push(e),
             }
         }
@@ -211,16 +225,21 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, CacheError> {
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<Cached> {
-    let value = json::parse_at_most(bytes, MAX_FILE).ok()?;
-    let o = value.as_object()?;
+/// `None` for an object of another kind, such as a bare result.
+///
+/// # Errors
+/// Why it does not say whose it is.
+fn decode(bytes: &[u8]) -> Result<Option<Cached>, String> {
+    let value = json::parse_at_most(bytes, MAX_FILE).map_err(|e| format!("it is not a whole cached result: {e}"))?;
+    let o = value.as_object().ok_or("it is not a JSON object")?;
     if o.str("kind") != Some(KIND) {
-        return None;
+        return Ok(None);
     }
+    let text = |key: &str| o.str(key).ok_or_else(|| format!("it has no {key:?}"));
     let id = AttachmentId {
-        network: NetworkName::parse(o.str("networkName")?).ok()?,
-        container: ContainerId::parse(o.str("containerId")?).ok()?,
-        ifname: IfName::parse(o.str("ifName")?).ok()?,
+        network: NetworkName::parse(text("networkName")?).map_err(|e| e.to_string())?,
+        container: ContainerId::parse(text("containerId")?).map_err(|e| e.to_string())?,
+        ifname: IfName::parse(text("ifName")?).map_err(|e| e.to_string())?,
     };
     let config = STANDARD.decode(o.str("config").unwrap_or_default()).unwrap_or_default();
     let mut args = CniArgs::default();
@@ -229,7 +248,7 @@ fn decode(bytes: &[u8]) -> Option<Cached> {
             args.push(k, v);
         }
     }
-    Some(Cached {
+    Ok(Some(Cached {
         id,
         netns: o.str("netns").unwrap_or_default().to_owned(),
         config,
@@ -237,7 +256,7 @@ fn decode(bytes: &[u8]) -> Option<Cached> {
         capability_args: o.object("capabilityArgs").cloned().unwrap_or_default(),
         made_by: MadeBy::read(o),
         result: o.get("result").and_then(|r| AddResult::read(r, Version::V0_1_0).ok()).map(|(r, _)| r),
-    })
+    }))
 }
 
 /// Before 0.7 the reference library kept the bare result. Every key of a result may be missing, so that any object would
