@@ -280,6 +280,9 @@ impl Plugin for Pod {
         // Networks of other programs may have the same names.
         let mut others = Others::default();
         others.add_records(Path::new(AGENT_RECORDS));
+        if keeping.all != Path::new(RECORDS) {
+            others.add_records_below(Path::new(RECORDS));
+        }
         others.add_cached(Path::new(RUNTIMES));
         kept.extend(others.attachments);
         errors.extend(others.unreadable);

@@ -9,10 +9,10 @@
 //! Networks of two programs may have the same name, or names whose links look alike. Both would take the other's containers for gone.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chain::{Cache, Cached};
-use cni::{AttachmentId, CniError, Code, NetworkList};
+use cni::{AttachmentId, CniError, Code, ContainerId, NetworkList};
 use linux::Netns;
 use plugin::ITSELF;
 
@@ -43,13 +43,15 @@ impl Others {
             self.unreadable.push(e.into());
             Vec::new()
         });
-        for sandbox in sandboxes {
-            match records.read(&sandbox) {
-                Ok(Some(record)) => self.attachments.extend(attachments(&record)),
-                // Links and rules went with the power.
-                Ok(None) | Err(RecordError::Lost { .. }) => {}
-                Err(e) => self.unreadable.push(e.into()),
-            }
+        sandboxes.iter().for_each(|sandbox| self.add_record(&records, sandbox));
+    }
+
+    fn add_record(&mut self, records: &Records, sandbox: &ContainerId) {
+        match records.read(sandbox) {
+            Ok(Some(record)) => self.attachments.extend(attachments(&record)),
+            // Links and rules went with the power.
+            Ok(None) | Err(RecordError::Lost { .. }) => {}
+            Err(e) => self.unreadable.push(e.into()),
         }
     }
 
@@ -67,11 +69,21 @@ impl Others {
         }
     }
 
-    /// Adds what runtimes have kept below a directory of containers that are still there. What they have attached by us is in our records.
+    /// Adds what runtimes have kept below a directory of containers that are still there. What they have attached by us is in our
+    /// records: those that the caller adds, or those of the directory that the network's configuration names.
     pub fn add_cached(&mut self, dir: &Path) {
         let (cached, unreadable) = Cache::new(dir).of_this_boot();
         self.unreadable.extend(unreadable.into_iter().map(CniError::from));
-        self.attachments.extend(cached.into_iter().filter(|cached| is_there(cached) && !is_by_us(cached)).map(|cached| cached.id));
+        for cached in cached.into_iter().filter(is_there) {
+            match by_us(&cached) {
+                None => self.attachments.push(cached.id),
+                Some(dirs) => {
+                    for dir in dirs {
+                        self.add_record(&Records::new(dir.join(cached.id.network.as_str())), &cached.id.container);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -85,19 +97,21 @@ fn is_there(cached: &Cached) -> bool {
     cached.netns.is_empty() || !matches!(Netns::open(Path::new(&cached.netns)), Ok(None))
 }
 
-fn is_by_us(cached: &Cached) -> bool {
-    let list = NetworkList::parse(&cached.config, Some(&cached.id.network));
-    list.is_ok_and(|list| list.plugins.iter().any(|plugin| ITSELF.contains(&plugin.kind.as_str())))
+/// The directories that the configuration of an attachment names for records (`cniDir`); `None` if it is not by us.
+fn by_us(cached: &Cached) -> Option<Vec<PathBuf>> {
+    let list = NetworkList::parse(&cached.config, Some(&cached.id.network)).ok()?;
+    let ours = || list.plugins.iter().filter(|plugin| ITSELF.contains(&plugin.kind.as_str()));
+    ours().next()?;
+    Some(ours().filter_map(|plugin| plugin.raw().str("cniDir")).filter(|dir| !dir.is_empty()).map(PathBuf::from).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use chain::{MadeBy, Runtime};
     use cni::{AddResult, CniArgs};
 
     use super::*;
+    use crate::{PodView, ReportedDevice, State, Step};
 
     /// A result that a runtime keeps of a container that is gone keeps nothing from being freed.
     #[test]
@@ -105,7 +119,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("netloom-others-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("results")).unwrap();
         let cached = |network: &str, container: &str, netns: &str, kind: &str| {
-            let config = format!(r#"{{"cniVersion":"1.0.0","name":"{network}","plugins":[{{"type":"{kind}"}}]}}"#);
+            let own = dir.join("own").display().to_string();
+            let config = format!(r#"{{"cniVersion":"1.0.0","name":"{network}","plugins":[{{"type":"{kind}","cniDir":"{own}"}}]}}"#);
             let list = NetworkList::parse(config.as_bytes(), None).unwrap();
             let (container, ifname) = (container.parse().unwrap(), "eth0".parse().unwrap());
             let id = AttachmentId { network: network.parse().unwrap(), container, ifname };
@@ -119,15 +134,44 @@ mod tests {
         cached("pods", "untold", "", "bridge");
         cached("pods", "gone", "/nonexistent/netns", "bridge");
         cached("cluster", "ours", "/proc/self/ns/net", "netloom");
+        // It has a record where its configuration says.
+        cached("elsewhere", "kept", "/proc/self/ns/net", "netloom");
+        let list = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"blue","type":"bridge"}"#, None).unwrap();
+        let step = Step {
+            name: "blue".to_owned(),
+            default: false,
+            list,
+            ifname: "net1".parse().unwrap(),
+            capability_args: json::Object::new(),
+            default_route: None,
+            device: ReportedDevice::default(),
+            made_by: MadeBy::default(),
+            took: None,
+            state: State::Intended,
+        };
+        let record = Record {
+            sandbox: "kept".parse().unwrap(),
+            boot: linux::boot_id().unwrap(),
+            netns: "/proc/self/ns/net".into(),
+            netns_id: Netns::current().unwrap().id(),
+            netns_cookie: None,
+            made_at: None,
+            pod: PodView::default(),
+            args: CniArgs::default(),
+            steps: vec![step],
+        };
+        let elsewhere = Records::new(dir.join("own/elsewhere"));
+        elsewhere.write(&record).unwrap();
         let mut others = Others::default();
         // Not ours to judge: another program's file, a bare result, and what is being written.
         for (name, text) in [("pods-x-eth0", "{}"), ("pods-y-eth0", r#"{"ips":[]}"#), (".pods-z-eth0.tmp", "{")] {
             std::fs::write(dir.join("results").join(name), text).unwrap();
         }
         others.add_cached(&dir);
-        let mut names: Vec<&str> = others.attachments.iter().map(|id| id.container.as_str()).collect();
+        let mut names: Vec<String> = others.attachments.iter().map(|id| format!("{} {}", id.network, id.container)).collect();
         names.sort_unstable();
-        assert_eq!((names, others.unreadable), (vec!["lives", "untold"], Vec::new()));
+        let kept = ["blue kept", "pods lives", "pods untold"].map(str::to_owned).to_vec();
+        assert_eq!((names, others.unreadable), (kept, Vec::new()));
         // A file that is cut off is the only trace of a container that may run.
         let file = dir.join("results/pods-lives-eth0");
         let whole = std::fs::read_to_string(&file).unwrap();
