@@ -314,11 +314,11 @@ fn give_back_stray(host: &mut Host, device: &Device, valid: &[u32]) -> Result<()
     }
 }
 
-/// A device that the kernel has given back, with whatever alias it has from its container. It keeps its name where that says nothing.
+/// A device that the kernel has given back, with whatever alias and name it has from its container. Where the alias says nothing it keeps its name,
+/// unless that is another program's.
 fn back_on_host(host: &mut Host, device: &Device, link: &Link, links: &[Link], group: u32) -> Result<(), CniError> {
     let others: Vec<Link> = links.iter().filter(|other| other.index != link.index).cloned().collect();
-    let name = HostNames::of(host, &others)?.returned(device, link);
-    let name = name.map_or_else(|| IfName::parse(&link.name).map_err(internal), Ok)?;
+    let name = HostNames::of(host, &others)?.on_host(device, link)?;
     restore(host.netlink()?, link, &name, Before::Unknown(group))
 }
 
@@ -344,6 +344,13 @@ impl HostNames {
     fn returned(&self, device: &Device, link: &Link) -> Option<IfName> {
         let is_configured = |name: &str| matches!(device, Device::Name(own) if own == name);
         alias(link).filter(|name| is_configured(name.as_str()) || !self.has(name.as_str()) && !is_of_others(name.as_str()))
+    }
+
+    /// The same for one that is on the host already, or else the name that it has there, or a new one: its container may have renamed it.
+    fn on_host(&self, device: &Device, link: &Link) -> Result<IfName, CniError> {
+        let is_own = |name: &IfName| matches!(device, Device::Name(own) if own == name.as_str()) || !is_of_others(name.as_str());
+        let name = self.returned(device, link).or_else(|| IfName::parse(&link.name).ok().filter(is_own));
+        name.map_or_else(|| self.numbered(), Ok)
     }
 
     /// A name as the kernel gives a device whose own is taken.
@@ -412,5 +419,17 @@ mod tests {
         assert_eq!(returned(&Device::Name("cali12".to_owned()), Some("cali12")).as_deref(), Some("cali12"));
         assert_eq!(returned(&Device::Name("enp1s0f0".to_owned()), Some("cni0")), None);
         assert_eq!(names.numbered().unwrap().as_str(), "dev1");
+        // The kernel gives a device back under the name that it had in its container.
+        let mut on_host = |device: &Device, name: &str, alias: Option<&str>| {
+            (link.name, link.alias) = (name.to_owned(), alias.map(str::to_owned));
+            names.on_host(device, &link).unwrap().to_string()
+        };
+        for name in ["cni0", "br-int", "kube-ipvs0", "cali12"] {
+            assert_eq!(on_host(&mac, name, None), "dev1", "{name}");
+            assert_eq!(on_host(&mac, name, Some(name)), "dev1", "{name}");
+        }
+        assert_eq!(on_host(&mac, "cni0", Some("enp3s0")), "enp3s0");
+        assert_eq!(on_host(&mac, "net1", Some("cni0")), "net1");
+        assert_eq!(on_host(&Device::Name("cali12".to_owned()), "cali12", None), "cali12");
     }
 }
