@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, PluginEntry};
 use json::Object;
 use linux::{Netns, NetnsError};
-use plugin::{Call, Cx, Delegate, Finder, Host, PlannedChange, ResolvedPlugin, Stage, Teardown};
+use plugin::{Call, Cx, Delegate, Finder, Host, PlannedChange, ResolvedPlugin, Stage, Teardown, collect_beside};
 
 use crate::{Cache, CacheError, Cached};
 
@@ -380,6 +380,22 @@ impl Chain {
     /// # Errors
     /// The first failure, with the others in its details.
     pub fn gc(&self, list: &NetworkList, valid: Option<&[AttachmentId]>, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        self.gc_beside(list, valid, &|| Ok(Vec::new()), host, by)
+    }
+
+    /// The same beside other programs, of whose attachments `valid` has those that they have had so far: `others` is asked again before anything
+    /// of the plugins goes.
+    ///
+    /// # Errors
+    /// As of [`Chain::gc`], and those of [`collect_beside`].
+    pub fn gc_beside(
+        &self,
+        list: &NetworkList,
+        valid: Option<&[AttachmentId]>,
+        others: &dyn Fn() -> Result<Vec<AttachmentId>, CniError>,
+        host: &mut Host,
+        by: Instant,
+    ) -> Result<(), CniError> {
         if list.disable_gc {
             return Ok(());
         }
@@ -391,20 +407,32 @@ impl Chain {
             linux::crash_point!("chain-gc-deleted");
         }
         if let Some(valid) = valid.filter(|_| list.version.has_gc_and_status()) {
-            self.gc_plugins(list, valid, host, by, &mut errors);
+            let all = || others().map(|more| [valid, more.as_slice()].concat());
+            let collected = collect_beside(valid.to_vec(), all, |valid, teardown| self.collect_gc(list, valid, host, teardown, by));
+            match collected {
+                Ok((failed, mut teardown)) => errors.extend(failed.into_iter().chain(teardown.commit(host).err().unwrap_or_default())),
+                Err(e) => errors.push(e),
+            }
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
-    fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
-        let mut teardown = Teardown::new();
+    fn collect_gc(
+        &self,
+        list: &NetworkList,
+        valid: &[AttachmentId],
+        host: &mut Host,
+        teardown: &mut Teardown,
+        by: Instant,
+    ) -> Vec<CniError> {
+        let mut errors = Vec::new();
         for plugin in &list.plugins {
-            let mut cx = Cx::new(host, &mut teardown, &self.finder, by);
+            let mut cx = Cx::new(host, teardown, &self.finder, by);
             let done = self.step(list, plugin, &Object::new()).and_then(|step| self.finder.gc(&plugin.kind, &step.config, valid, &mut cx));
             errors.extend(done.err().map(|e| e.within(format!("plugin type={:?} failed (gc)", plugin.kind.as_str()))));
             teardown.next_attachment();
         }
-        errors.extend(teardown.commit(host).err().unwrap_or_default());
+        errors
     }
 
     /// The versions that each plugin of the list supports, in order.

@@ -20,6 +20,7 @@ mod call;
 mod draft;
 mod external;
 mod finder;
+mod gc;
 mod host;
 pub mod process;
 mod restore;
@@ -31,6 +32,7 @@ pub use call::{Call, Conflict, Cx, Delegate, PlannedChange, Plugin, PluginMessag
 pub use draft::{Draft, KnownLinks};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
 pub use finder::{Builtins, Finder, ITSELF, Prefer, ResolvedPlugin};
+pub use gc::collect_beside;
 pub use host::{Dirs, Host};
 pub use restore::Restore;
 pub use teardown::{Failure, LinkIdentity, LinkToDelete, Stage, Teardown};

@@ -20,7 +20,7 @@ use linux::{Netns, NetnsError};
 
 use crate::external::internal;
 use crate::finder::{Builtins, Finder, Prefer};
-use crate::{Call, Cx, Dirs, Environment, Host, Plugin, PluginMessage, Teardown};
+use crate::{Call, Cx, Dirs, Environment, Host, Plugin, PluginMessage, Teardown, collect_beside};
 
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -162,19 +162,23 @@ fn verb(
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell).remembering();
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
     let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
+    if env.command == "GC" {
+        return gc(plugin, env, &config, &finder, &mut host, deadline);
+    }
     let mut cx = Cx::new(&mut host, &mut teardown, &finder, deadline);
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut cx),
-        "GC" => {
-            let mut valid = AttachmentId::valid_of(config.raw(), &config.network)?;
-            if let Some(others) = env.others {
-                valid.extend(others(&config.network)?);
-            }
-            let looked_up = plugin.gc(&config, &valid, &mut cx);
-            finish(looked_up, &mut teardown, &mut host)
-        }
         _ => attachment(plugin, env, &config, prev.as_ref(), &mut cx, stdout),
     }
+}
+
+fn gc(plugin: &dyn Plugin, env: &Env, config: &Config, finder: &Finder, host: &mut Host, deadline: Instant) -> Result<(), CniError> {
+    let named = AttachmentId::valid_of(config.raw(), &config.network)?;
+    let others = || env.others.map_or(Ok(Vec::new()), |others| others(&config.network));
+    let (looked_up, mut teardown) = collect_beside(others()?, others, |known, teardown| {
+        plugin.gc(config, &[named.as_slice(), known].concat(), &mut Cx::new(host, teardown, finder, deadline))
+    })?;
+    finish(looked_up, &mut teardown, host)
 }
 
 /// What every plugin checks before anything else, for a call that is carried out elsewhere as well. `named` is what [`Config::named`] made of
