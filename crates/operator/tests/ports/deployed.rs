@@ -98,7 +98,11 @@ async fn take_over(scene: &Scene, plane: &ControlPlane) {
     for (kind, change, words) in [
         ("KuryrPort", json!({"spec": {"podNodeName": "another"}}), "only the operator of Netloom writes KuryrPorts"),
         ("KuryrPort", json!({"status": {"vifs": {"eth1": null}}}), "only the operator of Netloom writes KuryrPorts"),
-        ("KuryrPort", json!({"status": {"vifs": {}}, "metadata": {"labels": {"x": "y"}}}), ""),
+        ("KuryrPort", json!({"metadata": {"labels": {"x": "y"}}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"metadata": {"labels": {(osvif::NODE_LABEL): null}}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"metadata": {"annotations": {"x": "y"}}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"metadata": {"finalizers": []}}), "only the operator of Netloom writes KuryrPorts"),
+        ("KuryrPort", json!({"status": {"vifs": {}}, "metadata": {"labels": {label: scene.project}}}), ""),
         ("Pod", json!({"metadata": {"labels": {"app": "stolen"}}}), "only removes Kuryr's finalizer"),
         ("Pod", json!({"metadata": {"finalizers": []}}), "only removes Kuryr's finalizer"),
     ] {
@@ -108,7 +112,7 @@ async fn take_over(scene: &Scene, plane: &ControlPlane) {
         };
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "a", &kind);
         let patched = api.patch("web", &PatchParams::default(), &Patch::Merge(&change)).await.map(drop).map_err(|e| e.to_string());
-        // A merge with nothing changes nothing of the VIFs, and a label may be set.
+        // A merge with nothing changes nothing of the VIFs, and the one label may be set.
         assert!(
             if words.is_empty() { patched.is_ok() } else { patched.as_ref().is_err_and(|e| e.contains(words)) },
             "{change}: {patched:?}"
