@@ -15,6 +15,8 @@ pub struct Permit {
     pub security_groups: Vec<String>,
     /// IDs of projects.
     pub projects: Vec<String>,
+    /// Names of the drivers that plug ports: with a nested one, the port's security groups may not filter.
+    pub drivers: Vec<String>,
     /// Whether a pod may ask for an address that lies in a subnet and in none of its allocation pools.
     pub outside_allocation_pools: bool,
 }
@@ -40,12 +42,13 @@ impl Permit {
     ///
     /// # Errors
     /// [`Forbidden`]: the first one.
-    pub fn check(&self, config: &PortConfig) -> Result<(), Forbidden> {
-        let groups = config.security_groups.iter().flatten();
-        let named = (config.subnets.iter().map(|id| ("subnetId", id, &self.subnets)))
-            .chain(config.network.iter().map(|id| ("networkId", id, &self.networks)))
-            .chain(groups.map(|id| ("securityGroups", id, &self.security_groups)))
-            .chain(config.project.iter().map(|id| ("projectId", id, &self.projects)));
+    pub fn check<'a>(&'a self, config: &'a PortConfig) -> Result<(), Forbidden> {
+        let each = |key, ids: &'a [String], allowed: &'a Vec<String>| ids.iter().map(move |id| (key, id.as_str(), allowed));
+        let named = (each("subnetId", &config.subnets, &self.subnets))
+            .chain(each("networkId", config.network.as_slice(), &self.networks))
+            .chain(each("securityGroups", config.security_groups.as_deref().unwrap_or_default(), &self.security_groups))
+            .chain(each("projectId", config.project.as_slice(), &self.projects))
+            .chain(config.driver.map(|driver| ("driverType", driver.name(), &self.drivers)));
         for (key, id, allowed) in named {
             if !allowed.iter().any(|one| one == "*" || one == id) {
                 let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
@@ -71,5 +74,10 @@ mod tests {
         assert_eq!(refused, r#"policy rule "r" does not allow subnetId "s-3"; allowed: s-1, s-2"#);
         assert!(check(r#"{"networkId": "n"}"#).unwrap_err().ends_with("allowed: none"));
         assert!(check(r#"{"projectId": "p"}"#).unwrap_err().contains("projectId"));
+        let permit = Permit { rule: "r".to_owned(), drivers: list(&["neutron-vif"]), ..Permit::default() };
+        let check = |text: &str| permit.check(&PortConfig::parse(text).unwrap()).map_err(|e| e.to_string());
+        assert_eq!(check(r#"{"driverType": "neutron-vif"}"#), Ok(()));
+        let refused = r#"policy rule "r" does not allow driverType "nested-macvlan"; allowed: neutron-vif"#;
+        assert_eq!(check(r#"{"driverType": "nested-macvlan"}"#), Err(refused.to_owned()));
     }
 }

@@ -174,7 +174,8 @@ mod tests {
     }
 
     fn of(annotation: &str) -> Result<Vec<Element>, String> {
-        let permit = Permit { rule: "default".to_owned(), subnets: vec!["s-0".to_owned(), "s-1".to_owned()], ..Permit::default() };
+        let (subnets, drivers) = (vec!["s-0".to_owned(), "s-1".to_owned()], vec!["*".to_owned()]);
+        let permit = Permit { rule: "default".to_owned(), subnets, drivers, ..Permit::default() };
         let definition = |of: &DefinitionRef| match of.to_string().as_str() {
             "a/one" => KnownDefinition::Neutron(r#"{"subnetId": "s-1"}"#),
             "a/default" => KnownDefinition::Neutron("{}"),

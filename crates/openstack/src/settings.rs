@@ -200,6 +200,17 @@ impl VifDriver {
             _ => None,
         }
     }
+
+    /// Its name in kuryr.conf and in definitions.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            VifDriver::NeutronVif => "neutron-vif",
+            VifDriver::NestedVlan => "nested-vlan",
+            VifDriver::NestedMacvlan => "nested-macvlan",
+            VifDriver::NestedDpdk => "nested-dpdk",
+        }
+    }
 }
 
 // === impl PoolDriver ===

@@ -145,6 +145,7 @@ struct WrittenNeutron {
     networks: Option<Vec<String>>,
     security_groups: Option<Vec<String>>,
     projects: Option<Vec<String>>,
+    drivers: Option<Vec<String>>,
     #[serde(default)]
     outside_allocation_pools: bool,
 }
@@ -227,6 +228,11 @@ fn configured(settings: &Settings) -> Permit {
         networks: Vec::new(),
         security_groups: settings.security_groups.clone(),
         projects: vec![settings.project.clone()],
+        drivers: [&settings.vif_driver]
+            .into_iter()
+            .chain(settings.subnet_of_driver.keys())
+            .map(|driver| driver.name().to_owned())
+            .collect(),
         outside_allocation_pools: false,
     }
 }
@@ -296,6 +302,7 @@ impl WrittenRule {
                 networks: written.networks.unwrap_or(default.networks),
                 security_groups: written.security_groups.unwrap_or(default.security_groups),
                 projects: written.projects.unwrap_or(default.projects),
+                drivers: written.drivers.unwrap_or(default.drivers),
                 outside_allocation_pools: written.outside_allocation_pools,
             },
         }

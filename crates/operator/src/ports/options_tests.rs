@@ -106,5 +106,14 @@ fn each_rule_that_concerns_a_definition_must_allow_what_it_names() {
     };
     let rule = "policy: [{name: first, allow: {neutron: {outsideAllocationPools: true}}}, {name: second, allow: {neutron: {}}}]\n";
     assert_eq!((outside(""), outside(rule)), (vec![false], vec![true, false]));
+    let drivers = |text: &str| {
+        let permits = read(text, None).unwrap().permits("a", &DefinitionRef { namespace: "a".to_owned(), name: "x".to_owned() });
+        permits.into_iter().map(|permit| permit.drivers.join(",")).collect::<Vec<_>>()
+    };
+    let rule = "policy: [{name: first, allow: {neutron: {drivers: [nested-vlan]}}}, {name: second, allow: {neutron: {}}}]\n";
+    assert_eq!(
+        (drivers(GOOD), drivers(&format!("{GOOD}{rule}"))),
+        (vec!["neutron-vif".to_owned()], vec!["nested-vlan".to_owned(), "neutron-vif".to_owned()])
+    );
     assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{ports: [p]}}}}}}]\n"), None).unwrap_err().contains("ports"));
 }

@@ -127,7 +127,7 @@ impl Scene {
                 "neutron": cloud,
                 "neutronDefaults": {"project": self.project, "podSubnet": subnets[0]},
             },
-            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets, "securityGroups": ["*"]}}}],
+            "policy": [{"name": "tests", "allow": {"neutron": {"subnets": subnets, "securityGroups": ["*"], "drivers": ["*"]}}}],
         });
         settings["openstack"].as_object_mut().unwrap().extend(keys("openstack"));
         settings.as_object_mut().unwrap().extend(keys("file"));
