@@ -171,6 +171,16 @@ impl<'w> Index<'w> {
 
     /// Makes what is missing, and deletes what is too many, or has not been needed for long.
     pub(crate) fn fill(&mut self) {
+        let before = self.step.calls.len();
+        self.keep_size();
+        // What seems to wait may be the port of a pod whose KuryrPort does not say it.
+        if self.world.kuryr_ports.values().any(|stored| stored.damage.is_some()) {
+            self.step.calls.truncate(before);
+        }
+    }
+
+    /// Its calls are deletions.
+    fn keep_size(&mut self) {
         let Some(size) = self.world.defaults.pool else {
             // They were switched off.
             let ids = self.pool.free.keys().map(|id| Call::DeletePort((*id).to_owned()));

@@ -95,6 +95,16 @@ impl Leadership {
     }
 }
 
+/// Whether there is a Lease at all: an operator makes it, and it stays.
+///
+/// # Errors
+/// What the API server says.
+pub(crate) async fn exists(client: &Client, namespace: &str) -> Result<bool, String> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let read = timeout(LOST, api.get_opt(NAME)).await.map_err(|_| "no answer".to_owned())?;
+    Ok(read.map_err(|e| e.to_string())?.is_some())
+}
+
 /// Who holds the Lease, if it was renewed as long as this looks.
 pub(crate) async fn holder(client: &Client, namespace: &str) -> Result<Option<String>, String> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);

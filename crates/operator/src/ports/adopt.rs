@@ -106,7 +106,15 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
         }
         let named = read.iter().filter_map(|(_, port)| port.as_ref().ok()).flat_map(|port| port.status.vifs.values());
         let named: BTreeSet<&str> = named.map(|vif| vif.vif.id.as_str()).collect();
-        for port in pooled(openstack, &client, &named).await? {
+        // What seems to wait may be the port of a pod whose KuryrPort does not say it.
+        let unread: Vec<(String, &String)> =
+            read.iter().filter_map(|(object, read)| Some((full_name(object), read.as_ref().err()?))).collect();
+        let ready = if unread.is_empty() { pooled(openstack, &client, &named).await? } else { Vec::new() };
+        // Those without our label are among the refused.
+        for (name, why) in unread.into_iter().filter(|(name, _)| !kept.contains(name)) {
+            adoption.refused.push((name, format!("{why}; no ready ports are taken over as long as it cannot be read")));
+        }
+        for port in ready {
             if !dry_run {
                 let subnets = port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect();
                 let tags: Vec<String> = cluster.ready_tags(&subnets).into_iter().chain(port.tags.iter().cloned()).collect();
@@ -253,14 +261,14 @@ impl Carriers {
             return if is_on_it {
                 Ok(Carrier::Trunk(trunk.id.clone()))
             } else {
-                Err(format!("trunk {} has it not with VLAN ID {vlan_id}", trunk.id))
+                Err(format!("trunk {} does not carry the port with VLAN ID {vlan_id}", trunk.id))
             };
         }
         let is_paired = address_pairs(port).all(|pair| node_port.allowed_address_pairs.contains(&pair));
         if is_paired {
             Ok(Carrier::Port(node_port.id.clone()))
         } else {
-            Err(format!("the node's port {} has not its address pairs", node_port.id))
+            Err(format!("the node's port {} lacks the port's address pairs", node_port.id))
         }
     }
 }

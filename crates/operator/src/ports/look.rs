@@ -51,12 +51,28 @@ pub enum LookError {
     },
     /// An operator may need what is to be deleted.
     #[error(
-        "the operator {holder} works, and may be giving ready ports to pods: set vif_pool_driver to noop, or stop it (kubectl -n kube-system scale deployment netloom-operator --replicas=0), wait 15 s, and run the command again"
+        "operator {holder} is running and may be giving ready ports to pods: set vif_pool_driver to noop, or stop it (kubectl -n kube-system scale deployment netloom-operator --replicas=0), wait 15 s, and run the command again"
     )]
     AtWork {
         /// Who has the Lease.
         holder: String,
     },
+    /// Nothing says whether an operator works.
+    #[error(
+        "namespace {namespace} has no Lease netloom-operator, so nothing says whether an operator is running: name the operator's namespace with --namespace"
+    )]
+    NoLease {
+        /// Where it was looked for.
+        namespace: String,
+    },
+    /// What seems to be a ready port may be a pod's.
+    #[error(
+        "KuryrPort {}: what seems to be a ready port may be in use by its pod; delete the pod, or mend the KuryrPort, and run the command again", .0.join("; KuryrPort ")
+    )]
+    Unreadable(
+        /// Their namespaces and names, each with what is wrong.
+        Vec<String>,
+    ),
     /// Neutron, or Keystone.
     #[error(transparent)]
     Neutron(Box<neutron::Error>),
@@ -85,6 +101,8 @@ pub struct PortsSeen {
     pub anothers: Vec<Port>,
     /// Pods that have a KuryrPort.
     pub pods: usize,
+    /// KuryrPorts that cannot be read as a whole, each with what is wrong: ports of their pods may be among the ready ones.
+    pub unreadable: Vec<String>,
 }
 
 /// A port of a pod that is there.
@@ -167,7 +185,8 @@ async fn look_with(openstack: &OpenStack, client: &Client) -> Result<PortsSeen, 
     let cluster = Cluster { name: openstack.cluster.clone(), uid };
     let pods = pods(client).await?;
     let interfaces = interfaces(client).await?;
-    let mut seen = PortsSeen { is_supported, missing_subnets, pods: interfaces.pods, ..PortsSeen::default() };
+    let (pods_bound, unreadable) = (interfaces.pods, interfaces.unreadable);
+    let mut seen = PortsSeen { is_supported, missing_subnets, pods: pods_bound, unreadable, ..PortsSeen::default() };
     let mut pools: BTreeMap<PoolKind, (Vec<Port>, Vec<Port>)> = BTreeMap::new();
     for port in all.into_values() {
         if cluster.is_pooled(&port) {
@@ -246,12 +265,18 @@ async fn detach(neutron: &Neutron, port: &Port) -> Result<(), neutron::Error> {
 pub fn delete_ready(openstack: &OpenStack, kubeconfig: Option<&Path>, namespace: &str) -> Result<Vec<String>, LookError> {
     runtime()?.block_on(async {
         let client = cluster::client(kubeconfig).await?.client();
+        if !lease::exists(&client, namespace).await.map_err(|reason| LookError::Api { kind: "leases", reason })? {
+            return Err(LookError::NoLease { namespace: namespace.to_owned() });
+        }
         let holder = lease::holder(&client, namespace).await.map_err(|reason| LookError::Api { kind: "leases", reason })?;
         if let Some(holder) = holder {
             return Err(LookError::AtWork { holder });
         }
-        let mut deleted = Vec::new();
-        for port in look_with(openstack, &client).await?.ready {
+        let (seen, mut deleted) = (look_with(openstack, &client).await?, Vec::new());
+        if !seen.unreadable.is_empty() {
+            return Err(LookError::Unreadable(seen.unreadable));
+        }
+        for port in seen.ready {
             if openstack.neutron.delete_port(&port.id).await?.value {
                 deleted.push(port.id);
             }
@@ -277,22 +302,34 @@ async fn pods(client: &Client) -> Result<BTreeMap<String, String>, LookError> {
 
 struct Interfaces {
     pods: usize,
+    unreadable: Vec<String>,
     of_port: BTreeMap<String, (String, String)>,
 }
 
 /// The pods and interfaces that KuryrPorts name, by the port.
 async fn interfaces(client: &Client) -> Result<Interfaces, LookError> {
     let all = list(client, Followed::KuryrPort, osvif::crd::PLURAL).await?;
-    let mut interfaces = Interfaces { pods: all.len(), of_port: BTreeMap::new() };
+    Ok(interfaces_of(all))
+}
+
+fn interfaces_of(all: Vec<DynamicObject>) -> Interfaces {
+    let mut interfaces = Interfaces { pods: all.len(), unreadable: Vec::new(), of_port: BTreeMap::new() };
     for object in all {
         let pod =
             format!("{}/{}", object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());
-        let read = serde_json::to_value(object).ok().and_then(|value| osvif::KuryrPort::read(value).ok());
+        let value = serde_json::to_value(object).unwrap_or_default();
+        let read = match osvif::KuryrPort::read(value.clone()) {
+            Ok(read) => Some(read),
+            Err(why) => {
+                interfaces.unreadable.push(format!("{pod}: {why}"));
+                osvif::KuryrPort::read_partly(&value)
+            }
+        };
         for (interface, vif) in read.into_iter().flat_map(|object| object.status.vifs) {
             interfaces.of_port.insert(vif.vif.id, (pod.clone(), interface));
         }
     }
-    Ok(interfaces)
+    interfaces
 }
 
 /// All objects of a kind, page by page.
@@ -309,5 +346,27 @@ pub(super) async fn list(client: &Client, kind: Followed, name: &'static str) ->
         if token.is_none() {
             return Ok(all);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_kuryrport_that_cannot_be_read_the_name_and_the_readable_ports_are_known() {
+        let vif: Value = serde_json::from_str(include_str!("../../../osvif/tests/captured/VIFOpenVSwitch.json")).unwrap_or_default();
+        let object = |name: &str, vifs: Value| {
+            let spec = serde_json::json!({"podUid": "u", "podNodeName": "n"});
+            let value = serde_json::json!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": {"vifs": vifs}});
+            serde_json::from_value::<DynamicObject>(value).unwrap_or_else(|e| unreachable!("{e}"))
+        };
+        let good = serde_json::json!({"default": false, "vif": vif});
+        let damaged = object("web", serde_json::json!({"eth1": good, "eth2": {"default": 1}}));
+        let of = interfaces_of(vec![damaged, object("empty", serde_json::json!({}))]);
+        assert_eq!(of.of_port.into_values().collect::<Vec<_>>(), [("a/web".to_owned(), "eth1".to_owned())]);
+        assert_eq!((of.pods, of.unreadable.len()), (2, 1));
+        let refused = LookError::Unreadable(of.unreadable).to_string();
+        assert!(refused.starts_with("KuryrPort a/web: "), "{refused}");
     }
 }

@@ -242,7 +242,7 @@ fn kuryrs_nested_ports_are_taken_over() {
         let names: Vec<&str> = adopted.ports.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["default/macvlan", "default/vlan"]);
         let [(name, why)] = adopted.refused.as_slice() else { panic!("{:?}", adopted.refused) };
-        assert!(name == "default/forged" && why.ends_with("has it not with VLAN ID 77"), "{why}");
+        assert!(name == "default/forged" && why.ends_with("does not carry the port with VLAN ID 77"), "{why}");
 
         let _operator = scene.operator();
         scene.delete_pod("vlan");
