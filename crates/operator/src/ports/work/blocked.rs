@@ -55,10 +55,8 @@ impl Work {
             };
             let why = calls.iter().filter_map(slot).find_map(|slot| self.calls.why(&slot).filter(|why| !why.is_empty()));
             if let Some(why) = why {
-                add(
-                    uid,
-                    format!("{why}; the pod's ports wait for it: check Neutron, and that the credentials may see its subnets and networks"),
-                );
+                let next = "check Neutron, and that the credentials may see its networks and subnets, and nodes' ports and trunks";
+                add(uid, format!("{why}; the pod's ports wait for it: {next}"));
             }
         }
         for (slot, why) in self.calls.failing().filter(|(_, why)| !why.is_empty()) {
