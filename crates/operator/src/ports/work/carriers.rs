@@ -45,8 +45,8 @@ impl Work {
             return None;
         };
         self.world.trunks.remove(id);
-        if ports.len() > 1 && is_own(&e) {
-            // One of them is wrong, or a VLAN ID is taken by now.
+        if is_own(&e) {
+            // One of them is wrong, or a VLAN ID is taken by now. One that was refused alone must not hold up those that come.
             self.world.lone.extend(ports.iter().map(|port| port.port_id.clone()));
         }
         Some(e.to_string())
