@@ -69,6 +69,11 @@ impl<'w> Index<'w> {
             self.read(Call::ReadNodePorts(ip.clone()));
             return Ok(None);
         };
+        // What is known of it is forgotten where it may be wrong.
+        if let Some(id) = ids.iter().find(|id| !self.world.carriers.contains_key(*id)) {
+            self.read(Call::ReadCarrier(id.clone()));
+            return Ok(None);
+        }
         let subnets = &self.world.defaults.node_subnets;
         let is_of_node = |port: &&Port| port.fixed_ips.iter().any(|of| of.ip_address == *ip && subnets.contains(&of.subnet_id));
         let mut all = ids.iter().filter_map(|id| self.world.carriers.get(id)?.as_ref()).filter(is_of_node);
