@@ -165,7 +165,9 @@ impl<'w> Index<'w> {
     /// The changes of trunks and of nodes' ports: one for all ports of each.
     pub(crate) fn change_carriers(&mut self) {
         let Moves { joining, leaving, pairing, unpairing } = std::mem::take(&mut self.moves);
-        self.step.calls.extend(leaving.into_iter().map(|(id, ports)| Call::RemoveSubPorts(id, ports)));
+        // The others follow: Neutron takes its time for each.
+        let some = |(id, ports): (String, Vec<String>)| Call::RemoveSubPorts(id, ports.into_iter().take(MAX_BULK).collect());
+        self.step.calls.extend(leaving.into_iter().map(some));
         for (id, ports) in joining {
             self.join(&id, ports);
         }
