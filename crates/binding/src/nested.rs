@@ -149,6 +149,8 @@ impl<'w> Index<'w> {
                 }
                 Some(_) => delete(),
             },
+            // Its address may become a pair after it was deleted, and would stay one.
+            Some(Carrier::Port(id)) if world.unsettled.contains(&id) => None,
             Some(Carrier::Port(id)) => match world.carriers.get(&id) {
                 None => Some(Call::ReadCarrier(id)),
                 Some(Some(carrier)) if address_pairs(port).any(|pair| carrier.allowed_address_pairs.contains(&pair)) => {

@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub node_ports: BTreeMap<String, Vec<String>>,
     /// Ports of nodes by ID; none where Neutron has no such port.
     pub carriers: BTreeMap<String, Option<Port>>,
+    /// IDs of nodes' ports whose address pairs a call that began before may still change: no port that one of them carries is deleted.
+    pub unsettled: BTreeSet<String>,
     /// Trunks by ID; none where Neutron has no such trunk.
     pub trunks: BTreeMap<String, Option<Trunk>>,
     /// The VLAN ID that was given away last on each trunk.
@@ -179,6 +181,7 @@ impl Snapshot {
             networks: BTreeMap::new(),
             node_ports: BTreeMap::new(),
             carriers: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             trunks: BTreeMap::new(),
             last_vlan: BTreeMap::new(),
             lone: BTreeSet::new(),

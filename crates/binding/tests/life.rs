@@ -8,10 +8,10 @@ mod cloud;
 use std::collections::BTreeSet;
 
 use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Tried, step};
-use openstack::resource::Port;
+use openstack::resource::{AddressPair, Port};
 use proptest::prelude::*;
 
-use crate::cloud::{Cloud, FULL, Made, NOWHERE, mine};
+use crate::cloud::{Cloud, FULL, MACVLAN, Made, NOWHERE, VLAN, mine};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ enum Event {
     Later,
     /// An agent has seen the port of that number.
     Plugged(u8),
+    /// Changes of address pairs that are late are carried out, and the controller knows that no more can come.
+    Arrive,
 }
 
 const POOL: PoolSize = PoolSize { min: 2, max: 4, batch: 3 };
@@ -46,6 +48,8 @@ enum Fate {
     Unanswered,
     /// It was carried out, and the controller was killed.
     Fatal,
+    /// There was no answer, and a change of address pairs is carried out later; other calls were carried out.
+    Late,
 }
 
 struct Life {
@@ -53,13 +57,15 @@ struct Life {
     world: Snapshot,
     /// Whether its watches have told nothing yet.
     blind: bool,
+    /// Changes of address pairs that Neutron has not carried out yet.
+    late: Vec<(u64, Vec<AddressPair>)>,
 }
 
 // === impl Life ===
 
 impl Life {
     fn new() -> Self {
-        let mut life = Life { cloud: Cloud::new(), world: Snapshot::new(mine(), Defaults::default()), blind: false };
+        let mut life = Life { cloud: Cloud::new(), world: Snapshot::new(mine(), Defaults::default()), blind: false, late: Vec::new() };
         life.start();
         life.blind = false;
         life
@@ -67,10 +73,21 @@ impl Life {
 
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
+        // It has waited for the Lease.
+        self.arrive();
         let node_subnets = vec!["subnet-6".to_owned()];
         let defaults = Defaults { project: "p".to_owned(), node_subnets, ..self.world.defaults.clone() };
         self.world = Snapshot::new(self.world.cluster.clone(), defaults);
         self.blind = true;
+    }
+
+    fn arrive(&mut self) {
+        for (revision, pairs) in std::mem::take(&mut self.late) {
+            self.cloud.set_pairs(revision, pairs);
+        }
+        for id in std::mem::take(&mut self.world.unsettled) {
+            self.world.carriers.remove(&id);
+        }
     }
 
     /// Decides with what watches have told; whose pod was not seen is asked for by its UID.
@@ -130,6 +147,11 @@ impl Life {
                     None => drop(self.world.trunks.remove(&id)),
                 }
             }
+            Call::SetPairs { port, revision, pairs, .. } if fate == Fate::Late => {
+                self.late.push((revision, pairs));
+                self.world.carriers.remove(&port);
+                self.world.unsettled.insert(port);
+            }
             Call::SetPairs { port, revision, pairs, .. } => match self.cloud.set_pairs(revision, pairs).filter(|_| heard) {
                 Some(changed) => drop(self.world.carriers.insert(port, Some(changed))),
                 None => drop(self.world.carriers.remove(&port)),
@@ -187,6 +209,7 @@ impl Life {
             Event::Seen => self.blind = false,
             Event::Later => self.world.tried.clear(),
             Event::Plugged(number) => self.cloud.plug(*number),
+            Event::Arrive => self.arrive(),
             Event::Work(fates) => {
                 // What is called later was decided with what was known before.
                 for (call, fate) in self.decide().calls.into_iter().zip(fates) {
@@ -201,6 +224,7 @@ impl Life {
 
     /// Until nothing is to be called.
     fn settle(&mut self) -> Step {
+        self.arrive();
         self.world.tried.clear();
         (self.world.ports, self.blind) = (None, false);
         for _ in 0..200 {
@@ -218,7 +242,7 @@ impl Life {
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![6 => Just(Fate::Answered), 1 => Just(Fate::NotSent), 1 => Just(Fate::Unanswered), 1 => Just(Fate::Fatal)]
+    prop_oneof![6 => Just(Fate::Answered), 1 => Just(Fate::NotSent), 1 => Just(Fate::Unanswered), 1 => Just(Fate::Fatal), 1 => Just(Fate::Late)]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -231,6 +255,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Seen),
         1 => Just(Event::Later),
         2 => any::<u8>().prop_map(Event::Plugged),
+        1 => Just(Event::Arrive),
     ]
 }
 
@@ -667,4 +692,76 @@ fn a_ready_port_of_two_pods_is_reported() {
     life.blind = false;
     let step = life.decide();
     assert!(matches!(step.refused.values().flatten().collect::<Vec<_>>()[..], [Refused::Shared { .. }]), "{:?}", step.refused);
+}
+
+/// Carries out all calls until one is decided that is to be kept back; it is given back.
+fn until(life: &mut Life, is_last: impl Fn(&Call) -> bool) -> Call {
+    for _ in 0..20 {
+        for call in life.decide().calls {
+            if is_last(&call) {
+                return call;
+            }
+            life.call(call, Fate::Answered);
+        }
+    }
+    panic!("it is not decided: {:?}", life.decide().calls)
+}
+
+/// The answer to a change of address pairs is lost, the pod goes, and Neutron carries the change out afterwards.
+#[test]
+fn a_late_change_of_address_pairs_leaves_none_behind() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[MACVLAN]);
+    let call = until(&mut life, |call| matches!(call, Call::SetPairs { .. }));
+    life.call(call, Fate::Late);
+    life.cloud.delete_pod(0);
+    for _ in 0..5 {
+        life.happen(&Event::Work(vec![Fate::Answered; 20]));
+    }
+    assert_eq!(life.cloud.owned(), 1, "its address may be a pair soon");
+    life.settle();
+    assert_eq!(life.cloud.owned(), 0);
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+/// What is known of a node's port is forgotten after each change that was refused.
+#[test]
+fn a_nodes_port_that_is_not_known_any_more_is_read_again() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[MACVLAN]);
+    life.settle();
+    life.world.carriers.clear();
+    life.cloud.add_pod(&[MACVLAN]);
+    let step = life.decide();
+    assert_eq!(step.refused, std::collections::BTreeMap::new());
+    assert!(step.calls.iter().any(|call| matches!(call, Call::ReadCarrier(_))), "{:?}", step.calls);
+    life.settle();
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+/// Neutron takes a fifth of a second for each, and gives no answer after a minute.
+#[test]
+fn subports_are_removed_some_at_a_time() {
+    let mut life = Life::new();
+    (0..25).for_each(|_| life.cloud.add_pod(&[VLAN]));
+    life.settle();
+    life.cloud.pods.clear();
+    let call = until(&mut life, |call| matches!(call, Call::RemoveSubPorts(..)));
+    assert!(matches!(&call, Call::RemoveSubPorts(_, ports) if ports.len() == 20), "{call:?}");
+    life.settle();
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+/// A pod runs with a ready port that its KuryrPort cannot be read to say.
+#[test]
+fn no_ready_port_is_deleted_while_a_kuryrport_cannot_be_read() {
+    let mut life = with_pools();
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.world.defaults.pool = None;
+    let deletes = |life: &mut Life| life.decide().calls.iter().filter(|call| matches!(call, Call::DeletePort(_))).count();
+    assert!(deletes(&mut life) > 0, "pools were switched off");
+    let stored = life.cloud.kuryr_ports.values_mut().next().unwrap();
+    (stored.object, stored.damage) = (osvif::KuryrPort::default(), Some("it is too large".to_owned()));
+    assert_eq!(deletes(&mut life), 0);
 }

@@ -62,6 +62,8 @@ struct Work {
     making: BTreeSet<Key>,
     /// Ports of requests without an answer.
     unsure: Unsure,
+    /// Nodes' ports whose address pairs a call may still change: one on its way, or one without an answer, until when.
+    pairing: BTreeMap<String, Instant>,
     /// When subnets and networks had no address left the last time.
     scarce: BTreeMap<String, Instant>,
     /// When subnets and networks were read.
@@ -158,6 +160,7 @@ impl Work {
             keys: Pace::new(),
             making: BTreeSet::new(),
             unsure: Unsure::default(),
+            pairing: BTreeMap::new(),
             scarce: BTreeMap::new(),
             read_at: BTreeMap::new(),
             ready: Ready::default(),
@@ -248,6 +251,7 @@ impl Work {
         self.world.subnets.retain(|id, subnet| subnet.is_some() || is_paused(Slot::Subnet(id.clone())));
         self.world.networks.retain(|id, network| network.is_some() || is_paused(Slot::Network(id.clone())));
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
+        self.settle_pairs(now);
         self.ready.look(&mut self.world, &self.busy, now);
         let mut step = step(&self.world);
         self.world.claims.append(&mut step.claims);

@@ -68,7 +68,7 @@ impl Work {
             }
             Came::AddedSubPorts(id, ports, added) => self.added(&id, &ports, added),
             Came::RemovedSubPorts(id, ports, removed) => self.removed(&id, &ports, removed),
-            Came::Paired(id, paired) => self.paired(&id, paired),
+            Came::Paired(id, paired) => self.paired(&id, paired, now, ports.neutron.timeout()),
             Came::Created(wanted, Ok(made)) => self.made(&wanted, made),
             Came::Created(wanted, Err(e)) => self.not_made(&wanted, &e, now, ports.neutron.timeout()),
             Came::Tagged(id, tags, Ok(())) => {

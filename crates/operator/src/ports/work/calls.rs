@@ -69,6 +69,9 @@ impl Work {
             Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
             Task::Poll(ids) => self.ready.poll_begins(ids),
             Task::Write(name, _, object) => self.ready.write_begins(name, &object.spec.pod_uid),
+            Task::Pairs { port, .. } => {
+                self.pairing.entry(port.clone()).or_insert(now);
+            }
             Task::List { .. } => {
                 self.unsure.list_begins(now);
                 (self.made, self.deleted) = (Vec::new(), BTreeSet::new());

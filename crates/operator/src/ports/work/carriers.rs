@@ -4,13 +4,16 @@
 //! lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use binding::Carrier;
 use neutron::{Error, Refusal};
 use openstack::resource::{Port, SubPort};
+use tokio::time::Instant;
 
 use super::Work;
 use crate::log::Line;
+use crate::ports::call::Slot;
 
 // === impl Work ===
 
@@ -66,7 +69,20 @@ impl Work {
         Some(if e.refusal() == Some(Refusal::NotFound) { String::new() } else { e.to_string() })
     }
 
-    pub(super) fn paired(&mut self, id: &str, paired: Result<Box<Port>, Error>) -> Option<String> {
+    pub(super) fn paired(&mut self, id: &str, paired: Result<Box<Port>, Error>, now: Instant, timeout: Duration) -> Option<String> {
+        match &paired {
+            Err(e) if e.may_go_on() => {
+                self.pairing.insert(id.to_owned(), now + timeout);
+            }
+            Err(e) if e.refusal() != Some(Refusal::Changed) => {}
+            // The port has another revision by now: an earlier request without an answer cannot be carried out any more.
+            _ => {
+                self.pairing.insert(id.to_owned(), now);
+                if settled(&self.pairing, &self.busy, now).iter().any(|settled| settled == id) {
+                    self.pairing.remove(id);
+                }
+            }
+        }
         match paired {
             Ok(port) => {
                 let pairs = port.allowed_address_pairs.len();
@@ -89,6 +105,15 @@ impl Work {
         }
     }
 
+    /// What was read of a node's port while its pairs might change may be of before: it is read again before a port that it carries is deleted.
+    pub(super) fn settle_pairs(&mut self, now: Instant) {
+        for id in settled(&self.pairing, &self.busy, now) {
+            self.pairing.remove(&id);
+            self.world.carriers.remove(&id);
+        }
+        self.world.unsettled = self.pairing.keys().cloned().collect();
+    }
+
     /// A port that Neutron does not delete: what is known of its trunk is wrong.
     pub(super) fn not_deleted(&mut self, id: &str, e: &Error) {
         let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
@@ -109,7 +134,37 @@ impl Work {
     }
 }
 
+/// Those whose pairs no call changes any more, and that nothing on its way has read before.
+fn settled(pairing: &BTreeMap<String, Instant>, busy: &BTreeSet<Slot>, now: Instant) -> Vec<String> {
+    let concerns = |id: &String, slot: &Slot| match slot {
+        Slot::NodePorts(_) => true,
+        Slot::Carrier(of) | Slot::Pairs(of, _) => id == of,
+        _ => false,
+    };
+    let is_over = |(id, until): &(&String, &Instant)| **until <= now && !busy.iter().any(|slot| concerns(id, slot));
+    pairing.iter().filter(is_over).map(|(id, _)| id.clone()).collect()
+}
+
 /// Whether it is refused for what it asks for.
 fn is_own(e: &Error) -> bool {
     !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_pairs_are_settled_when_no_call_and_no_reader_of_before_is_left() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let name = |id: &str| id.to_owned();
+        let pairing = [(name("done"), start), (name("lost"), at(60))].into();
+        let of = |busy: &[Slot], now| settled(&pairing, &busy.iter().cloned().collect(), now);
+        assert_eq!(of(&[], start), ["done"]);
+        assert!(of(&[Slot::Pairs(name("done"), true)], start).is_empty());
+        assert_eq!(of(&[Slot::Carrier(name("lost"))], at(60)), ["done"]);
+        assert_eq!(of(&[Slot::Carrier(name("other"))], at(60)), ["done", "lost"]);
+        assert!(of(&[Slot::NodePorts(name("10.0.0.1"))], at(60)).is_empty());
+    }
 }
