@@ -37,7 +37,7 @@ pub(crate) enum Unpluggable {
         offered: String,
     },
     /// Its socket is in no directory that the node offers.
-    #[error("its VIF names the socket {path:?}: set openstackVhostDir to the directory of sockets, in which it is called {name}")]
+    #[error("its VIF names the socket {path:?}: set openstackVhostDir to its directory; its name must be {name}")]
     Socket {
         /// The socket.
         path: String,

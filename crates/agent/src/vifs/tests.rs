@@ -75,8 +75,8 @@ fn a_socket_is_in_the_directory_of_the_settings() {
     );
     for more in ["", "openstackVhostDir: /var/cni", "openstackVhostDir: /var/cni/vhostuser/vhu0c1d2e3f-00"] {
         let refused = list(more).unwrap_err().to_string();
-        let says = r#"its VIF names the socket "/var/cni/vhostuser/vhu0c1d2e3f-00": set openstackVhostDir to the directory"#;
-        assert!(refused.starts_with(says) && refused.ends_with("called vhu0c1d2e3f-00"), "{more}: {refused}");
+        let says = r#"its VIF names the socket "/var/cni/vhostuser/vhu0c1d2e3f-00": set openstackVhostDir to its directory"#;
+        assert!(refused.starts_with(says) && refused.ends_with("must be vhu0c1d2e3f-00"), "{more}: {refused}");
     }
 }
 
