@@ -128,10 +128,13 @@ fn taps_into(netns: &Path, host: &mut Host) -> Result<BTreeSet<String>, CniError
     let Ok(netns) = chain::open_netns(netns) else { return Ok(BTreeSet::new()) };
     let ends = |inside: &linux::Inside| Netlink::open(inside).map_err(internal)?.links().map_err(internal);
     let ends: Vec<Link> = netns.enter(ends).map_err(internal)??;
+    // A pod that may make links chooses their indexes: two that name each other are a pair only if each is where the other one says.
+    let Some(number) = host.netlink()?.number_of(&netns).map_err(internal)? else { return Ok(BTreeSet::new()) };
     let mut ids = BTreeSet::new();
-    for end in ends.iter().filter(|end| end.is("veth")) {
+    for end in ends.iter().filter(|end| end.is("veth") && end.link_netnsid.is_some()) {
         let other = host.netlink()?.link_by_index(end.other_end()).map_err(internal)?;
-        let is_pair = |other: &Link| other.is("veth") && other.other_end() == end.index && other.group == 0;
+        let is_here = |other: &Link| other.other_end() == end.index && other.link_netnsid == Some(number);
+        let is_pair = |other: &Link| other.is("veth") && is_here(other) && other.group == 0;
         let id = other.filter(is_pair).and_then(|other| other.name.strip_prefix("tap").map(str::to_owned));
         ids.extend(id.filter(|id| id.len() == OF_ID));
     }
