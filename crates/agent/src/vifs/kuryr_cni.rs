@@ -40,7 +40,7 @@ impl Agent {
     /// Those of Open vSwitch's database and of the links; what is left then is there for the next DEL.
     pub(crate) fn unplug_of_kuryr(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<bool, CniError> {
         let inside = taps_into(&request.netns, host)?;
-        let mut ids = self.ids_of_kuryr_port(sandbox);
+        let (mut ids, has_bridge) = self.ids_of_kuryr_port(sandbox);
         ids.extend(inside.iter().cloned());
         let (mut teardown, mut ports, mut has_links) = (Teardown::new(), Vec::new(), false);
         for id in &ids {
@@ -63,8 +63,8 @@ impl Agent {
             return Ok(false);
         }
         match unplug(&self.switch_socket(), &ports, request.by) {
-            // What no packet reaches any more waits for GC.
-            Err(e) if e.is_unreachable() && !has_links => return Ok(false),
+            // What no packet reaches any more waits for GC, which does not find ports of hybrid plugs: os_vif names the pod in their vm-uuid.
+            Err(e) if e.is_unreachable() && !has_links && !has_bridge => return Ok(false),
             Err(e) => return Err(failed(e)),
             Ok(0) if !has_links => return Ok(false),
             Ok(_) => {}
@@ -106,17 +106,19 @@ impl Agent {
         self.settings.vifs.socket.clone().unwrap_or_else(|| ovsdb::DEFAULT_SOCKET.into())
     }
 
-    /// The beginnings of the IDs of ports that the pod's KuryrPort has, as it was seen last.
-    fn ids_of_kuryr_port(&self, sandbox: &Sandbox) -> BTreeSet<String> {
-        let (Some(pod), Some(ports)) = (&sandbox.pod, &self.kuryr_ports) else { return BTreeSet::new() };
+    /// The beginnings of the IDs of ports that the pod's KuryrPort has, as it was seen last, and whether one of them is plugged by way of a bridge.
+    fn ids_of_kuryr_port(&self, sandbox: &Sandbox) -> (BTreeSet<String>, bool) {
+        let none = (BTreeSet::new(), false);
+        let (Some(pod), Some(ports)) = (&sandbox.pod, &self.kuryr_ports) else { return none };
         let seen = ports.of(&pod.namespace, &pod.name);
-        let Some(Ok(port)) = seen.as_ref().and_then(|seen| seen.read.as_ref()) else { return BTreeSet::new() };
+        let Some(Ok(port)) = seen.as_ref().and_then(|seen| seen.read.as_ref()) else { return none };
         if pod.uid.as_ref().is_some_and(|uid| *uid != port.spec.pod_uid) {
-            return BTreeSet::new();
+            return none;
         }
         let is_switched = |kind: &VifKind| matches!(kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. });
-        let vifs = port.status.vifs.values().map(|vif| &vif.vif);
-        vifs.filter(|vif| is_switched(&vif.kind)).map(|vif| vif.id.chars().take(OF_ID).collect()).collect()
+        let vifs = || port.status.vifs.values().map(|vif| &vif.vif);
+        let has_bridge = vifs().any(|vif| matches!(vif.kind, VifKind::Bridge { .. }));
+        (vifs().filter(|vif| is_switched(&vif.kind)).map(|vif| vif.id.chars().take(OF_ID).collect()).collect(), has_bridge)
     }
 }
 
