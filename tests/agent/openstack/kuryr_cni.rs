@@ -80,6 +80,15 @@ fn kuryr_pod<'n>(node: &'n Node, switch: &Switch, name: &str, ports: &[(&str, Po
     pod
 }
 
+/// The agent has seen all KuryrPorts that were written before: it plugs a pod whose KuryrPort comes after them, and takes it down again.
+fn seen(node: &Node, switch: &Switch, port: Port) {
+    let (pod, ports) = (node.pod("later", "net-a"), [("eth1", port)]);
+    scene::bind(node, &pod, &ports);
+    let added = scene::attach(node, switch, &pod, &ports);
+    assert_eq!(added.code, 0, "{added:?}");
+    pod.must("DEL");
+}
+
 /// By what the runtime has kept, without Kuryr's daemon and without the API server; a pod of ours beside it, with a port of the same networks,
 /// keeps what it has.
 #[test]
@@ -119,6 +128,7 @@ fn by_the_kuryrport_or_the_namespace() {
     let none = (Vec::new(), Vec::new());
     let pod = kuryr_pod(&node, &switch, "web", &PORTS);
     let kuryr_port = format!("/apis/openstack.org/v1/namespaces/{}/kuryrports/web", node.namespace);
+    seen(&node, &switch, Port('a', 94));
     let del_of = |sandbox: &str| {
         let args = format!("K8S_POD_NAMESPACE={};K8S_POD_NAME=web;K8S_POD_UID={}", pod.namespace, pod.uid);
         let config = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom","agentWait":"60s"}"#;
@@ -126,7 +136,6 @@ fn by_the_kuryrport_or_the_namespace() {
         assert_eq!(done.code, 0, "{done:?}");
     };
     // The sandbox before has no namespace any more; the one that runs has the pairs.
-    node.until("the agent has seen the KuryrPort", || node.api.ask("GET", &kuryr_port, &Value::Null).0 == 200);
     let there = left();
     del_of("an-earlier-sandbox");
     assert_eq!(left(), there, "they are another sandbox's");
@@ -179,6 +188,20 @@ fn a_take_down_that_is_cut_short() {
     assert!(refused.message().contains("unplug what kuryr-cni has plugged: cannot connect to ovsdb-server"), "{refused:?}");
     assert_eq!(links(&node, &all).len(), 5);
     switch.start_database();
+    // Where no link is left, it is not left to GC either, which would not find the port of the hybrid plug.
+    let gone = node.pod("gone", "net-b");
+    let of_gone = [("eth0", Port('b', 93))];
+    scene::bind(&node, &gone, &of_gone);
+    add_port(&switch, &named("qvo", of_gone[0].1), of_gone[0].1, &gone.uid);
+    seen(&node, &switch, Port('a', 94));
+    gone.remove_namespace();
+    switch.stop_database();
+    let refused = gone.del();
+    assert!(refused.message().contains("cannot connect to ovsdb-server"), "{refused:?}");
+    switch.start_database();
+    gone.must("DEL");
+    assert_eq!(scene::plugged(&switch).len(), 2);
+    drop(gone);
     node.set("NETLOOM_CRASH_AT", "kuryr-unplugged:1");
     node.restart();
     // It is kept for the next agent.
