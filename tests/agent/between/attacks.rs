@@ -256,7 +256,7 @@ fn enclosed(to: [u8; 6], source: Ipv4Addr, destination: Ipv4Addr, text: &[u8]) -
 /// A pod on a bridge of its own, and a socket there that sends with this address of another node, as raw packets may have it; the host's
 /// `rp_filter` is off.
 fn forger<'n>(node: &'n Node, other: &str) -> (Pod<'n>, UdpSocket) {
-    node.host.sh("", "for name in all default; do echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter; done");
+    node.host.sh("", "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0");
     node.define("raw", &network(&[json!({"type": "bridge", "bridge": "raw0", "isGateway": true, "ipam": at("10.9.9.9/24", "10.9.9.1")})]));
     let pod = node.pod("raw", "raw");
     pod.must("ADD");

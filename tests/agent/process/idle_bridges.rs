@@ -89,7 +89,8 @@ fn a_bridges_address_goes_with_its_last_pod() {
     pod.must("DEL");
     node.until("the bridge is gone", is_gone);
     // A bridge that the node has had before loses the address alone.
-    node.host.sh("", "ip link add x6 up type bridge; echo 0 > /proc/sys/net/ipv6/conf/x6/accept_ra");
+    node.host.sh("", "ip link add x6 up type bridge");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x6.accept_ra=0");
     let last = node.pod("last", "first");
     last.must("ADD");
     assert_eq!(there(), ["10.66.0.1/24"]);

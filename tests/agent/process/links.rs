@@ -29,7 +29,7 @@ fn names_of_others_links() {
     {
         node.host.sh("", &format!("ip {words}"));
     }
-    node.host.sh("", "echo 0 > /proc/sys/net/ipv6/conf/br-ex/accept_ra");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.br-ex.accept_ra=0");
     let on = |bridge: &str| json!({"type": "bridge", "bridge": bridge, "ipam": fixed("10.71.0.2/24")});
     // What is there already, and another case, are no names of theirs. A bridge that was made goes again.
     node.define("free", &network(&[on("BR-INT")]));

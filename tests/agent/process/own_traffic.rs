@@ -349,17 +349,18 @@ impl Drop for Running {
 #[test]
 fn a_bridge_by_which_a_pod_would_configure_the_host() {
     let node = node("advertised", "");
-    node.host.sh("", "ip link add x9 up type bridge; echo 2 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    node.host.sh("", "ip link add x9 up type bridge");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x9.accept_ra=2");
     let fixed = json!({"type": "static", "addresses": [{"address": "fd00:5::5/64"}]});
     node.define("router", &network(&[json!({"type": "bridge", "bridge": "x9", "ipam": fixed})]));
     let pod = node.pod("router", "router");
     let outcome = pod.add();
     let says = "lets its pods configure the host by x9, where the host accepts router advertisements: set net.ipv6.conf.x9.accept_ra to 0";
     assert!(outcome.error()["code"] == json!(7) && outcome.message().contains(says), "{outcome:?}");
-    node.host.sh("", "echo 0 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x9.accept_ra=0");
     pod.must("ADD");
     // Without the refusal it would be so.
-    node.host.sh("", "echo 2 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x9.accept_ra=2");
     let mut router = node.host.command(&pod.sandbox(), "dnsmasq");
     router.args([
         "--keep-in-foreground",
@@ -389,7 +390,8 @@ fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
     node.define("alone", &network(&[json!({"type": "ptp", "ipam": {"type": "theirs"}})]));
     node.define("second", &network(&[json!({"type": "next"})]));
     node.define("gateway", &network(&[json!({"type": "bridge", "bridge": "x9", "isGateway": true, "ipam": {"type": "theirs"}})]));
-    node.host.sh("", "ip link add x9 type bridge; echo 0 > /proc/sys/net/ipv6/conf/x9/accept_ra");
+    node.host.sh("", "ip link add x9 type bridge");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x9.accept_ra=0");
     node.host.sh("", "ip link set x9 address 02:00:00:00:00:09 up");
     let before = node.before();
     let path = format!("/run/bin:{}", node.bin.display());
