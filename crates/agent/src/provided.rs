@@ -135,6 +135,8 @@ pub(crate) struct State {
     pools: Vec<IpNet>,
     /// Ranges that no pod gets an address of, because something else has them, and what that is.
     occupied: Vec<(IpNet, String)>,
+    /// Ranges of which it is known whether anything else has them.
+    looked_at: Vec<IpNet>,
     /// All that pods may have of these and of the plan; made when it is asked for, `None` after a change.
     of_pods: Option<Arc<NetworkTable<()>>>,
     /// What pods' links get.
@@ -222,6 +224,16 @@ fn not_ready(why: &str) -> CniError {
 // === impl State ===
 
 impl State {
+    /// # Errors
+    /// Something else has the address, or nobody has looked whether anything has.
+    fn is_free(&self, address: IpAddr) -> Result<(), CniError> {
+        if let Some((_, why)) = self.occupied.iter().find(|(range, _)| range.contains(&address)) {
+            return Err(not_ready(why));
+        }
+        let is_looked_at = self.looked_at.iter().any(|range| range.contains(&address));
+        is_looked_at.then_some(()).ok_or_else(|| not_ready(&format!("the agent has not prepared the range of {address} yet")))
+    }
+
     /// Whether pods may have the same addresses as in another state.
     fn has_pods_of(&self, other: &State) -> bool {
         let is_plan = match (&self.plan, &other.plan) {
@@ -282,15 +294,14 @@ impl Provided {
     /// a route leads to it. Nobody waits for long; the pod's own packets are on their way in any case.
     ///
     /// # Errors
-    /// Something else on this node may have the address: its block came after the pod had begun to wait for one.
+    /// Something else on this node may have the address: its block came after the pod had begun to wait for one. Or nobody has looked yet.
     pub(crate) fn wait_for_way(&self, result: &AddResult, until: Instant) -> Result<(), CniError> {
         let addresses = || result.ips.iter().map(|ip| ip.address.addr());
         if self.settings.source != Source::Pools || self.home.wait(addresses(), until) {
             return Ok(());
         }
         let state = lock(&self.state);
-        let taken = state.occupied.iter().find(|(range, _)| addresses().any(|address| range.contains(&address)));
-        taken.map_or(Ok(()), |(_, why)| Err(not_ready(why)))
+        addresses().try_for_each(|address| state.is_free(address))
     }
 
     /// Whether pods get addresses of exactly these ranges now.

@@ -145,6 +145,8 @@ struct Network<'a> {
     plan_lacks: Vec<String>,
     /// Ranges that no pod gets an address of, because another network has them.
     occupied: Vec<Occupied>,
+    /// The ranges that were looked at for that.
+    looked_at: Vec<IpNet>,
     /// What others have set on the node that may drop pods' packets, as of the last survey.
     obstacles: BTreeSet<String>,
     /// A survey is to be made when there is a plan.
@@ -222,6 +224,7 @@ impl<'a> Network<'a> {
             told: ProblemLog::default(),
             plan_lacks: Vec::new(),
             occupied: Vec::new(),
+            looked_at: Vec::new(),
             obstacles: BTreeSet::new(),
             survey_is_due: false,
             masqueraded: None,

@@ -56,4 +56,18 @@ mod tests {
         home.set(&[]);
         assert!(!home.wait(address(), Instant::now()), "it was given back");
     }
+
+    /// A round may take longer than anybody waits: what it has not looked at yet may be another network's.
+    #[test]
+    fn an_address_that_nobody_has_looked_at_is_refused() {
+        let [looked_at, taken] = ["10.20.0.64/26", "10.20.0.128/26"].map(|range| range.parse().unwrap());
+        let occupied = vec![(taken, "bridge br9 has addresses of 10.20.0.128/26".to_owned())];
+        let state = crate::provided::State { occupied, looked_at: vec![looked_at, taken], ..Default::default() };
+        let is_free = |address: &str| state.is_free(address.parse().unwrap()).map_err(|e| (e.code, e.msg));
+        assert_eq!(is_free("10.20.0.70"), Ok(()));
+        for (address, why) in [("10.20.0.130", "br9"), ("10.20.1.1", "has not prepared the range of 10.20.1.1 yet")] {
+            let (code, msg) = is_free(address).unwrap_err();
+            assert!(code == cni::Code::TRY_AGAIN_LATER && msg.contains(why), "{msg}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{Lacks, Network};
+use crate::lock;
 use crate::provided::gateway;
 use crate::provided::gateway::{Occupant, Occupied};
 
@@ -29,10 +30,21 @@ impl Network<'_> {
             Ok(occupied)
         });
         match looked {
-            Ok(occupied) => self.occupied = occupied,
+            Ok(occupied) => {
+                self.occupied = occupied;
+                self.looked_at = ranges;
+                // A pod may have an address of them already, and waits for the way to it: the rest of the round takes its time.
+                let mut known = lock(&self.provided.state);
+                (known.occupied, known.looked_at) = (self.occupied_texts(), self.looked_at.clone());
+            }
             Err(e) => lacks.own.push(format!("cannot read the node's addresses: {e}")),
         }
         lacks.own.extend(self.occupied.iter().map(ToString::to_string));
+    }
+
+    /// Those ranges, and what has them.
+    pub(super) fn occupied_texts(&self) -> Vec<(IpNet, String)> {
+        self.occupied.iter().map(|occupied| (occupied.range, occupied.to_string())).collect()
     }
 
     /// Whether pods get addresses of a range of the plan, now or as soon as a link that is no bridge of theirs has none of it. What may be
