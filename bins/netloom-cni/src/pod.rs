@@ -278,12 +278,7 @@ impl Plugin for Pod {
         let deadline: Instant = cx.deadline;
         let (gone, mut kept, mut errors) = keeping.sort(valid);
         // Networks of other programs may have the same names.
-        let mut others = Others::default();
-        others.add_records(Path::new(AGENT_RECORDS));
-        if keeping.all != Path::new(RECORDS) {
-            others.add_records_below(Path::new(RECORDS));
-        }
-        others.add_cached(Path::new(RUNTIMES));
+        let others = held_by_others(&keeping.all);
         kept.extend(others.attachments);
         errors.extend(others.unreadable);
         for sandbox in gone {
@@ -297,13 +292,30 @@ impl Plugin for Pod {
         for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
             let kept: Vec<AttachmentId> = kept.iter().filter(|id| is_like(&id.network, &list.name)).cloned().collect();
+            let all = keeping.all.clone();
             cx.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
-                chain.gc(&list, Some(&kept), host, deadline)
+                let again = || {
+                    let mut others = held_by_others(&all);
+                    others.attachments.retain(|id| is_like(&id.network, &list.name));
+                    CniError::first_of(others.unreadable).map_or(Ok(others.attachments), Err)
+                };
+                chain.gc_beside(&list, Some(&kept), &again, host, deadline)
             });
             cx.teardown.next_attachment();
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
     }
+}
+
+/// What other programs have attached, and networks of ours with records elsewhere than these.
+fn held_by_others(records: &Path) -> Others {
+    let mut others = Others::default();
+    others.add_records(Path::new(AGENT_RECORDS));
+    if records != Path::new(RECORDS) {
+        others.add_records_below(Path::new(RECORDS));
+    }
+    others.add_cached(Path::new(RUNTIMES));
+    others
 }
 
 /// What the agent, and `netloom` without one, have attached on a network of this name, or of one whose links look like its: a runtime that calls
