@@ -339,12 +339,11 @@ impl Provided {
         Err(self.missing().unwrap_or_else(|| format!("the cluster's network is not planned on this node yet: {lacks}")))
     }
 
-    /// Whether the API server may answer at any moment with what the first plan is made from: it has refused nothing yet, and this process has
-    /// not waited for so long.
+    /// Whether the API server has answered with what the first plan is made from, or may do so at any moment: it has refused nothing yet, and this
+    /// process has not waited for so long.
     fn expects_answer(&self, patience: Duration) -> bool {
         let listed: Vec<Listed> = [Some(self.nodes.listed()), self.ranges.listed()].into_iter().flatten().collect();
-        let is_missing = listed.iter().any(|listed| !listed.complete);
-        is_missing && listed.iter().all(|listed| listed.complete || listed.failing.is_none()) && self.since.elapsed() < patience
+        listed.iter().all(|listed| listed.complete || listed.failing.is_none()) && self.since.elapsed() < patience
     }
 
     /// What the API server has not told yet of what a plan is made from, and why.

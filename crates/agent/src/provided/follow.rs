@@ -360,7 +360,9 @@ impl<'a> Network<'a> {
             // The Node may have another range by now.
             None => {
                 let patience = self.agent.settings.add_wait / 2;
-                self.lead_as_before(&all, &routed, lacks) && !self.provided.expects_answer(patience)
+                // The API server may have answered since this round began, which made no plan for lack of its answer: the next one does.
+                let is_to_come = self.plan_lacks.is_empty() && self.provided.expects_answer(patience);
+                self.lead_as_before(&all, &routed, lacks) && !is_to_come
             }
         };
         if forwards && has_bridge && is_whole {
