@@ -61,7 +61,7 @@ pub(super) enum Came {
     Subnet(String, Result<Option<Subnet>, Error>),
     Network(String, Result<Option<Network>, Error>),
     NodePorts(String, Result<Vec<Port>, Error>),
-    Carrier(String, Result<Option<Port>, Error>),
+    Carrier(String, Result<Option<Box<Port>>, Error>),
     Trunk(String, Result<Option<Trunk>, Error>),
     AddedSubPorts(String, Vec<SubPort>, Result<(), Error>),
     RemovedSubPorts(String, Vec<String>, Result<(), Error>),
@@ -195,7 +195,7 @@ impl Task {
             }
             Task::Carrier(id) => {
                 let read = neutron.port(&id).await.map(Some).or_else(absent);
-                Came::Carrier(id, read)
+                Came::Carrier(id, read.map(|port| port.map(Box::new)))
             }
             Task::Trunk(id) => {
                 let read = neutron.trunk(&id).await.map(Some).or_else(absent);

@@ -116,7 +116,7 @@ impl Scene {
 
     /// With more keys of the file under `file`, of its `openstack` under that, and of its `openstack.neutron` under `neutron`.
     pub(crate) fn settings_with(&self, url: &str, more: &Value) -> PathBuf {
-        let keys = |of: &str| [&self.more, more].into_iter().filter_map(|more| more[of].as_object()).cloned().flatten().collect::<Vec<_>>();
+        let keys = |of: &str| [&self.more, more].into_iter().filter_map(|more| more[of].as_object().cloned()).flatten().collect::<Vec<_>>();
         let mut cloud = json!({"authType": "none", "endpointOverride": url});
         cloud.as_object_mut().unwrap().extend(keys("neutron"));
         let subnets: Vec<&String> = self.subnets.values().collect();

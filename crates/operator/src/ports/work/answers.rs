@@ -57,7 +57,7 @@ impl Work {
             }
             Came::Carrier(id, Ok(port)) => {
                 match port {
-                    Some(port) => self.read_carrier(port),
+                    Some(port) => self.read_carrier(*port),
                     None => drop(self.world.carriers.insert(id, None)),
                 }
                 None
