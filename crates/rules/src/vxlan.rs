@@ -54,8 +54,8 @@
 //! **Not by a link of pods, unless the way back to the source leads there.** A pod that may send raw packets, on a bridge or a pair whose port is not
 //! kept to its own addresses, forges a node's address, and a loose `rp_filter` lets it in; for IPv6 there is none. This asks what a strict one asks,
 //! but of packets by the kinds of links that pods' networks end in on the host (`KINDS`) alone. A node with two uplinks may get another node's packets by one and
-//! reach that node by the other: of a NIC, a bond, or a VLAN on one of them nothing is asked. An uplink that is a bridge, or a node that is a
-//! container, whose uplink is a pair, has its way back there as a rule. What comes by a VLAN of a bridge that an administrator made is not asked either: its
+//! reach that node by the other: of a NIC, a bond, or a VLAN on one of them nothing is asked, and neither is it of a bridge or a pair that has the
+//! address to which the packet was sent, as an uplink has. What comes by a VLAN of a bridge that an administrator made is not asked either: its
 //! kind is that of a VLAN on a NIC.
 //!
 //! It is no proof: who can send with a node's address from outside is let through. WireGuard proves who sends, and needs none of this.
@@ -294,16 +294,20 @@ fn nodes() -> Rules {
     passed().chain(asked).collect()
 }
 
-/// `meta iifkind KIND fib saddr . iif oif missing counter drop`
+/// `meta iifkind KIND fib daddr . iif type != local fib saddr . iif oif missing counter drop`
 fn strays() -> Rules {
     let reg = Reg::FIRST;
+    /// RTN_LOCAL
+    const LOCAL: u32 = 2;
     let is = |value: Vec<u8>| Expr::Cmp { reg, how: Cmp::Equal, value };
+    let is_not = |value: u32| Expr::Cmp { reg, how: Cmp::NotEqual, value: value.to_ne_bytes().to_vec() };
     let of_kind = |kind: &str| {
         let mut name = kind.as_bytes().to_vec();
         name.resize(KIND, 0);
         let came_by = [Expr::Meta { key: Meta::IifKind, into: reg }, is(name)];
+        let elsewhere = [Expr::DestinationTypeOnLink { into: reg }, is_not(LOCAL)];
         let strays = [Expr::ReversePath { into: reg }, is(vec![0; 4]), Expr::Counter, Expr::Verdict(Verdict::Drop)];
-        came_by.into_iter().chain(strays).collect()
+        came_by.into_iter().chain(elsewhere).chain(strays).collect()
     };
     KINDS.into_iter().map(of_kind).collect()
 }

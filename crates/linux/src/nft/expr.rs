@@ -191,6 +191,11 @@ pub enum Expr {
         /// Where to.
         into: Reg,
     },
+    /// The same by the addresses of the interface that the packet came by alone: `fib daddr . iif type => reg`.
+    DestinationTypeOnLink {
+        /// Where to.
+        into: Reg,
+    },
     /// Loads whether the host's way back to the packet's source leads out of the interface that it came by, four bytes, as strict reverse-path
     /// filtering asks: `fib saddr . iif oif present => reg`. In chains at prerouting, input and forward, and those that they jump to.
     ReversePath {
@@ -317,7 +322,7 @@ impl Expr {
             Self::Cmp { .. } => "cmp",
             Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
             Self::Ct { .. } | Self::Original { .. } => "ct",
-            Self::DestinationType { .. } | Self::ReversePath { .. } => "fib",
+            Self::DestinationType { .. } | Self::DestinationTypeOnLink { .. } | Self::ReversePath { .. } => "fib",
             Self::Dnat { .. } => "nat",
             Self::Counter => COUNTER,
             Self::Masquerade => "masq",
@@ -443,6 +448,12 @@ impl Expr {
             Self::DestinationType { into } => {
                 // NFTA_FIB_F_DADDR, NFT_FIB_RESULT_ADDRTYPE
                 w.number(3, 2);
+                w.number(2, 3);
+                w.number(1, into.number());
+            }
+            Self::DestinationTypeOnLink { into } => {
+                // NFTA_FIB_F_DADDR and _IIF, NFT_FIB_RESULT_ADDRTYPE
+                w.number(3, 2 | 8);
                 w.number(2, 3);
                 w.number(1, into.number());
             }

@@ -555,6 +555,7 @@ mod tests {
             (Expr::Ct { key: Ct::Status, into: Reg::FIRST }, Op::Ct { key: 2, into: 0 }),
             (Expr::Original { key: Original::Port, into: Reg::word(1) }, Op::CtTuple { key: 12, of_reply: false, into: 4 }),
             (Expr::DestinationType { into: Reg::FIRST }, Op::AddressType { of_destination: true, into: 0 }),
+            (Expr::DestinationTypeOnLink { into: Reg::FIRST }, Op::AddressType { of_destination: true, into: 0 }),
             (Expr::ReversePath { into: Reg::word(1) }, Op::ReversePath { into: 4 }),
             (Expr::Dnat { ip: crate::Family::V4, address: Reg::FIRST, port: Reg::word(1) }, Op::Dnat { address: Some(0), port: Some(4) }),
             (Expr::Jump("hostports".to_owned()), Op::Verdict(ListedVerdict::Jump("hostports".to_owned()))),

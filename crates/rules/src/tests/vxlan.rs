@@ -31,11 +31,11 @@ const RULES: &str = r#"table inet netloom {
         ip6 daddr @nodes6 jump vxlan-senders
     }
     chain vxlan-strays {
-        meta iifkind "bridge" fib saddr . iif oif missing counter packets 0 bytes 0 drop
-        meta iifkind "veth" fib saddr . iif oif missing counter packets 0 bytes 0 drop
-        meta iifkind "netkit" fib saddr . iif oif missing counter packets 0 bytes 0 drop
-        meta iifkind "tun" fib saddr . iif oif missing counter packets 0 bytes 0 drop
-        meta iifkind "openvswitch" fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "bridge" fib daddr . iif type != local fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "veth" fib daddr . iif type != local fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "netkit" fib daddr . iif type != local fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "tun" fib daddr . iif type != local fib saddr . iif oif missing counter packets 0 bytes 0 drop
+        meta iifkind "openvswitch" fib daddr . iif type != local fib saddr . iif oif missing counter packets 0 bytes 0 drop
     }
     chain vxlan-arrived {
         jump vxlan-strays
