@@ -74,7 +74,8 @@ fn arrives(from: (&Namespace, &str), to: (&Namespace, &str), port: u16) -> bool 
         let address = SocketAddr::new(address.parse().unwrap(), port);
         ns.netns.enter(|_| UdpSocket::bind(address).unwrap()).unwrap()
     };
-    let (sender, receiver) = (socket(from, 0), socket(to, port));
+    // The receiver first: the kernel chooses the sender's port, which may be in the same namespace.
+    let (receiver, sender) = (socket(to, port), socket(from, 0));
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     // A neighbour look-up may cost the first packets.
     (0..3).any(|_| {
