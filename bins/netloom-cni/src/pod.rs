@@ -291,14 +291,10 @@ impl Plugin for Pod {
         // What a record says that cannot be read must stay: then no network is asked to free what is nobody's.
         for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
-            let kept: Vec<AttachmentId> = kept.iter().filter(|id| is_like(&id.network, &list.name)).cloned().collect();
+            let kept: Vec<AttachmentId> = kept.iter().filter(|id| plugins::look_alike(&id.network, &list.name)).cloned().collect();
             let all = keeping.all.clone();
             cx.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
-                let again = || {
-                    let mut others = held_by_others(&all);
-                    others.attachments.retain(|id| is_like(&id.network, &list.name));
-                    CniError::first_of(others.unreadable).map_or(Ok(others.attachments), Err)
-                };
+                let again = || held_by_others(&all).on(|network| plugins::look_alike(network, &list.name));
                 chain.gc_beside(&list, Some(&kept), &again, host, deadline)
             });
             cx.teardown.next_attachment();
@@ -330,13 +326,7 @@ pub(crate) fn attached_by_others(network: &NetworkName) -> Result<Vec<Attachment
     let mut cached = Others::default();
     cached.add_cached(Path::new(RUNTIMES));
     others.attachments.extend(cached.attachments.into_iter().filter(|id| id.network != *network));
-    others.attachments.retain(|id| is_like(&id.network, network));
-    CniError::first_of(others.unreadable).map_or(Ok(others.attachments), Err)
-}
-
-/// Whether what belongs to one network's attachments may be found as the other's.
-fn is_like(one: &NetworkName, other: &NetworkName) -> bool {
-    one == other || plugins::look_alike(one, other)
+    others.on(|other| plugins::look_alike(other, network))
 }
 
 /// What Kubernetes' runtimes tell of a pod.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use attach::{Lost, Others, PLUGIN_RECORDS, Record, RecordError};
-use cni::{AttachmentId, CniError, Code, ContainerId, IfName, NetworkList, NetworkName};
+use cni::{AttachmentId, CniError, Code, ContainerId, IfName, NetworkList};
 use plugin::Host;
 
 use crate::call::{Request, Sandbox};
@@ -150,15 +150,10 @@ impl Agent {
                 names.into_iter().flatten().map(id).collect::<Vec<_>>()
             };
             // A definition may have a name by which its collection would find the links of another network's pods.
-            let is_like = |network: &NetworkName| *network == list.name || plugins::look_alike(network, &list.name);
-            let own = kept.iter().filter(|id| is_like(&id.network)).cloned();
+            let own = kept.iter().filter(|id| plugins::look_alike(&id.network, &list.name)).cloned();
             let own: Vec<AttachmentId> = own.chain(unreadable.iter().flat_map(may_be)).collect();
             // An ADD of another program may end while ours are looked at.
-            let others = || {
-                let others = others(&request.settings);
-                let of_network = |id: &AttachmentId| is_like(&id.network);
-                CniError::first_of(others.unreadable).map_or(Ok(others.attachments.into_iter().filter(of_network).collect()), Err)
-            };
+            let others = || others(&request.settings).on(|network| plugins::look_alike(network, &list.name));
             errors.extend(chain.gc_beside(&list, Some(&own), &others, host, request.by).err().map(|e| e.within(&list.name)));
         }
         errors

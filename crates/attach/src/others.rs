@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use chain::{Cache, Cached};
-use cni::{AttachmentId, CniError, Code, ContainerId, NetworkList};
+use cni::{AttachmentId, CniError, Code, ContainerId, NetworkList, NetworkName};
 use linux::Netns;
 use plugin::ITSELF;
 
@@ -36,6 +36,15 @@ pub struct Others {
 // === impl Others ===
 
 impl Others {
+    /// The attachments of the networks that are meant.
+    ///
+    /// # Errors
+    /// Something cannot be read: then nobody knows what may be freed.
+    pub fn on(mut self, is_meant: impl Fn(&NetworkName) -> bool) -> Result<Vec<AttachmentId>, CniError> {
+        self.attachments.retain(|id| is_meant(&id.network));
+        CniError::first_of(self.unreadable).map_or(Ok(self.attachments), Err)
+    }
+
     /// Adds what stands in the records of one directory; a missing one has none.
     pub fn add_records(&mut self, dir: &Path) {
         let records = Records::new(dir.to_owned());

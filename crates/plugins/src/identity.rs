@@ -48,7 +48,7 @@ fn mac_of(kind: &str, network: &NetworkName) -> Result<Mac, CniError> {
 }
 
 /// Whether links of one network's attachments look like the other's to who finds them by group or hardware address alone: who chooses a name can
-/// choose one of which that is true.
+/// choose one of which that is true. A network looks like itself.
 pub fn look_alike(one: &NetworkName, other: &NetworkName) -> bool {
     let macs = |name| (bandwidth_mac(name).ok(), hybrid_mac(name).ok());
     let ((bandwidth, hybrid), (other_bandwidth, other_hybrid)) = (macs(one), macs(other));
