@@ -42,9 +42,6 @@ static ABOUT: About = About {
     needs_link: false,
 };
 
-/// The characters of the port's ID that are in the names: what Neutron takes of it.
-const OF_ID: usize = 11;
-
 /// The links of a port on the host.
 struct Names {
     /// The Linux bridge.
@@ -64,7 +61,7 @@ impl Names {
         let Some(id) = &conf.iface_id else {
             return Err(CniError::invalid("iface_id", "it is missing: the ID of a Neutron port, from which the links have their names"));
         };
-        let short: String = id.chars().take(OF_ID).collect();
+        let short = port::short_id(id);
         let named = |prefix: &str| IfName::parse(&format!("{prefix}{short}")).map_err(|e| CniError::invalid("iface_id", e));
         Ok(Names { qbr: named("qbr")?, qvb: named("qvb")?, qvo: named("qvo")?, tap: named("tap")? })
     }

@@ -51,9 +51,6 @@ static ABOUT: About = About {
     needs_link: false,
 };
 
-/// The characters of the port's ID that are in its name: what Neutron takes of it.
-const OF_ID: usize = 11;
-
 /// The longest path of a socket (unix(7)).
 const LONGEST: usize = 107;
 
@@ -122,7 +119,7 @@ impl Checked {
 
 fn name(iface_id: Option<&str>, id: &AttachmentId) -> Result<IfName, CniError> {
     let rest = match iface_id {
-        Some(id) => id.chars().take(OF_ID).collect(),
+        Some(id) => port::short_id(id),
         // As many bits as the name of a pair has.
         None => format!("{:011x}", identity::fingerprint(id) >> 20),
     };

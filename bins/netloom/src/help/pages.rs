@@ -172,7 +172,7 @@ pub(super) const PAGES: &[Page] = &[
         ],
         examples: &[
             ("netloom openstack pools --openstack openstack.yaml", "List the pools, with the number of ports that wait and that pods have"),
-            ("netloom openstack pools --openstack openstack.yaml --delete", "Delete what waits, after the operator was stopped"),
+            ("netloom openstack pools --openstack openstack.yaml --delete", "Delete the ready ports, after the operator was stopped"),
         ],
         exit: &[("0", "The pools were listed, or the ready ports are deleted"), FAILED],
         environment: &[KUBECONFIG],

@@ -129,8 +129,8 @@ impl Snapshots<'_> {
         let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MOST_OF_AN_ARCHIVE));
         let mut long_name = None;
         // Raw: what is behind a header is in memory only if it is read here. Otherwise a name has the length that the archive says.
-        for entry in tar.entries().context("it is no archive of netloom sysdump")?.raw(true) {
-            let mut entry = entry.context("it is no whole archive of netloom sysdump")?;
+        for entry in tar.entries().context("it is not an archive of netloom sysdump")?.raw(true) {
+            let mut entry = entry.context("it is not a complete archive of netloom sysdump")?;
             let kind = entry.header().entry_type();
             if kind.is_gnu_longname() {
                 let mut name = Vec::new();

@@ -28,8 +28,6 @@ use crate::log::Line;
 pub(crate) const KURYR_CNI: &str = "kuryr-cni";
 /// By which the ports of kuryr-cni are known among those of other programs.
 const VM_UUID: (&str, &str) = ("vm-uuid", "kuryr");
-/// The characters of the port's ID that are in the names.
-const OF_ID: usize = 11;
 
 // === impl Agent ===
 
@@ -118,7 +116,7 @@ impl Agent {
         let is_switched = |kind: &VifKind| matches!(kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. });
         let vifs = || port.status.vifs.values().map(|vif| &vif.vif);
         let has_bridge = vifs().any(|vif| matches!(vif.kind, VifKind::Bridge { .. }));
-        (vifs().filter(|vif| is_switched(&vif.kind)).map(|vif| vif.id.chars().take(OF_ID).collect()).collect(), has_bridge)
+        (vifs().filter(|vif| is_switched(&vif.kind)).map(|vif| plugins::short_id(&vif.id)).collect(), has_bridge)
     }
 }
 
@@ -138,7 +136,7 @@ fn taps_into(netns: &Path, host: &mut Host) -> Result<BTreeSet<String>, CniError
         let is_here = |other: &Link| other.other_end() == end.index && other.link_netnsid == Some(number);
         let is_pair = |other: &Link| other.is("veth") && is_here(other) && other.group == 0;
         let id = other.filter(is_pair).and_then(|other| other.name.strip_prefix("tap").map(str::to_owned));
-        ids.extend(id.filter(|id| id.len() == OF_ID));
+        ids.extend(id.filter(|id| id.len() == plugins::SHORT_ID));
     }
     Ok(ids)
 }

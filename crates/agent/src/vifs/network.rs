@@ -86,8 +86,7 @@ pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default
 
 /// A port that a program in the pod uses over a socket: the directory must be the node's, and the name that which the plugin gives it.
 fn vhost_user(vif: &Vif, mode: VhostUserMode, path: &str, settings: &Vifs) -> Result<Value, Unpluggable> {
-    let short: String = port_id(vif).chars().take(11).collect();
-    let name = format!("vhu{short}");
+    let name = format!("vhu{}", plugins::short_id(port_id(vif)));
     let dir = settings.vhost_dir.as_ref().filter(|dir| Path::new(path) == dir.join(&name));
     let Some(dir) = dir else { return Err(Unpluggable::Socket { path: path.chars().take(120).collect(), name }) };
     let mut plugin = switched("ovs-vhost-user", vif, of_network(vif), settings)?;

@@ -81,6 +81,15 @@ pub(crate) fn is_free(switch: &mut Switch, name: &IfName, id: &AttachmentId) -> 
     Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
 }
 
+/// How many characters of a port's ID at Neutron are in the names of its links and sockets, as Neutron's agent expects them.
+pub const SHORT_ID: usize = 11;
+
+/// These characters.
+#[must_use]
+pub fn short_id(id: &str) -> String {
+    id.chars().take(SHORT_ID).collect()
+}
+
 /// A port that is to be made.
 pub(crate) struct New<'a> {
     /// Its name, and that of its link, where it has one.
