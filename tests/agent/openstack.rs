@@ -253,6 +253,31 @@ fn the_database_restarts() {
     node.expect(&before, "a restart of the database");
 }
 
+/// A DEL that came while the agent was away is carried out before the next sandbox of its pod asks for the same ports.
+#[test]
+fn the_next_sandbox_comes_after_the_stored_del_of_the_former() {
+    let (node, switch) = node("stored", "");
+    let before = node.before();
+    let (pod, ports) = (node.pod("one", "net-b"), [("eth1", Port('b', 56))]);
+    bind(&node, &pod, &ports);
+    assert_eq!(attach(&node, &switch, &pod, &ports).code, 0);
+    node.kill9();
+    pod.must("DEL");
+    let path = node.host.path(format!("/var/lib/netloom/spool/{}@eth0.del", pod.sandbox()));
+    let stored = std::fs::read(&path).unwrap();
+    // As if the agent had not come to it yet.
+    std::fs::remove_file(&path).unwrap();
+    node.serve();
+    std::fs::write(&path, stored).unwrap();
+    pod.renew();
+    pod.must("ADD");
+    assert_eq!(plugged(&switch), [ports[0].1.id()]);
+    pod.must("DEL");
+    node.until("the ports are gone", || plugged(&switch).is_empty());
+    drop(pod);
+    node.expect(&before, "a DEL that was stored");
+}
+
 /// Pods whose ports do not come wait beside the workers: more of them than there are workers, all of one namespace, keep nobody else from its
 /// own. What they have begun is undone when their time is over.
 #[test]

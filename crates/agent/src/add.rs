@@ -37,7 +37,7 @@ const NODES_OWN: &str = "TakesTheNodesOwn";
 impl Agent {
     pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Timings) -> Result<AddResult, CniError> {
         let name = sandbox.pod.as_ref().ok_or_else(no_pod)?;
-        self.before_add(&sandbox.container, &sandbox.ifname, host)?;
+        self.before_add(sandbox, host)?;
         self.statuses.prepare();
         let pod = self.pod(name, request.by)?;
         laps.lap("pod");

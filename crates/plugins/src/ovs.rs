@@ -95,8 +95,7 @@ impl Plugin for Ovs {
 
     fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let outer = veth::find(cx.host.netlink()?, call)?;
-        // An ADD that was refused has left nothing: its DEL needs no switch to be sure of that.
-        let was_made = outer.is_some() || call.prev.is_some();
+        let was_made = port::may_be_made(call, outer.is_some());
         let mut names = vec![veth::outer_name(call.id)?.as_str().to_owned()];
         names.extend(outer.iter().map(|outer| outer.name.clone()));
         let told = call.prev.into_iter().flat_map(|prev| prev.interfaces.iter()).filter(|i| i.sandbox.is_empty());

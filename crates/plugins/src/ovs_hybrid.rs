@@ -157,7 +157,8 @@ impl Plugin for OvsHybrid {
     fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         // An ADD that such a configuration was refused for has left nothing.
         if let Ok((conf, names)) = read(call.config, &CniArgs::default()) {
-            let was_made = call.prev.is_some() || found(cx, &names.qvo).is_ok_and(|link| link.group == identity::group(call.id));
+            let has_link = found(cx, &names.qvo).is_ok_and(|link| link.group == identity::group(call.id));
+            let was_made = port::may_be_made(call, has_link);
             port::note_removal_of(Some(call.id), &conf.socket, vec![names.qvo.to_string()], was_made, cx);
         }
         link_to_delete(call.id).for_each(|link| cx.teardown.link(link));

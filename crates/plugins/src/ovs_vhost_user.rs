@@ -191,7 +191,9 @@ impl Plugin for OvsVhostUser {
         if let Ok(checked) = Checked::read(call.config, &CniArgs::default())
             && let Ok(name) = checked.name(call.id)
         {
-            port::note_removal_of(Some(call.id), &checked.conf.socket, vec![name.to_string()], call.prev.is_some(), cx);
+            // The directory comes before the port.
+            let was_made = port::may_be_made(call, checked.dir.is_dir());
+            port::note_removal_of(Some(call.id), &checked.conf.socket, vec![name.to_string()], was_made, cx);
         }
         address::release(call, cx)
     }

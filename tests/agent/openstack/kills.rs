@@ -76,7 +76,6 @@ impl Crowd<'_> {
 }
 
 #[test]
-#[ignore = "finds a port or a bridge that a killed ADD of ovs-hybrid has left, which is not mended yet"]
 fn killed_at_random_moments() {
     let (kills, mut chance) = (soak().max(12), Chance::new("openstack kills"));
     let (node, switch) = scene::node("plug-kills", "reconcileEvery: 5s\nopenstackWait: 20s");

@@ -55,6 +55,21 @@ fn del_without_the_database_fails_and_keeps_everything() {
     assert!(host.link("", &port_of(&result)).is_none());
 }
 
+/// An ADD that was killed may have made a port, and with its container the link is gone: only the database knows.
+#[test]
+fn del_of_a_container_that_is_gone_needs_the_database() {
+    let (host, mut switch) = machine();
+    let config = network(json!({}));
+    at(&host, "c1").add(&config);
+    host.sh("", "ip netns delete c1");
+    switch.stop_database();
+    let del = at(&host, "c1").call("DEL", "ovs", config.to_string());
+    assert!(del.message().contains("cannot connect to ovsdb-server at "), "{del:?}");
+    switch.start_database();
+    at(&host, "c1").del(&config, &Value::Null);
+    assert_eq!(switch.ports("br0"), nobody());
+}
+
 /// A pod of three networks, as the agent detaches it, in two halves.
 #[test]
 fn a_record_stays_until_its_port_is_gone() {

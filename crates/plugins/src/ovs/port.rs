@@ -176,6 +176,12 @@ pub(crate) fn usable(switch: &mut Switch, name: &str, bridge: impl std::fmt::Dis
     }
 }
 
+/// Whether an attachment that is to go may have a port. An ADD that was refused has left nothing: its DEL needs no switch to be sure of that. One
+/// that was killed may have added its port; a container that is gone has taken along the link that would say so.
+pub(crate) fn may_be_made(call: &Call<'_>, has_link: bool) -> bool {
+    has_link || call.prev.is_some() || call.netns.is_none()
+}
+
 /// Notes that ports of ours are to go, before their links do. Where none may have been made, a database that is not there is no error.
 pub(crate) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, cx: &mut Cx<'_>) {
     note_removal_of(None, socket, names, was_made, cx);
