@@ -119,12 +119,7 @@ impl Agent {
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
         let parents = own.into_parents();
         let room = self.room.take(plan.memory(view))?;
-        for taken in &plan.taken {
-            self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
-        }
-        for warning in &plan.warnings {
-            self.event(pod, EventKind::Warning, "InvalidAnnotation", &warning.to_string());
-        }
+        self.warn_of(pod, &plan);
         self.name_pools(pod, &mut plan, &host.dirs, request.by)?;
         laps.lap("plan");
         let attached = Attached {
@@ -164,6 +159,15 @@ impl Agent {
             return Err(self.undo(request, sandbox, host, e));
         }
         Ok(record)
+    }
+
+    fn warn_of(&self, pod: &Pod, plan: &Plan) {
+        for taken in &plan.taken {
+            self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
+        }
+        for warning in &plan.warnings {
+            self.event(pod, EventKind::Warning, "InvalidAnnotation", &warning.to_string());
+        }
     }
 
     /// Which addresses a network gives, only the result of its plugins tells for certain, and which link a name means, only its use: neither

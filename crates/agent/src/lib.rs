@@ -27,6 +27,7 @@ mod events;
 mod exec;
 mod firewall;
 mod foreign_pods;
+mod gc;
 mod health;
 pub mod install;
 mod network_table;

@@ -25,18 +25,21 @@ impl Work {
         self.busy.remove(&slot);
         self.ready.ended(&slot);
         let now = Instant::now();
-        let failure = match came {
-            Came::Extensions(Ok(all)) if can_be_used(&all) => {
-                self.is_supported = true;
-                self.world.defaults.tags_later = !all.contains(EXTENSION);
-                None
+        match self.failure_of(ports, &slot, came, now) {
+            None => self.calls.done(&slot),
+            Some(why) => {
+                if !why.is_empty() && self.calls.why(&slot) != Some(why.as_str()) {
+                    Line::warn("neutron").with("error", &why).with("now", "retrying").end();
+                }
+                self.calls.failed(&slot, why, now);
             }
-            Came::Extensions(Ok(_)) => {
-                let (with, later) = (EXTENSION, EXTENSIONS_OF_TAGS.join(" and "));
-                Some(format!(
-                    "Neutron has neither the extension {with} nor {later}: ports cannot be told apart; add tag_ports_during_bulk_creation to ML2's extension_drivers"
-                ))
-            }
+        }
+    }
+
+    /// Takes what an answer says into the world; why it is no good. An empty text: there is nothing to tell.
+    fn failure_of(&mut self, ports: &Ports, slot: &Slot, came: Came, now: Instant) -> Option<String> {
+        match came {
+            Came::Extensions(Ok(all)) => self.read_extensions(&all),
             Came::Listed(Ok(all)) => self.listed(all, now),
             Came::Polled(ids, Ok(all)) => self.polled(&ids, all),
             Came::Subnet(id, Ok(subnet)) => {
@@ -77,13 +80,7 @@ impl Work {
                 }
                 None
             }
-            Came::Updated(Ok(port)) => {
-                Line::info("port").with("updated", &port.id).with("security_groups", port.security_groups.join(",")).end();
-                if let Some(known) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&port.id)) {
-                    *known = *port;
-                }
-                None
-            }
+            Came::Updated(Ok(port)) => self.updated(*port),
             Came::Deleted(id, Ok(answer)) => self.deleted(&id, &answer, now),
             Came::Wrote(name, Outcome::Done(object)) => {
                 if let Some(object) = object {
@@ -101,14 +98,7 @@ impl Work {
             Came::Wrote(_, Outcome::Conflict) | Came::Released(_, Outcome::Conflict) => Some(String::new()),
             Came::Wrote(_, Outcome::Refused(why) | Outcome::Failed(why))
             | Came::Released(_, Outcome::Refused(why) | Outcome::Failed(why)) => Some(why),
-            Came::Confirmed(uids, Ok(live)) => {
-                for uid in uids.difference(&live) {
-                    Line::info("pod").with("gone", uid).with("now", "deleting its ports").end();
-                    self.gone.insert(uid.clone());
-                }
-                self.alive.extend(live.into_iter().map(|uid| (uid, now + ALIVE)));
-                None
-            }
+            Came::Confirmed(uids, Ok(live)) => self.confirmed(&uids, live, now),
             Came::Confirmed(_, Err(why)) => Some(why),
             Came::Extensions(Err(e))
             | Came::Listed(Err(e))
@@ -124,16 +114,37 @@ impl Work {
                 self.not_deleted(&id, &e);
                 Some(e.to_string())
             }
-        };
-        match failure {
-            None => self.calls.done(&slot),
-            Some(why) => {
-                if !why.is_empty() && self.calls.why(&slot) != Some(why.as_str()) {
-                    Line::warn("neutron").with("error", &why).with("now", "retrying").end();
-                }
-                self.calls.failed(&slot, why, now);
-            }
         }
+    }
+
+    fn read_extensions(&mut self, all: &BTreeSet<String>) -> Option<String> {
+        if !can_be_used(all) {
+            let (with, later) = (EXTENSION, EXTENSIONS_OF_TAGS.join(" and "));
+            return Some(format!(
+                "Neutron has neither the extension {with} nor {later}: ports cannot be told apart; add tag_ports_during_bulk_creation to ML2's extension_drivers"
+            ));
+        }
+        self.is_supported = true;
+        self.world.defaults.tags_later = !all.contains(EXTENSION);
+        None
+    }
+
+    fn updated(&mut self, port: Port) -> Option<String> {
+        Line::info("port").with("updated", &port.id).with("security_groups", port.security_groups.join(",")).end();
+        if let Some(known) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&port.id)) {
+            *known = port;
+        }
+        None
+    }
+
+    /// Which of these pods live; the others are gone.
+    fn confirmed(&mut self, uids: &BTreeSet<String>, live: BTreeSet<String>, now: Instant) -> Option<String> {
+        for uid in uids.difference(&live) {
+            Line::info("pod").with("gone", uid).with("now", "deleting its ports").end();
+            self.gone.insert(uid.clone());
+        }
+        self.alive.extend(live.into_iter().map(|uid| (uid, now + ALIVE)));
+        None
     }
 
     fn listed(&mut self, all: Vec<Port>, now: Instant) -> Option<String> {
