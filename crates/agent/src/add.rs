@@ -107,7 +107,7 @@ impl Agent {
             laps.lap("vifs");
         }
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
-        let own = self.this_node(host, known.given());
+        let own = self.this_node(host, known.given(), pod);
         let asked = PlanRequest {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
@@ -138,9 +138,9 @@ impl Agent {
             PlannedChange::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
             _ => {
                 let is_result = matches!(foreseen, PlannedChange::Result(_));
-                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given()), &mut told)?;
+                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given(), pod), &mut told)?;
                 if is_result && planned.protection > Protection::Off {
-                    self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given()))?;
+                    self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given(), pod))?;
                 }
                 Ok(())
             }

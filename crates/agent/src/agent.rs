@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use attach::{Attacher, Records, Spool};
+use attach::{Attacher, Records, RoutedPods, Spool};
 use chain::Chain;
 use cluster::{Cluster, Connection, KuryrPorts};
 use linux::file::{self, LockError};
@@ -47,6 +47,8 @@ pub struct Agent {
     pub(crate) cluster: Cluster,
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) records: Records,
+    /// Of those, the pods that the host has routes to.
+    pub(crate) routed_pods: RoutedPods,
     pub(crate) spool: Spool,
     /// A DEL that was kept is being carried out.
     pub(crate) carrying: std::sync::Mutex<()>,
@@ -123,6 +125,7 @@ impl Agent {
         Ok(Arc::new(Agent {
             since: SystemTime::now(),
             records: Records::new(settings.records()),
+            routed_pods: RoutedPods::default(),
             spool: Spool::new(settings.spool()),
             carrying: std::sync::Mutex::default(),
             default: DefaultNetwork::default(),

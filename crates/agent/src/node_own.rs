@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use attach::{AddressRun, AddressSource, ImplicitNetwork, NodeOwn, Parent};
+use cluster::Pod;
 use cni::{IfName, Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
@@ -29,6 +30,7 @@ mod advertised;
 mod links;
 mod listeners;
 mod node_ports;
+pub(crate) mod other_pods;
 mod ports;
 mod published;
 mod received;
@@ -37,6 +39,7 @@ pub(crate) mod virtual_servers;
 
 use links::Need;
 use listeners::Listeners;
+use other_pods::OtherPods;
 use virtual_servers::VirtualServer;
 
 /// The links that have the networks of a table.
@@ -71,6 +74,8 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) cluster: ClusterOwn<'a>,
     /// The bridges of Open vSwitch that ports of Neutron are plugged into.
     pub(crate) openstack_bridges: &'a [IfName],
+    /// Pods whose networks are nobody else's; `None` where nobody is attached, as for what is only looked at.
+    others: Option<OtherPods<'a>>,
 }
 
 /// What a network has on the node that pods get without asking for it: the default network first.
@@ -99,10 +104,17 @@ impl fmt::Debug for ThisNode<'_> {
 }
 
 impl Agent {
-    /// This node, whose pods have these networks, the default network first.
-    pub(crate) fn this_node<'a>(&'a self, host: &'a mut Host, given: impl IntoIterator<Item = &'a ImplicitNetwork>) -> ThisNode<'a> {
+    /// This node for a pod, where all pods have these networks, the default network first.
+    pub(crate) fn this_node<'a>(
+        &'a self,
+        host: &'a mut Host,
+        given: impl IntoIterator<Item = &'a ImplicitNetwork>,
+        pod: &Pod,
+    ) -> ThisNode<'a> {
         let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
-        ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() }).with_openstack(&self.settings.vifs.bridges)
+        let others = OtherPods::new(&self.routed_pods, &self.records, format!("{}/{}", pod.namespace, pod.name));
+        let node = ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() });
+        node.with_openstack(&self.settings.vifs.bridges).beside(others)
     }
 }
 
@@ -213,6 +225,7 @@ impl<'a> ThisNode<'a> {
             given,
             cluster,
             openstack_bridges: &[],
+            others: None,
         }
     }
 
@@ -610,6 +623,11 @@ impl NodeOwn for ThisNode<'_> {
         self.takes_advertisements(bridge).unwrap_or_else(|e| Some(format!("{bridge}, which may accept router advertisements ({e})")))
     }
 
+    fn gateway_of_others(&self, bridge: &str, definition: &DefinitionRef) -> Option<String> {
+        self.is_gateway_of_others(bridge, &definition.to_string())
+            .unwrap_or_else(|e| Some(format!("{bridge}, which may have the gateway of other pods ({e})")))
+    }
+
     fn has(&self, address: IpAddr) -> bool {
         self.has_itself(address.to_canonical())
     }
@@ -620,7 +638,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn of_pod(&self, address: IpAddr) -> Option<String> {
-        self.reached_over_pods(address.to_canonical()).unwrap_or_else(|e| Some(format!("which may be a pod's ({e})")))
+        self.who_has(address.to_canonical()).unwrap_or_else(|e| Some(format!("which may be a pod's ({e})")))
     }
 
     fn guards(&self, bridge: &str) -> Vec<&'static str> {

@@ -13,7 +13,7 @@ use linux::route::RouteKind;
 use crate::network_table::NetworkTable;
 use crate::node_own::ThisNode;
 
-/// Where a cloud tells the machine who it is, and gives it its credentials.
+/// Where a cloud tells the machine who it is, gives it its credentials, and serves names and time.
 const METADATA: &[IpAddr] = &[
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     // Azure's, which also answers for its machines' agents, DNS and health probes.
@@ -23,6 +23,10 @@ const METADATA: &[IpAddr] = &[
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 123)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x123)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 253)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x253)),
     // Those of Google, Oracle, Alibaba, Tencent and Scaleway.
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
@@ -137,6 +141,9 @@ impl ThisNode<'_> {
         let is_of_pool = self.is_of_pool(source);
         if let Some((network, link)) = self.attached(bridge, is_of_pool)?.overlapping(run) {
             return Ok(Some(format!("which redirects traffic for {network}, the network of {link}")));
+        }
+        if let Some(whose) = self.taken_from_other_pods(run, bridge)? {
+            return Ok(Some(whose));
         }
         if let Some(own) = self.given_range(run, bridge).filter(|_| !is_of_pool) {
             return Ok(Some(format!("which redirects traffic for {own}")));

@@ -26,6 +26,7 @@ mod own;
 mod parse;
 mod ranges;
 mod routed;
+mod routed_pods;
 mod uses;
 
 pub use glob::Glob;
@@ -34,6 +35,7 @@ pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;
 pub use routed::{AddressSource, Parent, handed_out, source_of, taken_by_result};
+pub use routed_pods::{RoutedPod, RoutedPods};
 use uses::Use;
 pub use uses::Uses;
 pub(crate) use uses::links_of;

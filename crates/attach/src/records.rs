@@ -137,10 +137,11 @@ impl Drop for SandboxLock {
     }
 }
 
-/// One file: of two that have the same name one after the other, each is another.
+/// One file as it is: of two that have the same name one after the other, each is another, and so is one to which something was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     inode: u64,
+    bytes: u64,
     made: (i64, i64),
 }
 
@@ -149,8 +150,9 @@ pub(crate) type Tombstone = FileVersion;
 
 impl FileVersion {
     fn of(about: &Metadata) -> Self {
-        // A later one may have an earlier one's inode number, but it was made at another time.
-        FileVersion { inode: about.ino(), made: (about.mtime(), about.mtime_nsec()) }
+        // A later one may have an earlier one's inode number, but it was made at another time. What is added at once has the same time, on kernels
+        // that count it in milliseconds.
+        FileVersion { inode: about.ino(), bytes: about.len(), made: (about.mtime(), about.mtime_nsec()) }
     }
 
     fn at(path: &Path) -> Option<Self> {

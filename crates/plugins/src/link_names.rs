@@ -2,7 +2,7 @@
 //! keep them from making it.
 
 /// Names with who makes them, as their documents have them. For an asterisk anything may follow; for a `%` the eleven characters that Neutron
-/// takes of a UUID, and Netloom of a number.
+/// takes of a UUID, and Netloom of a number, and for an `@` the twelve digits of a number to the base of 16 that Docker takes.
 const NAMES: &[(&str, &str)] = &[
     ("kube-ipvs0", "kube-proxy"),
     ("kube-dummy-if", "kube-router"),
@@ -53,17 +53,21 @@ const NAMES: &[(&str, &str)] = &[
     ("ha-%", NEUTRON),
     ("gw%", "Netloom"),
     ("weave", "Weave Net"),
+    ("vethwe-*", "Weave Net"),
+    ("vx-submariner", "Submariner"),
     ("netloom*", "Netloom"),
     ("nl4-*", "Netloom"),
     ("nl6-*", "Netloom"),
     ("nlw-*", "Netloom"),
     ("docker0", "Docker"),
     ("docker_gwbridge", "Docker"),
+    ("br-@", "Docker"),
     ("podman*", "podman"),
     ("cni-podman*", "podman"),
     ("nerdctl*", "nerdctl"),
     ("virbr*", "libvirt"),
     ("lxdbr*", "LXD"),
+    ("lxcbr*", "LXC"),
     ("incusbr*", "Incus"),
 ];
 
@@ -77,6 +81,22 @@ const LATER: &[(&str, &str)] = &[
     ("enP#", HARDWARE),
     ("ens#", HARDWARE),
     ("enx*", HARDWARE),
+    ("enX#", HARDWARE),
+    ("enb#", HARDWARE),
+    ("enc#", HARDWARE),
+    ("end#", HARDWARE),
+    ("enu#", HARDWARE),
+    ("env#", HARDWARE),
+    ("em#", HARDWARE),
+    ("hsn#", HARDWARE),
+    ("ib#", HARDWARE),
+    ("ibp#", HARDWARE),
+    ("ibs#", HARDWARE),
+    ("ibx*", HARDWARE),
+    ("usb#", HARDWARE),
+    ("wwan#", HARDWARE),
+    ("wwp#", HARDWARE),
+    ("wwx*", HARDWARE),
     ("wlan#", HARDWARE),
     ("wlo#", HARDWARE),
     ("wlp#", HARDWARE),
@@ -84,11 +104,16 @@ const LATER: &[(&str, &str)] = &[
     ("wls#", HARDWARE),
     ("wlx*", HARDWARE),
     ("bond#", "the kernel, for bonds"),
+    ("team#", "the kernel, for teams"),
+    ("ppp#", "the kernel, for PPP"),
     ("tun#", "the kernel, for tunnels of programs"),
     ("tap#", "the kernel, for tunnels of programs"),
     ("wg#", "WireGuard"),
     ("wg-*", "WireGuard"),
     ("tailscale#", "Tailscale"),
+    ("nebula#", "Nebula"),
+    ("venet#", "OpenVZ"),
+    ("vmbr#", "Proxmox"),
     ("eni*", "Amazon's VPC CNI"),
     ("azv*", "Azure's CNI"),
     ("gke*", "Google's Kubernetes Engine"),
@@ -104,9 +129,11 @@ const NEUTRON: &str = "OpenStack's Neutron";
 /// The program whose name for a link this is.
 pub fn program_of_link(name: &str) -> Option<&'static str> {
     let is_of_id = |rest: &str| rest.len() == 11 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f' | b'-'));
-    let is_meant = |own: &str| match (own.strip_suffix('*'), own.strip_suffix('%')) {
-        (Some(begin), _) => name.starts_with(begin),
-        (_, Some(begin)) => name.strip_prefix(begin).is_some_and(is_of_id),
+    let is_number = |rest: &str| rest.len() == 12 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let is_meant = |own: &str| match own.split_at_checked(own.len().saturating_sub(1)) {
+        Some((begin, "*")) => name.starts_with(begin),
+        Some((begin, "%")) => name.strip_prefix(begin).is_some_and(is_of_id),
+        Some((begin, "@")) => name.strip_prefix(begin).is_some_and(is_number),
         _ => own == name,
     };
     NAMES.iter().find(|(own, _)| is_meant(own)).map(|(_, program)| *program)

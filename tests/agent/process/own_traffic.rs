@@ -78,6 +78,7 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         ("computed", gateway(computed.clone()), "Services (10.96.0.0/12)"),
         ("pods", json!({"type": "ptp", "ipam": at("10.244.0.77/32")}), "br0, the bridge of the node's default network"),
         ("azure", json!({"type": "ptp", "ipam": at("168.63.129.16/32")}), "the cloud's metadata service"),
+        ("clock", json!({"type": "ptp", "ipam": at("169.254.169.123/32")}), "the cloud's metadata service"),
         ("others-pods", json!({"type": "ptp", "ipam": at("10.244.7.9/32")}), "to 10.244.7.0/24, which the node reaches over 192.168.1.12"),
         ("public", behind("8.8.8.8/32", "172.30.0.1"), "a route to 8.8.8.8 for"),
         ("public-gateway", behind("172.30.0.9/32", "8.8.8.8"), "addresses outside of private ranges"),
@@ -579,18 +580,14 @@ fn a_gateway_that_another_pod_has() {
     node.host.sh("", "chmod 755 /run/bin/theirs");
     let before = node.host.sh("", "ip -br addr");
     for (name, plugin, says) in [
-        ("pair", json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.50.0.9")}), "the host reaches it over x5"),
-        (
-            "pair-of-pair",
-            json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.72.0.9")}),
-            "which may be a pod's: the host reaches it over veth",
-        ),
+        ("pair", json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.50.0.9")}), "the network of pod gateways/bridged"),
+        ("pair-of-pair", json!({"type": "ptp", "ipam": at("172.30.9.9/32", "10.72.0.9")}), "the network of pod gateways/paired"),
         (
             "bridge",
             json!({"type": "bridge", "bridge": "x6", "isGateway": true, "ipam": at("10.72.0.8/24", "10.72.0.9")}),
-            "which may be a pod's: the host reaches it over veth",
+            "the network of pod gateways/paired",
         ),
-        ("late", json!({"type": "ptp", "ipam": {"type": "theirs"}}), "the host got the gateway 10.50.0.9, which may be a pod's"),
+        ("late", json!({"type": "ptp", "ipam": {"type": "theirs"}}), "the host got the gateway 10.50.0.9, which pod gateways/bridged"),
     ] {
         node.define(name, &network(&[plugin]));
         let pod = node.pod(name, name);
@@ -605,6 +602,47 @@ fn a_gateway_that_another_pod_has() {
     let second = node.pod("second", "second");
     second.must("ADD");
     second.must("DEL");
+}
+
+/// Who comes first on a node keeps the network that the host routes there. A network of more addresses than anybody needs keeps nobody from a
+/// part of it.
+#[test]
+fn a_network_that_another_pod_has() {
+    let node = node("squat", "");
+    let at = |address: &str, gateway: &str| json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]});
+    let bridge = |name: &str, ipam: serde_json::Value| json!({"type": "bridge", "bridge": name, "isGateway": true, "ipam": ipam});
+    let ptp = |ipam: serde_json::Value| json!({"type": "ptp", "ipam": ipam});
+    let wide = bridge("x1", at("172.16.0.9/12", "172.16.0.1"));
+    let (first, part) = (bridge("x5", at("198.18.7.2/24", "198.18.7.1")), bridge("x2", at("172.20.5.2/24", "172.20.5.1")));
+    let beside = bridge("x5", at("198.18.7.4/24", "198.18.7.1"));
+    let mut others = Vec::new();
+    for (name, plugin) in [("wide", &wide), ("first", &first), ("part", &part), ("beside", &beside)] {
+        node.define(name, &network(std::slice::from_ref(plugin)));
+        others.push(node.pod(name, name));
+        others.last().unwrap().must("ADD");
+    }
+    let mut forced = bridge("x5", json!({"type": "host-local", "subnet": "198.18.64.0/24"}));
+    forced["forceAddress"] = json!(true);
+    let taken = [
+        ("its-address", ptp(at("198.18.7.2/32", "169.254.9.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
+        ("a-free-one", ptp(at("198.18.7.99/32", "169.254.9.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
+        ("a-half", bridge("x6", at("198.18.7.3/25", "198.18.7.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
+        ("its-bridge", forced, "replaces the address of x5, which has the gateway of pod squat/"),
+    ];
+    for (name, plugin, says) in &taken {
+        node.define(name, &network(std::slice::from_ref(plugin)));
+        let pod = node.pod(name, name);
+        is_refused(&node, &pod, says);
+        is_refused(&node, &pod, "of pod squat/");
+        pod.must("DEL");
+    }
+    // What nobody has any more is free.
+    others.iter().for_each(|pod| drop(pod.must("DEL")));
+    for (name, ..) in &taken[..1] {
+        let pod = node.pod(&format!("{name}-again"), name);
+        pod.must("ADD");
+        pod.must("DEL");
+    }
 }
 
 /// Pods whose router is the host by its own address, as in networks that route each pod.

@@ -17,7 +17,7 @@ use linux::route::RouteKind;
 
 use super::links::Need;
 use super::{ThisNode, links};
-use crate::node_traffic::{is_metadata, is_of_a_link, nameservers};
+use crate::node_traffic::{is_metadata, nameservers};
 
 /// Addresses that nobody has at home (root servers of the DNS): the way to them is that to the rest of the world.
 const ELSEWHERE: [IpAddr; 2] =
@@ -133,27 +133,17 @@ impl ThisNode<'_> {
         Ok(way.ways().filter_map(|(_, oif)| oif).any(|oif| is_pair(oif) && !is_nodes(oif)))
     }
 
-    /// Over which link of pods the host reaches an address that it has not itself, in words. Every link reaches link-local addresses of IPv6.
-    pub(super) fn reached_over_pods(&self, address: IpAddr) -> Result<Option<String>, String> {
-        if is_of_a_link(address) {
-            return Ok(None);
-        }
-        let Some(way) = self.way_to(address)?.filter(|way| way.kind == RouteKind::Unicast) else { return Ok(None) };
+    /// The link of pods that a way of the host's leads to.
+    pub(super) fn over_pods(&self, way: &Route) -> Result<Option<&Link>, String> {
         let (links, routes, needed, of_pods) = (self.links()?, self.routes()?, self.needed()?, self.of_pods()?);
         let is_nodes = |index: u32| needed.get(&index).is_some_and(|need| need.is_uplink());
         let is_of_pods = |link: &Link| (of_pods.contains(&link.index) || links::leads_to_pod(link, routes)) && !is_nodes(link.index);
         let mut direct = way.ways().filter(|(gateway, _)| gateway.is_none()).filter_map(|(_, oif)| oif);
-        let over = direct.find_map(|oif| links.iter().find(|link| link.index == oif && is_of_pods(link)));
-        // To an IPv6 address that waits for duplicate address detection, as a bridge's new one, no route of the host leads yet.
-        let over = match over {
-            Some(link) if self.has_now(link.index, address)? => None,
-            other => other,
-        };
-        Ok(over.map(|link| format!("which may be a pod's: the host reaches it over {}", link.name)))
+        Ok(direct.find_map(|oif| links.iter().find(|link| link.index == oif && is_of_pods(link))))
     }
 
     /// Whether a link has an address at this moment.
-    fn has_now(&self, index: u32, address: IpAddr) -> Result<bool, String> {
+    pub(super) fn has_now(&self, index: u32, address: IpAddr) -> Result<bool, String> {
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;
         Ok(netlink.addresses(Some(index)).map_err(|e| e.to_string())?.iter().any(|own| own.net.addr() == address))

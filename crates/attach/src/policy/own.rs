@@ -71,7 +71,12 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether the host's own way to an address leads to a pod, whoever made the route.
     fn leads_to_pod(&self, address: IpAddr) -> bool;
 
-    /// Whose an address is, in words, if the host reaches it over a link of pods: what the host has itself then leads there no more.
+    /// The bridge in words, if pods of other networks than this one have their gateway there.
+    fn gateway_of_others(&self, _bridge: &str, _definition: &DefinitionRef) -> Option<String> {
+        None
+    }
+
+    /// Which pod has an address, in words: what the host has itself leads there no more.
     fn of_pod(&self, address: IpAddr) -> Option<String>;
 
     /// The keys by which the ports of a bridge send with their own addresses only, where the node's default network has the bridge and them.
@@ -83,8 +88,8 @@ pub trait NodeOwn: fmt::Debug {
     /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
     fn of_cluster(&self, address: IpAddr) -> Option<String>;
 
-    /// Whose traffic a route of the host to these addresses would take, in words: that of the cluster, of the uplink's networks and of
-    /// the default network's, unless the route leads to that one's own `bridge`. `source`: as of [`NodeOwn::default_network`].
+    /// Whose traffic a route of the host to these addresses would take, in words: that of the cluster, of the uplink's networks, of other
+    /// pods' and of the default network's, unless the route leads to that one's own `bridge`. `source`: as of [`NodeOwn::default_network`].
     fn traffic(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String>;
 
     /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it, and a
@@ -234,7 +239,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
     }
     for one in &uses.readdressed {
         let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);
-        all.extend(link(&one.what).map(replaced));
+        all.extend(link(&one.what).or_else(|| own.gateway_of_others(&one.what, definition)).map(replaced));
     }
     for one in &uses.gateways {
         let given = |link| format!("definition {definition} gives {link}, a gateway's address ({}, isGateway)", one.place);

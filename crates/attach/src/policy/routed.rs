@@ -220,7 +220,7 @@ impl Routed {
 
 impl HostSide {
     /// What the host gets with an address of a pod and its gateway.
-    fn runs(&self, address: IpNet, gateway: Option<IpAddr>) -> Vec<AddressRun> {
+    pub(super) fn runs(&self, address: IpNet, gateway: Option<IpAddr>) -> Vec<AddressRun> {
         match self {
             HostSide::Addresses { .. } => [Some(address.addr()), gateway].into_iter().flatten().map(AddressRun::one).collect(),
             HostSide::Network { .. } => {
