@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 use attach::{
@@ -107,8 +108,9 @@ impl Agent {
             laps.lap("vifs");
         }
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
-        let own = self.this_node(host, known.given(), pod);
-        let asked = PlanRequest {
+        let asked = Rc::default();
+        let own = self.this_node(host, known.given(), pod, &asked);
+        let wanted = PlanRequest {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
             admission: &request.settings.admission,
@@ -116,7 +118,7 @@ impl Agent {
             bound: &ports.bound,
             ..PlanRequest::new(view, &sandbox.ifname, BUILTINS)
         };
-        let mut plan = attach::plan(&asked, &known).map_err(all)?;
+        let mut plan = attach::plan(&wanted, &known).map_err(all)?;
         let parents = own.into_parents();
         let room = self.room.take(plan.memory(view))?;
         self.warn_of(pod, &plan);
@@ -138,9 +140,9 @@ impl Agent {
             PlannedChange::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
             _ => {
                 let is_result = matches!(foreseen, PlannedChange::Result(_));
-                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given(), pod), &mut told)?;
+                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given(), pod, &asked), &mut told)?;
                 if is_result && planned.protection > Protection::Off {
-                    self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given(), pod))?;
+                    self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given(), pod, &asked))?;
                 }
                 Ok(())
             }

@@ -45,6 +45,14 @@ use virtual_servers::VirtualServer;
 /// The links that have the networks of a table.
 type LinksOfNetworks = Rc<NetworkTable<String>>;
 
+/// Whom the node asks and by whom it reaches the world: read once for a whole ADD, which changes neither.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) nameservers: OnceCell<Result<Vec<IpAddr>, String>>,
+    /// The next hops, with the links over which they are.
+    next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
+}
+
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
@@ -54,9 +62,7 @@ pub(crate) struct ThisNode<'a> {
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
     addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
-    pub(crate) nameservers: OnceCell<Result<Vec<IpAddr>, String>>,
-    /// With the links over which they are.
-    pub(crate) next_hops: OnceCell<Result<Vec<(IpAddr, u32)>, String>>,
+    pub(crate) asked: Rc<Asked>,
     pub(crate) routed: OnceCell<NetworkTable<String>>,
     /// By the bridge that is left out, and whether addresses come from a pool.
     pub(crate) attached: RefCell<BTreeMap<(Option<String>, bool), LinksOfNetworks>>,
@@ -104,17 +110,18 @@ impl fmt::Debug for ThisNode<'_> {
 }
 
 impl Agent {
-    /// This node for a pod, where all pods have these networks, the default network first.
+    /// This node for a pod, where all pods have these networks, the default network first. `asked` is one for all looks of an ADD.
     pub(crate) fn this_node<'a>(
         &'a self,
         host: &'a mut Host,
         given: impl IntoIterator<Item = &'a ImplicitNetwork>,
         pod: &Pod,
+        asked: &Rc<Asked>,
     ) -> ThisNode<'a> {
         let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
         let others = OtherPods::new(&self.routed_pods, &self.records, format!("{}/{}", pod.namespace, pod.name));
         let node = ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() });
-        node.with_openstack(&self.settings.vifs.bridges).beside(others)
+        ThisNode { asked: Rc::clone(asked), ..node.with_openstack(&self.settings.vifs.bridges).beside(others) }
     }
 }
 
@@ -211,8 +218,7 @@ impl<'a> ThisNode<'a> {
             routes: OnceCell::new(),
             addresses: OnceCell::new(),
             own_links: OnceCell::new(),
-            nameservers: OnceCell::new(),
-            next_hops: OnceCell::new(),
+            asked: Rc::default(),
             routed: OnceCell::new(),
             attached: RefCell::default(),
             of_default_bridges: OnceCell::new(),

@@ -124,7 +124,7 @@ impl ThisNode<'_> {
         if !is_private(run) {
             return Some("which redirects traffic for addresses outside of private ranges, such as 10.0.0.0/8 and fd00::/8".to_owned());
         }
-        match self.nameservers.get_or_init(nameservers) {
+        match self.asked.nameservers.get_or_init(nameservers) {
             Ok(servers) => {
                 if let Some(server) = servers.iter().find(|server| run.contains(**server)) {
                     return Some(format!("which redirects traffic for the node's DNS server ({server})"));

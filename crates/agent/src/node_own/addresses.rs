@@ -67,7 +67,7 @@ impl ThisNode<'_> {
 
     /// What the node asks at an address, in words.
     fn asked(&self, address: IpAddr) -> Result<Option<String>, String> {
-        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
+        let servers = self.asked.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
         if servers.contains(&address) {
             return Ok(Some("which is the node's DNS server".to_owned()));
         }
@@ -96,11 +96,11 @@ impl ThisNode<'_> {
     /// The next hops to the rest of the world, to the API servers and to DNS servers: the kernel is asked for each, as it may have many
     /// routes.
     pub(super) fn next_hops(&self) -> Result<&[(IpAddr, u32)], String> {
-        self.next_hops.get_or_init(|| self.look_for_next_hops()).as_deref().map_err(String::clone)
+        self.asked.next_hops.get_or_init(|| self.look_for_next_hops()).as_deref().map_err(String::clone)
     }
 
     fn look_for_next_hops(&self) -> Result<Vec<(IpAddr, u32)>, String> {
-        let servers = self.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
+        let servers = self.asked.nameservers.get_or_init(nameservers).as_ref().map_err(String::clone)?;
         let mut hops = Vec::new();
         for to in ELSEWHERE.iter().chain(servers).chain(&self.cluster.servers) {
             let way = self.way_to(*to)?;
@@ -113,6 +113,9 @@ impl ThisNode<'_> {
 
     /// The network of the node of which an address means every router (RFC 4291, 2.6.1), in words. One of two addresses has none (RFC 6164).
     fn of_routers(&self, address: IpAddr) -> Result<Option<String>, String> {
+        if address.is_ipv4() {
+            return Ok(None);
+        }
         let has_routers = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.prefix_len() < 127);
         let networks = self.addresses()?.iter().map(|one| one.net.trunc()).filter(has_routers);
         let network = networks.filter(|net| links::is_global(net.addr())).find(|net| net.addr() == address);
