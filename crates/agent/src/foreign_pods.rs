@@ -19,7 +19,7 @@ use plugin::Host;
 use crate::Agent;
 use crate::call::{Request, Sandbox};
 use crate::log::Line;
-use crate::vifs::KURYR_CNI;
+use crate::vifs::is_kuryr_list;
 
 /// Where runtimes keep what they have attached, and where Multus does.
 pub(crate) const RUNTIMES: &str = "/var/lib/cni";
@@ -89,7 +89,7 @@ impl Agent {
             CniError::new(Code::DECODE, format!("{}: {e}; inspect and remove it", path.display()))
         })?;
         // kuryr-cni asks a daemon that is gone where this agent is installed.
-        if list.plugins.iter().all(|plugin| plugin.kind.as_str() == KURYR_CNI) {
+        if is_kuryr_list(&list) {
             self.unplug_of_kuryr(request, sandbox, host)?;
             return cache.remove(&cached.id).map_err(CniError::from);
         }

@@ -10,8 +10,11 @@ impl Agent {
     /// Whether everything that the sandbox has is still as it was made.
     pub(crate) fn check(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
         let record = self.records.read(&sandbox.container)?;
-        let unknown = || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {} is not attached by this agent", sandbox.container));
-        let record = record.ok_or_else(unknown)?;
+        let Some(record) = record else {
+            let unknown =
+                || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {} is not attached by this agent", sandbox.container));
+            return self.check_of_kuryr(request, sandbox, host)?.then_some(()).ok_or_else(unknown);
+        };
         let bad = self.attacher(request).check(&record, host, request.by).err().unwrap_or_default();
         CniError::first_of(bad.into_iter().map(CniError::from)).map_or(Ok(()), Err)
     }

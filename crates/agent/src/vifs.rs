@@ -30,11 +30,12 @@ use crate::networks::PlanSources;
 use crate::settings::VifSource;
 use crate::shares::Aside;
 
+mod kuryr_check;
 mod kuryr_cni;
 mod network;
 mod vlan;
 
-pub(crate) use kuryr_cni::KURYR_CNI;
+pub(crate) use kuryr_cni::is_kuryr_list;
 use network::network;
 
 /// How often it is looked whether the caller of an ADD that waits is still there: its end wakes nobody.

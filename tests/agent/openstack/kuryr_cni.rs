@@ -176,6 +176,51 @@ fn by_the_kuryrport_or_the_namespace() {
     node.expect(&before, "pods of kuryr-cni");
 }
 
+/// CHECK compares the pod with its KuryrPort, and with Open vSwitch. Of a pod that has ports and was plugged by nobody it knows nothing.
+#[test]
+fn check_of_a_pod_of_kuryr() {
+    let (node, switch) = scene::node("kuryr-check", "");
+    let unplugged = node.pod("unplugged", "net-a");
+    scene::bind(&node, &unplugged, &[("eth1", Port('a', 95))]);
+    let pod = kuryr_pod(&node, &switch, "web", &PORTS);
+    seen(&node, &switch, Port('a', 94));
+    assert_eq!(unplugged.check().error()["code"], json!(3), "{:?}", unplugged.check());
+    let (host, sandbox) = (&node.host, pod.sandbox());
+    let [(_, a), (_, b)] = PORTS;
+    let again = |ifname: &str, port: Port| plug(&node, &switch, &pod, ifname, port);
+    let inside = |line: &str| drop(host.sh(&sandbox, line));
+    let differs = |says: &str| {
+        let check = pod.check();
+        assert!(check.code == 1 && check.message().contains(says), "{says}: {check:?}");
+    };
+    assert_eq!(pod.check().code, 0, "{:?}", pod.check());
+    inside("ip link set eth1 address 02:00:00:00:00:77");
+    differs(&format!("interface eth1, Neutron port {}: its hardware address is 02:00:00:00:00:77, not {}", b.id(), b.mac()));
+    inside(&format!("ip link set eth1 address {}", b.mac()));
+    inside(&format!("ip addr del {}/64 dev eth0", a.v6()));
+    differs(&format!("interface eth0, Neutron port {}: it has lost address {}", a.id(), a.v6()));
+    inside("ip link set eth0 down");
+    differs(": it is down");
+    inside("ip link set eth0 up");
+    inside(&format!("ip addr add {}/64 dev eth0 nodad", a.v6()));
+    for (port, name) in [(a, named("tap", a)), (b, named("qvo", b))] {
+        switch.vsctl(&format!("del-port {name}"));
+        differs(&format!("Neutron port {}...: Open vSwitch has no port", &port.id()[..11]));
+        add_port(&switch, &name, port, "kuryr");
+    }
+    assert_eq!(pod.check().code, 0, "{:?}", pod.check());
+    host.sh("", &format!("ip link del {}", named("tap", a)));
+    differs(&format!("interface eth0, Neutron port {}: it is gone from the container", a.id()));
+    // Where the KuryrPort is gone as well, what leads into the container is compared all the same.
+    again("eth0", a);
+    node.api.must("DELETE", &format!("/apis/openstack.org/v1/namespaces/{}/kuryrports/web", node.namespace), &Value::Null);
+    node.restart();
+    assert_eq!(pod.check().code, 0, "{:?}", pod.check());
+    switch.vsctl(&format!("del-port {}", named("tap", a)));
+    differs("Open vSwitch has no port");
+    pod.must("DEL");
+}
+
 /// The agent dies between the port and the links: the next DEL does the rest. One that cannot reach the database changes nothing.
 #[test]
 fn a_take_down_that_is_cut_short() {

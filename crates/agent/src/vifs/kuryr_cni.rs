@@ -10,13 +10,13 @@
 //! pair whose other end is in the pod: neither Neutron nor the API server is asked. One pod may have a sandbox that failed and one that
 //! runs, both with the same port: a link whose other end is elsewhere belongs to the other one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
-use cni::{CniError, Code, IfName};
+use cni::{CniError, Code, IfName, NetworkList};
 use linux::{Link, Netlink};
-use osvif::VifKind;
+use osvif::{PodVif, VifKind};
 use ovsdb::{OvsdbError, Port, Switch};
 use plugin::{Host, LinkIdentity, LinkToDelete, Teardown};
 
@@ -25,7 +25,7 @@ use crate::call::{Request, Sandbox};
 use crate::log::Line;
 
 /// The plugin, as the runtime's configuration names it.
-pub(crate) const KURYR_CNI: &str = "kuryr-cni";
+const KURYR_CNI: &str = "kuryr-cni";
 /// By which the ports of kuryr-cni are known among those of other programs.
 const VM_UUID: (&str, &str) = ("vm-uuid", "kuryr");
 
@@ -100,28 +100,38 @@ impl Agent {
         Ok(())
     }
 
-    fn switch_socket(&self) -> std::path::PathBuf {
+    pub(super) fn switch_socket(&self) -> std::path::PathBuf {
         self.settings.vifs.socket.clone().unwrap_or_else(|| ovsdb::DEFAULT_SOCKET.into())
     }
 
     /// The beginnings of the IDs of ports that the pod's KuryrPort has, as it was seen last, and whether one of them is plugged by way of a bridge.
     fn ids_of_kuryr_port(&self, sandbox: &Sandbox) -> (BTreeSet<String>, bool) {
-        let none = (BTreeSet::new(), false);
-        let (Some(pod), Some(ports)) = (&sandbox.pod, &self.kuryr_ports) else { return none };
-        let seen = ports.of(&pod.namespace, &pod.name);
-        let Some(Ok(port)) = seen.as_ref().and_then(|seen| seen.read.as_ref()) else { return none };
-        if pod.uid.as_ref().is_some_and(|uid| *uid != port.spec.pod_uid) {
-            return none;
-        }
+        let vifs = self.vifs_of_kuryr_port(sandbox);
         let is_switched = |kind: &VifKind| matches!(kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. });
-        let vifs = || port.status.vifs.values().map(|vif| &vif.vif);
-        let has_bridge = vifs().any(|vif| matches!(vif.kind, VifKind::Bridge { .. }));
-        (vifs().filter(|vif| is_switched(&vif.kind)).map(|vif| plugins::short_id(&vif.id)).collect(), has_bridge)
+        let has_bridge = vifs.values().any(|vif| matches!(vif.vif.kind, VifKind::Bridge { .. }));
+        let switched = vifs.values().map(|vif| &vif.vif).filter(|vif| is_switched(&vif.kind));
+        (switched.map(|vif| plugins::short_id(&vif.id)).collect(), has_bridge)
+    }
+
+    /// The VIFs of the pod's KuryrPort, as it was seen last; none where it is another pod's.
+    pub(super) fn vifs_of_kuryr_port(&self, sandbox: &Sandbox) -> BTreeMap<String, PodVif> {
+        let (Some(pod), Some(ports)) = (&sandbox.pod, &self.kuryr_ports) else { return BTreeMap::new() };
+        let seen = ports.of(&pod.namespace, &pod.name);
+        let Some(Ok(port)) = seen.as_ref().and_then(|seen| seen.read.as_ref()) else { return BTreeMap::new() };
+        match pod.uid.as_ref().is_some_and(|uid| *uid != port.spec.pod_uid) {
+            true => BTreeMap::new(),
+            false => port.status.vifs.clone(),
+        }
     }
 }
 
+/// Whether a network is Kuryr's: kuryr-cni is the only plugin of its list.
+pub(crate) fn is_kuryr_list(list: &NetworkList) -> bool {
+    list.plugins.iter().all(|plugin| plugin.kind.as_str() == KURYR_CNI)
+}
+
 /// The beginnings of the IDs of ports whose pairs lead into a namespace; none where it is gone, and the pairs with it.
-fn taps_into(netns: &Path, host: &mut Host) -> Result<BTreeSet<String>, CniError> {
+pub(super) fn taps_into(netns: &Path, host: &mut Host) -> Result<BTreeSet<String>, CniError> {
     if netns.as_os_str().is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -150,14 +160,17 @@ fn unplug(socket: &Path, names: &[(String, String)], by: Instant) -> Result<usiz
     let mut switch = Switch::connect(socket, by)?;
     let mut ports = Vec::new();
     for (name, id) in names {
-        let Some(port) = switch.port(name)?.filter(is_of_kuryr) else { continue };
-        let interface = switch.interface(name)?;
-        if interface.and_then(|interface| interface.iface_id).is_some_and(|found| found.starts_with(id)) {
-            ports.push(port);
-        }
+        ports.extend(port_of(&mut switch, name, id)?);
     }
     switch.remove_ports(&ports)?;
     Ok(ports.len())
+}
+
+/// The port of this name, if kuryr-cni has made it and it has an ID that begins so.
+pub(super) fn port_of(switch: &mut Switch, name: &str, id: &str) -> Result<Option<Port>, OvsdbError> {
+    let Some(port) = switch.port(name)?.filter(is_of_kuryr) else { return Ok(None) };
+    let interface = switch.interface(name)?;
+    Ok(interface.and_then(|interface| interface.iface_id).is_some_and(|found| found.starts_with(id)).then_some(port))
 }
 
 /// Our own ports, and those of ovs-cni, say whose they are.
