@@ -11,6 +11,7 @@ mod every_kernel;
 mod ipvlan;
 mod lacking;
 mod links;
+mod nested_vifs;
 mod ovs;
 mod sctp;
 mod vlan;

@@ -51,7 +51,7 @@ fn the_kernels_datapath() {
         at(&host, container).del(config, result);
     }
     assert_eq!(switch.ports("br0"), [""; 0]);
-    host.run("", &["rm", "-rf", "/var/lib/cni/networks/net"]);
+    host.run("", &["rm", "-rf", "/var/lib/cni"]);
     host.expect_traces(&before, "ports of the kernel's datapath");
 }
 
