@@ -23,7 +23,7 @@ coexistence="$test $cluster podman:podman"
 # vSwitch.
 neutron='neutron-server:neutron-common neutron-openvswitch-agent:python3-neutron keystone-wsgi-public:python3-keystone curl:curl
     unshare:util-linux kill:procps rabbitmqctl:rabbitmq-server ovs-vswitchd:openvswitch-switch ip:iproute2 ping:iputils-ping
-    ethtool:ethtool iptables:iptables ipset:ipset conntrack:conntrack'
+    ethtool:ethtool iptables:iptables ipset:ipset conntrack:conntrack pip3:python3-pip'
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base
     ovs-vswitchd:openvswitch-switch pip3:python3-pip"
 # libFuzzer comes as C++.
@@ -119,7 +119,7 @@ fetch_dpdk() {
     rm -r "$unpacked"
 }
 
-# What kuryr-cni's daemon runs, to be measured beside us.
+# What kuryr-cni's daemon runs, to be measured beside us, and to plug what we take over.
 fetch_kuryr() {
     dir=${NETLOOM_KURYR:-$HOME/.cache/netloom-kuryr}
     [ ! -d "$dir/kuryr_kubernetes" ] || return 0
@@ -173,7 +173,7 @@ done
 if [ -z "$missing" ]; then
     [ "${1:-test}" != release ] || fetch_zig
     [ "${1:-test}" != neutron ] || fetch_dpdk
-    [ "${1:-test}" != bench ] || fetch_kuryr
+    case ${1:-test} in neutron | bench) fetch_kuryr ;; esac
     exit 0
 fi
 
@@ -203,4 +203,4 @@ if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recomm
 fi
 [ "${1:-test}" != release ] || fetch_zig
 [ "${1:-test}" != neutron ] || fetch_dpdk
-[ "${1:-test}" != bench ] || fetch_kuryr
+case ${1:-test} in neutron | bench) fetch_kuryr ;; esac

@@ -11,6 +11,7 @@
 //! builds beside them needs half a minute until they answer, an idle one 6 seconds.
 
 mod keystone;
+mod kuryr;
 mod neutron;
 mod rabbit;
 mod request;
@@ -21,6 +22,7 @@ use std::path::Path;
 use anyhow::Result;
 
 pub use keystone::Keystone;
+pub use kuryr::Kuryr;
 pub use neutron::Neutron;
 pub use request::request;
 pub use switch_agent::SwitchAgent;

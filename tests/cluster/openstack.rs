@@ -1,7 +1,9 @@
 //! Ports of a real Neutron, wired by its own agents: our operator makes them, our agent plugs them, neutron-openvswitch-agent gives them their
 //! VLANs, flows and security groups.
 
+mod change_over;
 mod cloud;
+mod share;
 mod vhost_user;
 
 use netloom_tests::{Outcome, Pod};

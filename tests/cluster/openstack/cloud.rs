@@ -161,7 +161,7 @@ impl Cloud {
         };
         let mut enter = node.host.command("", "setpriv");
         // So that none is left of a test that was killed.
-        enter.args(["--pdeathsig", "KILL", "--"]);
+        enter.args(["--pdeathsig", "KILL", "--"]).env("TZ", "UTC");
         let agent = Running::start(&mut agent.command(enter).unwrap());
         node.restart();
         Machine { _agent: agent, _bus: proxy, switch, node }
@@ -195,9 +195,20 @@ impl Cloud {
 
     /// How many VIFs the operator has bound for a pod.
     pub(crate) fn bound(&self, namespace: &str, pod: &str) -> usize {
+        self.ports_of(namespace, pod).len()
+    }
+
+    /// The IDs of the ports that the operator has bound for a pod.
+    pub(crate) fn ports_of(&self, namespace: &str, pod: &str) -> Vec<String> {
         let path = format!("/apis/openstack.org/v1/namespaces/{namespace}/kuryrports/{pod}");
         let (_, object) = self.api.ask("GET", &path, &Value::Null);
-        object["status"]["vifs"].as_object().map_or(0, serde_json::Map::len)
+        let vifs = object["status"]["vifs"].as_object().cloned().unwrap_or_default();
+        vifs.values().map(|vif| vif["vif"]["versioned_object.data"]["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A file of this test: `NODE/agent.log` is the log of a node's Neutron agent.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 }
 
