@@ -46,6 +46,8 @@ pub(super) enum Task {
     Create(Vec<(Key, NewPort)>),
     Tag(String, Vec<String>),
     Groups(String, Vec<String>),
+    /// Bind a port to its host.
+    Bind(String, String),
     Delete(String),
     Write(ObjectName, Option<String>, Box<KuryrPort>),
     Release(ObjectName, Box<KuryrPort>),
@@ -95,6 +97,7 @@ pub(super) enum Slot {
     Create(Key),
     Tag(String),
     Groups(String),
+    Bind(String),
     Delete(String),
     Object(ObjectName),
     Confirm,
@@ -167,6 +170,7 @@ impl Task {
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
             Task::Tag(id, _) => Slot::Tag(id.clone()),
             Task::Groups(id, _) => Slot::Groups(id.clone()),
+            Task::Bind(id, _) => Slot::Bind(id.clone()),
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
             Task::Confirm(_) => Slot::Confirm,
@@ -237,6 +241,11 @@ impl Task {
             }
             Task::Groups(id, groups) => {
                 let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
+            }
+            Task::Bind(id, host) => {
+                // Neutron tries to bind a port that is not bound whenever it is changed.
+                let update = PortUpdate { host: Some(host), ..PortUpdate::default() };
                 Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
             }
             Task::Delete(id) => {

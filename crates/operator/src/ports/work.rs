@@ -79,6 +79,8 @@ struct Work {
     next_list: Instant,
     /// Ports that are not ACTIVE.
     waiting: Waiting,
+    /// When Neutron was asked to bind a port that it had not bound, by its ID.
+    bound_again: BTreeMap<String, Instant>,
     /// What pods ask for: digest of annotation and definitions, and what came of it.
     asked: BTreeMap<String, (u64, Result<Vec<Element>, String>)>,
     /// Pods of which the API server has said that they are gone, and those that are there and not followed.
@@ -170,6 +172,7 @@ impl Work {
             deleted: BTreeSet::new(),
             next_list: now,
             waiting: Waiting::default(),
+            bound_again: BTreeMap::new(),
             asked: BTreeMap::new(),
             gone: BTreeSet::new(),
             alive: BTreeMap::new(),

@@ -53,6 +53,26 @@ fn security_groups_follow_the_definition() {
     });
 }
 
+/// A server that fails between a port and its binding leaves one that nobody binds: it is asked to bind it.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_port_that_neutron_has_forgotten_to_bind() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    run(async {
+        scene.pod("web", NODE, "red");
+        scene.killed_at("operator-port-made").await;
+        let made = scene.ports();
+        let ids = format!("SELECT id FROM ports WHERE project_id = '{}'", scene.project);
+        scene
+            .neutron
+            .sql(&format!("UPDATE ml2_port_bindings SET vif_type = 'unbound', vif_details = '' WHERE port_id IN ({ids})"))
+            .unwrap();
+        let _operator = scene.operator();
+        until("it is bound", || scene.vifs("web").len() == 1).await;
+        assert_eq!((scene.ports(), made.len()), (made, 1), "it is the same port");
+    });
+}
+
 /// A Neutron that takes no tags with a port: it gets them afterwards. Who is killed in between leaves one that the next one finds.
 #[test]
 #[ignore = "needs Neutron: cargo xtask test neutron"]
@@ -126,7 +146,7 @@ fn its_owner_sees_what_cannot_be_read_or_written() {
             let all = scene.events(pod);
             all.iter().any(|event| event.starts_with("NeutronPortsFailed: ") && words.iter().all(|word| event.contains(word)))
         };
-        until("the subnet", || says("unread", &["GET subnets/", "no such right (403", "may see its subnets"])).await;
+        until("the subnet", || says("unread", &["GET subnets/", "no such right (403", "may see its networks and subnets"])).await;
         until("the object", || says("unwritten", &["KuryrPort default/unwritten: ", "no such right", "deploy/openstack/access.yaml"]))
             .await;
         assert_eq!(scene.ports().len(), 1, "one has its port");

@@ -66,7 +66,7 @@ impl Work {
                     let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
                     of_name.for_each(|(uid, _)| add(uid, format!("KuryrPort {}/{}: {why}; {next}", name.namespace, name.name)));
                 }
-                Slot::Groups(id) | Slot::Tag(id) => {
+                Slot::Groups(id) | Slot::Tag(id) | Slot::Bind(id) => {
                     let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
                     let owner = port.and_then(|port| Owner::of(port, &self.world.cluster));
                     if let Some(owner) = owner.filter(|owner| self.world.pods.contains_key(&owner.pod)) {

@@ -1,8 +1,10 @@
 //! Calls that begin: what was decided, what is looked at again, and how many of each kind are on their way at once.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use binding::{Owner, Refused, Step};
+use binding::{Carrier, Owner, Refused, Step};
+use openstack::resource::Port;
 use tokio::time::Instant;
 
 use super::Work;
@@ -16,6 +18,8 @@ const MAKING: usize = 3;
 const DELETING: usize = 4;
 /// So many ports get tags or security groups at once: a changed setting is one of all ports, and pods that come wait for none of them.
 const UPDATING: usize = 4;
+/// A port that is not bound for so long is not being bound: a port takes Neutron a second, and on a busy machine ten.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 /// So many other calls.
 const OTHERS: usize = 16;
 
@@ -42,6 +46,28 @@ impl Work {
             self.begin(ports, Task::Confirm(missing));
         }
         self.rebind(ports, step, now);
+        self.bind_forgotten(ports, step, now);
+    }
+
+    /// A server that failed between a port and its binding leaves one that nobody binds.
+    fn bind_forgotten(&mut self, ports: &Ports, step: &Step, now: Instant) {
+        let Some(all) = &self.world.ports else { return };
+        let is_forgotten = |port: &&Port| port.vif_type == "unbound" && !port.host.is_empty() && Carrier::of(port).is_none();
+        let forgotten: Vec<(String, String)> = step
+            .watched
+            .iter()
+            .filter_map(|id| all.get(id))
+            .filter(is_forgotten)
+            .map(|port| (port.id.clone(), port.host.clone()))
+            .collect();
+        self.bound_again.retain(|id, _| step.watched.contains(id));
+        for (id, host) in forgotten {
+            let since = self.bound_again.get(&id).copied().or(self.waiting.since(&id));
+            if since.is_some_and(|since| since + FORGOTTEN <= now) {
+                self.bound_again.insert(id.clone(), now);
+                self.begin(ports, Task::Bind(id, host));
+            }
+        }
     }
 
     /// A port that no mechanism driver can bind stays so: it is made again, ever more seldom.
@@ -89,10 +115,14 @@ fn is_full(busy: &BTreeSet<Slot>, slot: &Slot) -> bool {
     let (is_of, max): (fn(&Slot) -> bool, usize) = match slot {
         Slot::Create(_) => (|slot| matches!(slot, Slot::Create(_)), MAKING),
         Slot::Delete(_) => (|slot| matches!(slot, Slot::Delete(_)), DELETING),
-        Slot::Tag(_) | Slot::Groups(_) => (|slot| matches!(slot, Slot::Tag(_) | Slot::Groups(_)), UPDATING),
-        _ => (|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_) | Slot::Tag(_) | Slot::Groups(_)), OTHERS),
+        Slot::Tag(_) | Slot::Groups(_) | Slot::Bind(_) => (is_update, UPDATING),
+        _ => (|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_)) && !is_update(slot), OTHERS),
     };
     busy.iter().filter(|slot| is_of(slot)).count() >= max
+}
+
+fn is_update(slot: &Slot) -> bool {
+    matches!(slot, Slot::Tag(_) | Slot::Groups(_) | Slot::Bind(_))
 }
 
 #[cfg(test)]
