@@ -154,7 +154,10 @@ fn ready_ports_are_deleted_when_no_operator_works() {
         let lease = |renewal: u32| {
             let spec = json!({"holderIdentity": "another", "leaseTransitions": renewal});
             let metadata = json!({"namespace": "kube-system", "name": "netloom-operator"});
-            scene.store.put(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})).unwrap();
+            let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+            if !scene.store.merge(&object).unwrap() {
+                scene.store.put(&object).unwrap();
+            }
         };
         lease(0);
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
