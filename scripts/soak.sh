@@ -34,7 +34,9 @@ while [ $rounds = 0 ] || [ $((SECONDS - begin)) -lt $((minutes * 30)) ]; do
     log=$logs/round-$rounds.log
     start=$SECONDS
     if NETLOOM_SOAK=$kills cargo xtask test robustness >"$log" 2>&1 &&
-        NETLOOM_SOAK=$kills cargo xtask test parity index:: concurrency:: >>"$log" 2>&1; then
+        NETLOOM_SOAK=$kills cargo xtask test parity index:: concurrency:: >>"$log" 2>&1 &&
+        # An agent that lives for a second: a fourth as often.
+        NETLOOM_SOAK=$((kills / 4)) NETLOOM_TEST_LIMIT=$((kills * 3 + 1500)) cargo xtask test agent openstack::kills:: >>"$log" 2>&1; then
         verdict=ok
     else
         verdict=FAILED

@@ -196,7 +196,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "neutron",
-        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed; pods of two nodes, wired by Neutron's own agents",
+        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed; pods of two nodes, wired by Neutron's own agents; a node that changes from kuryr-cni and back",
         takes: "-",
         place: Place::All,
         needs: &[Packages("neutron"), Peers],
@@ -208,7 +208,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "guest",
-        proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, Open vSwitch's datapath, ipvlan, vrf, dummy, bonds, SCTP, WireGuard",
+        proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, Open vSwitch's datapath, nested ports of Neutron, ipvlan, vrf, dummy, bonds, SCTP, WireGuard",
         takes: "5 min 43 s",
         place: Place::All,
         needs: &[Packages("guest"), Peers, Guest],
