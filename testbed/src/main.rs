@@ -10,19 +10,21 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use netloom_testbed::{DefaultNetwork, Options, PLACE, owner, peer, sweep};
+use netloom_testbed::{DefaultNetwork, Families, Options, PLACE, owner, peer, sweep};
 
 const USAGE: &str = "A real Kubernetes on this machine: nodes are namespaces.
 
-usage: netloom-testbed up      [--name NAME] [--nodes N] [--proxy MODE] [--cni PATH]
+usage: netloom-testbed up      [--name NAME] [--nodes N] [--proxy MODE] [--between WAY] [--families FAMILIES] [--cni PATH]
        netloom-testbed status  [--name NAME]
        netloom-testbed exec    [--name NAME] NODE COMMAND [ARGUMENT...]
        netloom-testbed down    [--name NAME]
 
-  --name   which cluster (play)
-  --nodes  how many nodes (2)
-  --proxy  the mode of kube-proxy: nftables, iptables (nftables)
-  --cni    the executable netloom-cni (beside this one); netloom is beside it
+  --name      which cluster (play)
+  --nodes     how many nodes (2)
+  --proxy     the mode of kube-proxy: nftables, iptables (nftables)
+  --between   how packets get from node to node: direct, vxlan (direct)
+  --families  the addresses of nodes, pods and Services: ipv4, ipv6, dual (ipv4)
+  --cni       the executable netloom-cni (beside this one); netloom is beside it
 
 exec finds netloom by its name.
 ";
@@ -33,12 +35,20 @@ const READY: &str = "ready";
 /// How long a killed cluster may take to vanish.
 const ENDING: Duration = Duration::from_secs(30);
 
+/// The ways from node to node that `--between` names, and the agents' settings for them.
+const WAYS: [(&str, &str); 2] = [("direct", "between: direct"), ("vxlan", "between: vxlan")];
+
+/// What `--families` names.
+const FAMILIES: [(&str, Families); 3] = [("ipv4", Families::V4), ("ipv6", Families::V6), ("dual", Families::Dual)];
+
 /// What was asked for.
 struct Asked {
     verb: String,
     name: String,
     nodes: u8,
     proxy: String,
+    between: (&'static str, &'static str),
+    families: (&'static str, Families),
     cni: Option<PathBuf>,
     rest: Vec<String>,
 }
@@ -67,13 +77,24 @@ fn main() -> ExitCode {
 
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked> {
     let verb = args.next().unwrap_or_else(|| "help".to_owned());
-    let mut asked = Asked { verb, name: "play".to_owned(), nodes: 2, proxy: "nftables".to_owned(), cni: None, rest: Vec::new() };
+    let mut asked = Asked {
+        verb,
+        name: "play".to_owned(),
+        nodes: 2,
+        proxy: "nftables".to_owned(),
+        between: WAYS[0],
+        families: FAMILIES[0],
+        cni: None,
+        rest: Vec::new(),
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value\n{USAGE}"));
         match arg.as_str() {
             "--name" => asked.name = value()?,
             "--nodes" => asked.nodes = value()?.parse().context("--nodes is a number up to 100")?,
             "--proxy" => asked.proxy = value()?,
+            "--between" => asked.between = one_of(&WAYS, &arg, &value()?)?,
+            "--families" => asked.families = one_of(&FAMILIES, &arg, &value()?)?,
             "--cni" => asked.cni = Some(value()?.into()),
             _ if asked.verb == "exec" => {
                 asked.rest.push(arg);
@@ -86,6 +107,13 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked> {
     Ok(asked)
 }
 
+/// The row of a table that an option names.
+fn one_of<T: Copy>(rows: &[(&'static str, T)], option: &str, value: &str) -> Result<(&'static str, T)> {
+    let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
+    let row = rows.iter().find(|(name, _)| *name == value);
+    row.copied().with_context(|| format!("{option} {value:?} is unknown: name one of {}", names.join(", ")))
+}
+
 fn up(asked: &Asked) -> Result<()> {
     if owner(&asked.name).is_some() {
         println!("The cluster {} is up.\n", asked.name);
@@ -95,6 +123,7 @@ fn up(asked: &Asked) -> Result<()> {
     let own = std::env::current_exe().context("the path of this program")?;
     let mut command = Command::new(own);
     command.args(["serve", "--name", &asked.name, "--nodes", &asked.nodes.to_string(), "--proxy", &asked.proxy]);
+    command.args(["--between", asked.between.0, "--families", asked.families.0]);
     if let Some(cni) = &asked.cni {
         let full = cni.canonicalize().with_context(|| format!("{} is missing", cni.display()))?;
         command.arg("--cni").arg(full);
@@ -124,8 +153,8 @@ fn serve(asked: &Asked) -> Result<()> {
         bail!("{} is missing: run `cargo build -p netloom-cni -p netloom`, or name it with --cni", cni.display());
     }
     let netloom = cni.with_file_name("netloom");
-    let network = DefaultNetwork::Provided("between: direct");
-    let mut cluster = Options::new(&asked.name, &cni).nodes(asked.nodes).network(network).say(say).up()?;
+    let network = DefaultNetwork::Provided(asked.between.1);
+    let mut cluster = Options::new(&asked.name, &cni).nodes(asked.nodes).network(network).families(asked.families.1).say(say).up()?;
     say(&format!("kube-proxy ({}), and what is outside: internet, metadata service, a client", asked.proxy));
     cluster.start_proxies(&asked.proxy)?;
     cluster.import_netloom()?;
