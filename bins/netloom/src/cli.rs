@@ -21,7 +21,9 @@ pub(crate) use ipam::{
 };
 
 pub(crate) use sysdump::SysdumpArgs;
-pub(crate) use verify::{PerfArgs, ProbeArgs, ProbeCommand, VerifyArgs, VerifyCluster, VerifyCommand, VerifyFormat};
+pub(crate) use verify::{
+    PerfArgs, PerfCluster, ProbeArgs, ProbeCommand, ProbedCluster, VerifyArgs, VerifyCluster, VerifyCommand, VerifyFormat,
+};
 
 pub(crate) use openstack::{
     OpenStackArgs, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs, OpenstackPoolsArgs,

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.from {
         return recorded::run(args, file, &wanted);
     }
-    if args.cluster.wanted { run_cluster(args, &wanted) } else { run_lab(args, &wanted) }
+    if args.cluster.probed.wanted { run_cluster(args, &wanted) } else { run_lab(args, &wanted) }
 }
 
 fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {

@@ -17,6 +17,7 @@ mod definitions;
 mod error;
 mod objects;
 mod observe;
+mod perf;
 mod site;
 mod stage;
 mod worker;
@@ -39,6 +40,7 @@ pub use collect::{Collect, Piece, collect};
 pub use error::ConnectivityError;
 use objects::{CONTAINER, Probe, Role};
 use observe::Observer;
+pub use perf::{Perf, perf};
 use site::Workers;
 use stage::Stage;
 use worker::Worker;
@@ -76,6 +78,8 @@ pub struct Options {
     pub networks: Vec<String>,
     /// Whether a pod with a limit of its bandwidth takes part.
     pub bandwidth: bool,
+    /// Whether pods take bytes as fast as they come, and there are no Services: for [`perf`].
+    pub measure: bool,
     /// Addresses of a host outside on which `netloom probe serve --name outside/internet` runs.
     pub internet: Vec<IpAddr>,
     /// The address of the metadata service.
@@ -366,6 +370,9 @@ async fn settle(stage: &Stage<'_>, workers: &Workers, site: &Site, say: &(dyn Fn
         Err(ConnectivityError::Probe { place: place.to_string(), why })
     });
     try_join_all(own).await?;
+    if site.services.is_empty() {
+        return Ok(());
+    }
     say("waiting until the Services answer");
     let host = |probe: &Probe| Some((workers.get(&stage.place(probe))?, stage.nodes.get(probe.node)?.addresses.as_slice()));
     let hosts: Vec<Asker<'_>> = stage.probes.iter().filter(|probe| probe.role == Role::Host).filter_map(host).collect();
@@ -528,7 +535,7 @@ fn observation(check: &Check, outcome: Outcome) -> Observation {
         Outcome::TooLong => Observation::TooLong,
         Outcome::Unreachable(why) => Observation::Unreachable(why),
         Outcome::Failed(why) => Observation::Broken(why),
-        Outcome::Here(_) => Observation::Broken("the probe has answered another question".to_owned()),
+        Outcome::Here(_) | Outcome::Speed(_) => Observation::Broken("the probe has answered another question".to_owned()),
     }
 }
 

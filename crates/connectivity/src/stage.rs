@@ -139,7 +139,9 @@ fn node(node: &KubeNode) -> Option<Node> {
 
 impl<'a> Stage<'a> {
     pub(crate) fn new(client: Client, options: &'a Options, say: &'a (dyn Fn(&str) + Sync), nodes: Vec<Node>, image: String) -> Self {
-        let (probes, services) = (Probe::of(nodes.len(), options.bandwidth), Wanted::of(nodes.len()));
+        let probes = Probe::of(nodes.len(), options.bandwidth);
+        // Speed is that of pods, at their own addresses.
+        let services = if options.measure { Vec::new() } else { Wanted::of(nodes.len()) };
         Stage {
             client,
             options,
@@ -303,7 +305,7 @@ impl<'a> Stage<'a> {
             image: &self.image,
             networks: &self.options.networks,
             services: &self.services,
-            has_sinks: self.options.bandwidth,
+            has_sinks: self.options.bandwidth || self.options.measure,
             ends_after: self.options.ends_after(),
         };
         let pods = try_join_all(self.probes.iter().map(|probe| self.create_pod(probe, &spec)));

@@ -43,4 +43,4 @@ pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef, PortMapping};
 pub use status::{Health, PodStatus, status};
 pub use store::store;
 pub use up::{DefaultNetwork, Event, Outcome, PlannedPod, Setup, UpError, dry_run, up};
-pub use verification::{Measured, Speed, VerifyError, perf, snapshot, verify, watch};
+pub use verification::{VerifyError, perf, snapshot, verify, watch};

@@ -20,7 +20,7 @@ use probe::{Answer, AskError, CaseResult, Change, Question, Run, Runner, Transpo
 
 use crate::state::Lab;
 use namespaces::Namespaces;
-pub use perf::{Measured, Speed, perf};
+pub use perf::perf;
 
 /// A lab cannot be verified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

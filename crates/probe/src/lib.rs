@@ -17,6 +17,7 @@
 
 mod client;
 mod datagram;
+mod measure;
 mod perf;
 mod recorded;
 mod run;
@@ -25,10 +26,11 @@ mod watch;
 mod work;
 
 pub use client::{Answer, AskError, Question, ask};
-pub use perf::{Latency, Sink, latency, throughput};
+pub use measure::{Measured, Pair, pairs};
+pub use perf::{Sink, Speed, speed};
 pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use server::{ListenError, Listener, Transport, serve};
 pub use verify::SINK;
 pub use watch::{Change, LostProbe, MOST_WATCHED, Now, watch, watched};
-pub use work::{Asking, Here, HereLink, Measuring, Order, Outcome, ProbeTask, Reply, work};
+pub use work::{Asking, Here, HereLink, Measuring, Order, Outcome, ProbeTask, Reply, Timing, work};

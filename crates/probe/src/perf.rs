@@ -11,11 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::Inside;
+use serde::{Deserialize, Serialize};
 use verify::{PORT, SINK};
 
 use crate::client::{self, AskError};
 use crate::server::{ListenError, Transport};
 
+/// Datagrams of a measurement.
+pub(crate) const DATAGRAMS: u32 = 500;
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 << 10;
 /// How many connections a sink takes bytes of at a time.
@@ -27,13 +30,28 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Sink(TcpListener);
 
+/// How fast a path is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Speed {
+    /// What half of the datagrams took to and fro at most.
+    pub p50: Duration,
+    /// The same of nine tenths.
+    pub p90: Duration,
+    /// The same of 99 in a hundred.
+    pub p99: Duration,
+    /// The datagrams that did not come back.
+    pub lost: usize,
+    /// Bits in a second over one TCP connection.
+    pub bits_per_second: u64,
+}
+
 /// How long datagrams took to the destination and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latency {
+struct Latency {
     /// Each of those that came back, the shortest first.
     sorted: Vec<Duration>,
     /// How many did not.
-    pub lost: usize,
+    lost: usize,
 }
 
 // === impl Sink ===
@@ -88,11 +106,20 @@ fn count(mut connection: TcpStream) -> std::io::Result<()> {
     connection.write_all(&all.to_be_bytes())
 }
 
-/// Sends bytes to a sink for so long, and says how many got there in a second.
+/// Measures the path to an address whose port of probes answers and whose sink takes bytes. They are sent for `time`; an answer is waited for
+/// `patience`.
 ///
 /// # Errors
 /// [`AskError`]
-pub fn throughput(_: &Inside, to: IpAddr, time: Duration, patience: Duration) -> Result<f64, AskError> {
+pub fn speed(inside: &Inside, to: IpAddr, (time, patience): (Duration, Duration)) -> Result<Speed, AskError> {
+    let latency = latency(inside, to, DATAGRAMS, patience)?;
+    let bytes = throughput(inside, to, time, patience)?;
+    let [p50, p90, p99] = [50, 90, 99].map(|percent| latency.percentile(percent));
+    Ok(Speed { p50, p90, p99, lost: latency.lost, bits_per_second: (bytes * 8.0) as u64 })
+}
+
+/// Sends bytes to a sink for so long, and says how many got there in a second.
+fn throughput(_: &Inside, to: IpAddr, time: Duration, patience: Duration) -> Result<f64, AskError> {
     let failed = |e: std::io::Error| AskError::Failed(format!("send to {to} port {SINK}: {e}"));
     let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to, SINK), patience).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
@@ -148,11 +175,8 @@ pub(crate) fn sustained(
     }
 }
 
-/// Sends datagrams to the port of probes, one after the other.
-///
-/// # Errors
-/// [`AskError`]: none came back.
-pub fn latency(_: &Inside, to: IpAddr, count: u32, patience: Duration) -> Result<Latency, AskError> {
+/// Sends datagrams to the port of probes, one after the other. It is an error if the first does not come back.
+fn latency(_: &Inside, to: IpAddr, count: u32, patience: Duration) -> Result<Latency, AskError> {
     let failed = |e: std::io::Error| AskError::Failed(format!("send to {to} port {PORT}: {e}"));
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
@@ -187,7 +211,7 @@ fn back(socket: &UdpSocket, number: u32, began: Instant) -> Option<Duration> {
 
 impl Latency {
     /// What so many of a hundred did not exceed.
-    pub fn percentile(&self, percent: usize) -> Duration {
+    fn percentile(&self, percent: usize) -> Duration {
         let at = (self.sorted.len() * percent).div_ceil(100).saturating_sub(1);
         self.sorted.get(at).copied().unwrap_or_default()
     }

@@ -15,7 +15,7 @@ use linux::{Inside, Netlink, Sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::client::{self, Answer, AskError, Question};
-use crate::perf;
+use crate::perf::{self, Speed};
 use crate::server::Transport;
 
 /// The longest line that is read, in bytes.
@@ -43,6 +43,8 @@ pub enum ProbeTask {
     Ask(Asking),
     /// How many bits get to a sink in a second.
     Measure(Measuring),
+    /// How fast the path to an address is.
+    Time(Timing),
     /// The links and addresses here, and through which of them each of these addresses is reached.
     Look(Vec<IpAddr>),
     /// The body that an HTTP server has at a path.
@@ -68,6 +70,17 @@ pub struct Measuring {
     /// Milliseconds that the connection to it is waited for.
     pub connect: u64,
     /// Milliseconds that are waited for such a rate.
+    pub patience: u64,
+}
+
+/// A measurement of a path's speed, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Where the port of probes answers, and the sink takes bytes.
+    pub to: IpAddr,
+    /// Milliseconds of sending.
+    pub time: u64,
+    /// Milliseconds that an answer is waited for.
     pub patience: u64,
 }
 
@@ -112,6 +125,8 @@ pub enum Outcome {
     },
     /// So many bits get through in a second.
     Rate(u64),
+    /// So fast is the path.
+    Speed(Speed),
     /// The port is closed.
     Refused,
     /// Nothing came in time.
@@ -196,6 +211,10 @@ fn done(inside: &Inside, wish: &ProbeTask) -> Outcome {
                 Err(e) => e.into(),
             }
         }
+        ProbeTask::Time(Timing { to, time, patience }) => {
+            let times = (Duration::from_millis(*time), Duration::from_millis(*patience));
+            perf::speed(inside, *to, times).map_or_else(Outcome::from, Outcome::Speed)
+        }
         ProbeTask::Look(addresses) => here(inside, addresses).map_or_else(Outcome::Failed, Outcome::Here),
         ProbeTask::Get { to, path, patience } => match client::get(*to, path, Duration::from_millis(*patience)) {
             Ok(body) => Outcome::Body(body),
@@ -240,6 +259,15 @@ fn here(inside: &Inside, addresses: &[IpAddr]) -> Result<Here, String> {
     };
     let localnet = Sysctl::new(["net", "ipv4", "conf", "all", "route_localnet"]).and_then(|sysctl| sysctl.read(inside));
     Ok(Here { links: links.iter().map(link).collect(), ways, route_localnet: localnet.is_ok_and(|value| value.trim() == "1") })
+}
+
+// === impl Timing ===
+
+impl Timing {
+    /// What the measurement takes at most: each datagram but the first may be lost.
+    pub fn most(&self) -> Duration {
+        Duration::from_millis(self.time) + Duration::from_millis(self.patience).saturating_mul(perf::DATAGRAMS.saturating_add(3))
+    }
 }
 
 // === impl Outcome ===

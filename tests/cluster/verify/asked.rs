@@ -1,14 +1,15 @@
 //! What is tried only where somebody asks for it: a pod's bandwidth limit; and a cloud's load balancer, which is not healthy at once.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
+use netloom_tests::netloom;
 use serde_json::{Value, json};
-use testbed::{BALANCED, Families};
+use testbed::{BALANCED, Families, NETLOOM};
 
-use super::{NAMESPACE, Verified, causes};
-use crate::path::scene::until;
+use super::{NAMESPACE, Verified, causes, text};
+use crate::path::scene::{definition, until};
 
 /// How a case came out.
 fn state<'a>(verified: &'a Value, id: &str) -> &'a str {
@@ -77,5 +78,61 @@ fn a_load_balancer_is_waited_for_until_it_leads_somewhere() {
         (Some(0), "passed", "passed"),
         "{verification:#}"
     );
+    verified.nothing_is_left();
+}
+
+/// What `netloom verify perf --cluster` prints as data, its exit code, and all that it said.
+fn measured(verified: &Verified, more: &[&str]) -> (Vec<Value>, Option<i32>, String) {
+    let mut command = Command::new(netloom());
+    command.args(["verify", "perf", "--cluster", "--image", NETLOOM, "-o", "json", "--kubeconfig"]);
+    let output = command.arg(verified.scene.cluster.control().kubeconfig()).args(more).stdin(Stdio::null()).output().unwrap();
+    let rows = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (rows, output.status.code(), text(&output))
+}
+
+/// Each pair of pods of a cluster is measured, on each network; one that is broken is no reason to stop.
+#[test]
+fn the_speed_of_each_pair_is_measured() {
+    let mut verified = Verified::new("verify-perf", Families::Dual, "between: vxlan");
+    let ipam = json!({"type": "host-local", "subnet": "10.77.0.0/24"});
+    let beside = json!({"cniVersion": "1.1.0", "type": "bridge", "bridge": "beside0", "ipam": ipam});
+    verified.scene.apply(&definition("beside", &json!({}), Some(&beside)));
+    let (rows, code, said) = measured(&verified, &["--attach", "default/beside"]);
+    assert_eq!(code, Some(0), "{said}");
+    let pod = |value: &Value| value.as_str().unwrap().trim_start_matches("pod/netloom-verify/").to_owned();
+    let pairs = |network: &str| {
+        let of_it = rows.iter().filter(|row| row["network"] == network);
+        of_it.map(|row| (pod(&row["from"]), pod(&row["to"]), row["address"].as_str().unwrap().contains(':'))).collect::<Vec<_>>()
+    };
+    for is_ipv6 in [false, true] {
+        for (from, to) in [("client-1", "server-1"), ("server-2", "client-2")] {
+            let pair = (from.to_owned(), to.to_owned(), is_ipv6);
+            assert!(pairs("netloom").contains(&pair), "{pair:?}: {said}");
+        }
+        // And from node to node, both ways.
+        for way in [('1', '2'), ('2', '1')] {
+            let crosses = |(from, to, family): &&(String, String, bool)| *family == is_ipv6 && from.ends_with(way.0) && to.ends_with(way.1);
+            assert!(pairs("netloom").iter().any(|pair| crosses(&pair)), "{way:?}: {said}");
+        }
+    }
+    assert!(pairs("default/beside").iter().any(|(from, ..)| from == "client-1"), "{said}");
+    for row in &rows {
+        let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
+        assert!(0.0 < number("p50") && number("p50") <= number("p90") && number("p90") <= number("p99"), "{row}");
+        assert!(number("bitsPerSecond") > 1000.0 && row["lost"].as_u64().unwrap() < 500, "{row}");
+    }
+    verified.scene.said("measured");
+    verified.nothing_is_left();
+
+    let (rows, code, said) = measured(&verified, &["--network", "no-such"]);
+    assert!(code == Some(1) && rows.is_empty() && said.contains("--attach"), "{said}");
+    verified.nothing_is_left();
+
+    verified.scene.cluster.node("node-1").unwrap().run(&["nft", super::DROPS]).unwrap();
+    let (rows, code, said) = measured(&verified, &["--timeout", "1"]);
+    assert!(code == Some(3) && said.contains("no answer in 1s; see why with netloom verify --cluster"), "{said}");
+    let failed = |row: &Value| row["error"].is_string();
+    assert!(rows.iter().any(failed) && rows.iter().any(|row| !failed(row)), "{said}");
+    verified.scene.said("measured with a rule that drops");
     verified.nothing_is_left();
 }

@@ -28,7 +28,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) timeout: u64,
     /// Verify what `netloom sysdump` has recorded in this file, instead of what is there now
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "short_name"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "short_name", "wanted"])]
     pub(crate) from: Option<PathBuf>,
     /// Repeat the probes until Ctrl-C, and print when a path breaks and when it heals
     #[arg(long, conflicts_with_all = ["from", "list", "pause_on_fail"])]
@@ -43,18 +43,15 @@ pub(crate) struct VerifyArgs {
     pub(crate) cluster: VerifyCluster,
 }
 
-/// The cluster, and what is outside of it.
+/// The cluster, and the probes that are created in it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for a cluster")]
-pub(crate) struct VerifyCluster {
+pub(crate) struct ProbedCluster {
     /// Verify a cluster instead of a lab: create probe pods and Services in it, and remove them
-    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name", "from"])]
+    #[arg(long = "cluster", conflicts_with_all = ["name", "short_name"])]
     pub(crate) wanted: bool,
     #[command(flatten)]
     pub(crate) of: InCluster,
-    /// Write to this file what the nodes had at the end, for `netloom verify --from`
-    #[arg(long, value_name = "FILE", requires = "wanted", conflicts_with = "watch")]
-    pub(crate) record: Option<PathBuf>,
     /// The namespace to create for the probes, and to remove
     #[arg(long, value_name = "NAMESPACE", default_value = "netloom-verify", requires = "wanted")]
     pub(crate) namespace: String,
@@ -68,6 +65,23 @@ pub(crate) struct VerifyCluster {
     #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "wanted", conflicts_with = "node",
         value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) nodes: u16,
+    /// The namespace of the agents' pods
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", requires = "wanted")]
+    pub(crate) agents: String,
+    /// Keep the probes and Services at the end; the next verification removes them
+    #[arg(long, requires = "wanted")]
+    pub(crate) keep: bool,
+}
+
+/// The cluster, and what is outside of it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for a cluster")]
+pub(crate) struct VerifyCluster {
+    #[command(flatten)]
+    pub(crate) probed: ProbedCluster,
+    /// Write to this file what the nodes had at the end, for `netloom verify --from`
+    #[arg(long, value_name = "FILE", requires = "wanted", conflicts_with = "watch")]
+    pub(crate) record: Option<PathBuf>,
     /// Attach the probes to these networks as well, as the annotation of a pod names them
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "wanted")]
     pub(crate) network: Vec<String>,
@@ -86,20 +100,14 @@ pub(crate) struct VerifyCluster {
     /// The load balancer: `cloud`, or ranges of addresses that lead to nodes, of which each Service gets one
     #[arg(long, value_name = "cloud|RANGE", value_delimiter = ',', requires = "wanted")]
     pub(crate) load_balancer: Vec<String>,
-    /// The namespace of the agents' pods
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", requires = "wanted")]
-    pub(crate) agents: String,
     /// The command that runs netloom on a node, where agents are no pods, as `ssh root@{node} netloom`
     #[arg(long, value_name = "COMMAND", requires = "wanted")]
     pub(crate) node_command: Option<String>,
-    /// Keep the probes and Services at the end; the next verification removes them
-    #[arg(long, requires = "wanted")]
-    pub(crate) keep: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VerifyCommand {
-    /// Measure throughput and latency between the pods of a lab, by network
+    /// Measure throughput and latency between the pods of a lab or a cluster, by network
     Perf(PerfArgs),
 }
 
@@ -119,6 +127,19 @@ pub(crate) struct PerfArgs {
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+    #[command(flatten)]
+    pub(crate) cluster: PerfCluster,
+}
+
+/// The cluster that is measured.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for a cluster")]
+pub(crate) struct PerfCluster {
+    #[command(flatten)]
+    pub(crate) probed: ProbedCluster,
+    /// Attach the probes to these networks as well, as the annotation of a pod names them
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "wanted")]
+    pub(crate) attach: Vec<String>,
 }
 
 /// How the cases are printed.

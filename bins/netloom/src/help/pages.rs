@@ -311,10 +311,11 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom verify perf", "Measure each pair of the sample on each network of the lab called lab"),
             ("sudo netloom verify perf --network storage --duration 10", "Measure one network for longer"),
             ("sudo netloom verify perf -o json", "Print microseconds and bits per second for a program"),
+            ("netloom verify perf --cluster", "Measure the default network of the kubeconfig's cluster"),
         ],
         exit: &[("0", "Every pair was measured"), FAILED, ("3", "A pair could not be measured")],
         files: &[LAB_STATE],
-        ..NONE
+        environment: &[KUBECONFIG],
     },
     Page {
         path: "sysdump",

@@ -9,13 +9,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use connectivity::{Balancer, Options, Reports, Verified, Watching};
+use connectivity::{Balancer, Options, Perf, Reports, Verified, Watching};
 use ipnet::IpNet;
 use linux::file::{Durability, write_atomic};
-use probe::{CaseResult, Change};
+use probe::{CaseResult, Change, Measured};
 use verify::{Case, Snapshot};
 
-use crate::cli::VerifyCluster;
+use crate::cli::{PerfCluster, ProbedCluster, VerifyCluster};
 use crate::output::{FAINT, ODD, StdoutGuard, write_error};
 use crate::sysdump_command::Redactor;
 
@@ -87,24 +87,59 @@ pub(super) fn watch(
     Ok(watched?)
 }
 
+/// Measures a cluster's networks that are wanted; `pair` is called with each pair of pods that was measured.
+pub(super) fn perf(
+    args: &PerfCluster,
+    wanted: &dyn Fn(&str) -> bool,
+    (time, patience): (Duration, Duration),
+    pair: &mut dyn FnMut(&Measured),
+) -> anyhow::Result<Vec<Measured>> {
+    let options = Options { networks: args.attach.clone(), measure: true, ..probed(&args.probed)? };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let stdout = StdoutGuard::new(Arc::clone(&interrupted));
+    let began = Instant::now();
+    let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
+    let mut perf = Perf { wanted, time, patience, progress: &progress, measured: pair, interrupted };
+    let all = connectivity::perf(&options, &mut perf);
+    is_read(&stdout)?;
+    Ok(all?)
+}
+
 fn options(args: &VerifyCluster, is_open_ended: bool) -> anyhow::Result<Options> {
     Ok(Options {
-        kubeconfig: args.of.file()?,
-        namespace: args.namespace.clone(),
-        image: args.image.clone(),
-        nodes: args.node.clone(),
-        node_count: args.nodes.into(),
         networks: args.network.clone(),
         bandwidth: args.bandwidth,
         internet: args.internet.clone(),
         metadata: args.metadata,
         public: args.public.clone(),
         load_balancer: balancer(&args.load_balancer)?,
-        agents: args.agents.clone(),
         node_command: args.node_command.clone(),
-        keep: args.keep,
         is_open_ended,
         record: args.record.is_some(),
+        ..probed(&args.probed)?
+    })
+}
+
+/// The cluster and its probes, with nothing outside.
+fn probed(args: &ProbedCluster) -> anyhow::Result<Options> {
+    Ok(Options {
+        kubeconfig: args.of.file()?,
+        namespace: args.namespace.clone(),
+        image: args.image.clone(),
+        nodes: args.node.clone(),
+        node_count: args.nodes.into(),
+        networks: Vec::new(),
+        bandwidth: false,
+        measure: false,
+        internet: Vec::new(),
+        metadata: None,
+        public: None,
+        load_balancer: None,
+        agents: args.agents.clone(),
+        node_command: None,
+        keep: args.keep,
+        is_open_ended: false,
+        record: false,
     })
 }
 

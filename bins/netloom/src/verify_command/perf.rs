@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use lab::Measured;
+use probe::Measured;
 use regex_lite::Regex;
 use serde::Serialize;
 
-use super::SOME_FAILED;
+use super::{SOME_FAILED, cluster};
 use crate::cli::PerfArgs;
 use crate::lab_command::{must_be_root, open};
 use crate::output::{BAD, Rows, counted, structured};
@@ -34,27 +34,33 @@ struct SpeedView {
     p90: f64,
     p99: f64,
     lost: usize,
-    bits_per_second: f64,
+    bits_per_second: u64,
 }
 
 pub(super) fn run(args: &PerfArgs) -> anyhow::Result<ExitCode> {
     let pattern = args.network.as_deref().map(|text| Regex::new(text).with_context(|| format!("--network {text:?}"))).transpose()?;
-    must_be_root()?;
-    let lab = open(&args.which)?;
     let wanted = |network: &str| pattern.as_ref().is_none_or(|pattern| pattern.is_match(network));
     let times = (Duration::from_secs(args.duration), Duration::from_secs(args.timeout));
+    let is_cluster = args.cluster.probed.wanted;
+    let explains = if is_cluster { "netloom verify --cluster" } else { "netloom verify" };
     let mut report = |measured: &Measured| {
         if let Err(e) = &measured.speed {
             crate::output::eputln!(
-                "{BAD}{} to {}{BAD:#} on {}: {e}; see why with netloom verify",
+                "{BAD}{} to {}{BAD:#} on {}: {e}; see why with {explains}",
                 measured.from,
                 measured.to,
                 measured.network
             );
         }
     };
-    let all = lab::perf(&lab, &wanted, times, &mut report)?;
-    anyhow::ensure!(!all.is_empty(), "no two pods have such a network in common, or nothing is promised of it: see netloom lab status");
+    let all = if is_cluster {
+        cluster::perf(&args.cluster, &wanted, times, &mut report)?
+    } else {
+        must_be_root()?;
+        lab::perf(&open(&args.which)?, &wanted, times, &mut report)?
+    };
+    let next = if is_cluster { "name the probes' networks with --attach" } else { "see netloom lab status" };
+    anyhow::ensure!(!all.is_empty(), "no two pods have such a network in common, or nothing is promised of it: {next}");
     match args.output {
         Some(format) => structured(&all.iter().map(view).collect::<Vec<_>>(), format)?,
         None => table(&all),
@@ -65,11 +71,11 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<ExitCode> {
 fn view(measured: &Measured) -> View {
     let micros = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
     let speed = measured.speed.as_ref().ok().map(|speed| SpeedView {
-        p50: micros(speed.latency.percentile(50)),
-        p90: micros(speed.latency.percentile(90)),
-        p99: micros(speed.latency.percentile(99)),
-        lost: speed.latency.lost,
-        bits_per_second: (speed.throughput * 8.0).round(),
+        p50: micros(speed.p50),
+        p90: micros(speed.p90),
+        p99: micros(speed.p99),
+        lost: speed.lost,
+        bits_per_second: speed.bits_per_second,
     });
     View {
         network: measured.network.clone(),
@@ -87,9 +93,9 @@ fn table(all: &[Measured]) {
         let mut row = vec![measured.network.clone(), measured.from.to_string(), measured.to.to_string(), measured.address.to_string()];
         match &measured.speed {
             Ok(speed) => {
-                row.extend([50, 90, 99].map(|percent| micros(speed.latency.percentile(percent))));
-                row.push(counted(speed.latency.lost, "datagram"));
-                row.push(bits(speed.throughput * 8.0));
+                row.extend([speed.p50, speed.p90, speed.p99].map(micros));
+                row.push(counted(speed.lost, "datagram"));
+                row.push(bits(speed.bits_per_second as f64));
             }
             Err(_) => row.extend(["-"; 5].map(str::to_owned)),
         }
