@@ -31,6 +31,20 @@ impl Drop for Router {
     }
 }
 
+/// A machine whose default route is from a router that advertises itself on its wire, and that does not forward yet.
+fn advertised() -> (Host, Router) {
+    let host = wired();
+    host.sh("", "sysctl -qw net.ipv6.conf.wire0.accept_ra=1");
+    host.sh("world", "sysctl -qw net.ipv6.conf.wire1.accept_ra=0");
+    let router = Router::on(&host);
+    host.until("a default route is advertised", || has_default_route(&host));
+    (host, router)
+}
+
+fn has_default_route(host: &Host) -> bool {
+    !host.json("", "ip -6 -j route show default proto ra").as_array().unwrap().is_empty()
+}
+
 fn macvlan(ipam: &Value) -> Value {
     match ipam {
         Value::Null => config("macvlan", json!({"master": "wire0"})),
@@ -91,4 +105,19 @@ fn the_containers_end_of_a_pair_takes_none_either() {
     assert_eq!(["c1", "c2"].map(|c| accepts(&host, c)), ["0", "1"]);
     at(&host, "world").add(&config("ptp", json!({"ipam": ipam, "name": "other"})));
     assert_eq!(accepts(&host, "world"), "0");
+}
+
+/// A kernel that forwards IPv6 takes no default route from an advertisement, unless `accept_ra` is 2, and forgets those that it has.
+#[test]
+fn a_gateway_of_ipv6_leaves_the_host_its_advertised_default_route() {
+    let ipam = json!({"type": "static", "addresses": [{"address": "fd71::2/64", "gateway": "fd71::1"}]});
+    for network in [config("ptp", json!({"ipam": ipam})), config("bridge", json!({"bridge": "br0", "isGateway": true, "ipam": ipam}))] {
+        let (host, _router) = advertised();
+        let result = at(&host, "c1").add(&network);
+        assert_eq!(host.sh("", "sysctl -n net.ipv6.conf.all.forwarding").trim(), "1");
+        assert!(has_default_route(&host), "{network}");
+        assert_eq!(host.sh("", "sysctl -n net.ipv6.conf.wire0.accept_ra").trim(), "2");
+        at(&host, "c1").del(&network, &result);
+        assert!(has_default_route(&host), "{network}");
+    }
 }

@@ -20,7 +20,7 @@
 //!
 //! Everything stays in the kernel when the process ends. [`Fabric::apply`] is repeatable, and each of its messages may be its last.
 //!
-//! Neither direct routes nor vxlan need more than the tables. For what they need of the node, [`forward`] turns forwarding on without
+//! Neither direct routes nor vxlan need more than the tables. For what they need of the node, [`linux::forward`] turns forwarding on without
 //! loss of an advertised default route, and [`Options`] loosens the reverse-path filter.
 
 mod apply;
@@ -28,7 +28,6 @@ mod close;
 mod device;
 mod entry;
 mod error;
-mod forwarding;
 mod notice;
 mod observe;
 mod wireguard;
@@ -37,7 +36,6 @@ pub use apply::{Applied, Fabric, Options};
 pub use close::close;
 pub use device::{is_ours, name as device_name, wireguard_port};
 pub use error::{ApplyError, EntryError};
-pub use forwarding::{ForwardError, Written, forward};
 pub use wireguard::{KeyError, own_keys, public_key, tunnels};
 
 /// The protocol number of our routes (`ip route show proto 110`). It is in neither linux/rtnetlink.h nor iproute2's `rt_protos`.

@@ -49,6 +49,7 @@ mod echo;
 mod exec;
 pub mod fdb;
 pub mod file;
+mod forwarding;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
@@ -88,6 +89,7 @@ pub use boot::{BootId, boot_id};
 pub use echo::{Answers, echo};
 pub use exec::{ExecError, exec_in};
 pub use fdb::FdbEntry;
+pub use forwarding::{ForwardError, Written, forward};
 pub use interrupt::on_interrupt;
 pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
 pub use memory::SmallBlocks;

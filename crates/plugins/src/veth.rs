@@ -115,18 +115,15 @@ pub(crate) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[Attac
     Ok(names.filter(|name| !keep.contains(name)).map(link_to_delete).collect())
 }
 
-/// Lets the host forward packets of a family.
+/// Lets the host forward packets of a family. It keeps a default route that a router has advertised ([`linux::forward`]).
 pub(crate) fn forward(host: &mut Host, v4: bool) -> Result<(), CniError> {
+    let family = if v4 { Family::V4 } else { Family::V6 };
     // Asked for by a message: to open the file takes five times as long.
-    if host.netlink()?.forwarding(if v4 { Family::V4 } else { Family::V6 }).is_ok_and(|value| value == Some(1)) {
+    if host.netlink()?.forwarding(family).is_ok_and(|value| value == Some(1)) {
         return Ok(());
     }
-    let (sysctl, inside) = (forwarding(v4)?, host.inside());
-    // Writing it, even unchanged, makes the kernel walk every interface.
-    match sysctl.read(inside).map_err(internal)?.as_str() {
-        "1" => Ok(()),
-        _ => sysctl.write(inside, "1").map_err(internal),
-    }
+    // The host's namespace is that of this thread.
+    linux::forward(&Inside::here(), host.netlink()?, family).map(drop).map_err(internal)
 }
 
 /// CHECK: whether the host still forwards packets of a family.

@@ -7,8 +7,8 @@
 use std::net::IpAddr;
 
 use between::{Device, Family, Mode, NodeSeen, OwnNode, Plan, Settings, Underlay, Vxlan, plan};
-use linux::Monitor;
-use netloom_fabric::{Applied, Fabric, Options, device_name, forward};
+use linux::{Monitor, forward};
+use netloom_fabric::{Applied, Fabric, Options, device_name};
 
 use crate::oracle;
 use crate::space::{Space, drain};

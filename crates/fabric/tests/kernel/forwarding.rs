@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use linux::Family;
-use netloom_fabric::forward;
+use linux::{Family, forward};
 
 use crate::space::{Space, until};
 

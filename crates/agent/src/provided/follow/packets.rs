@@ -23,7 +23,7 @@ impl Network<'_> {
             }
             let inside = Inside::here();
             let forwards = match self.host.netlink() {
-                Ok(netlink) => fabric::forward(&inside, netlink, family).map_err(|e| e.to_string()),
+                Ok(netlink) => linux::forward(&inside, netlink, family).map_err(|e| e.to_string()),
                 Err(e) => Err(e.to_string()),
             };
             match forwards {

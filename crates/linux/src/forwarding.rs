@@ -1,8 +1,12 @@
-//! A node forwards the packets of its pods.
+//! A node forwards the packets of its pods, and keeps the default routes that routers advertise.
 
-use linux::link::Ipv6Conf;
-use linux::{Family, Inside, Netlink, ReadError, RouteFilter, Sysctl, SysctlError, route};
 use thiserror::Error;
+
+use crate::link::Ipv6Conf;
+use crate::netlink::{Netlink, ReadError};
+use crate::netns::Inside;
+use crate::route::{self, Family, RouteFilter};
+use crate::sysctl::{Sysctl, SysctlError};
 
 /// Advertisements are taken although the node forwards.
 const EVEN_AS_ROUTER: &str = "2";
