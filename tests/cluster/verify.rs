@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use netloom_tests::netloom;
+use netloom_tests::{Prompted, netloom};
 use serde_json::{Value, json};
 use testbed::{BALANCED, DefaultNetwork, Families, NETLOOM, Options, Outside};
 
@@ -276,8 +276,26 @@ fn faults_are_named_and_nothing_is_left() {
     let (dropped, code) = verified.run("a rule that drops", &["--test", "^2$"]);
     assert_eq!(code, 3, "{dropped:#?}");
     assert_eq!(causes(&dropped), ["ForeignRuleDrops at node/node-1"], "{dropped:#?}");
-    verified.scene.cluster.node("node-1").unwrap().run(&["nft", "delete table inet others"]).unwrap();
     verified.nothing_is_left();
+
+    // A case that fails is waited with, until somebody presses Enter.
+    let prompt = "failed; press Enter to go on";
+    let mut paused = Prompted::start(&mut verified.command(&["--pause-on-fail", "--test", "^(2|43)$"]));
+    paused.waits(prompt, 1);
+    assert!(paused.said().contains(&format!("2 {prompt}")), "{}", paused.said());
+    assert_eq!(verified.namespaces().trim(), format!("namespace/{NAMESPACE}"), "the probes stay meanwhile");
+    paused.enter();
+    let (status, printed) = paused.end();
+    assert!(status.code() == Some(3) && printed.contains("failed   2 ") && printed.contains("passed   43 "), "{status}: {printed}");
+    verified.nothing_is_left();
+    // Or Ctrl-C.
+    let paused = Prompted::start(&mut verified.command(&["--pause-on-fail", "--test", "^2$"]));
+    paused.waits(prompt, 1);
+    assert!(Command::new("kill").args(["-INT", &paused.id().to_string()]).status().unwrap().success());
+    assert_eq!(paused.end().0.code(), Some(1));
+    verified.scene.said("paused");
+    verified.nothing_is_left();
+    verified.scene.cluster.node("node-1").unwrap().run(&["nft", "delete table inet others"]).unwrap();
 
     // Killed: the next one removes what it left, and works.
     let mut killed = verified.begin(&[]);

@@ -1,6 +1,7 @@
 //! `netloom verify` on labs: whole ones, and ones that were broken.
 
 mod faults;
+mod paused;
 mod recorded;
 mod trusted;
 mod whole;
