@@ -155,6 +155,8 @@ impl Process {
         } else {
             drop(self.child.kill());
         }
+        // Somebody else may have stopped the daemon, and let it go on: nsenter has stopped with it, and would never see it end.
+        drop(kill(Signal::Continue, self.child.id()));
         self.child.wait().map(drop).with_context(|| format!("{} cannot be waited for", self.name))
     }
 }

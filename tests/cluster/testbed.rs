@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netloom_tests::{netloom, netloom_testbed, plugin_dir, seen_within};
 use serde_json::{Value, json};
-use testbed::{BUSYBOX, Cluster, Options, PLACE};
+use testbed::{BUSYBOX, Cluster, Den, Options, PLACE, Process};
 
 /// What a kubelet likes to change for the whole machine.
 const SYSCTLS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
@@ -162,4 +162,32 @@ fn cluster_goes_with_its_process() {
     assert!(down.status.success(), "{down:?}");
     until("everything is gone", 60, || gone(&name), Result::is_ok);
     assert!(run(&["down"]).status.success(), "it is gone already");
+}
+
+/// Somebody stops a daemon and lets it go on, and knows nothing of `nsenter` around it, which has stopped with it: it can be killed all the same.
+#[test]
+fn a_daemon_that_others_have_stopped_is_killed() {
+    let den = Den::new(None, "").unwrap();
+    let log = std::env::temp_dir().join(name("sleep"));
+    let mut daemon = Process::start(&den, "sleep", &log, Path::new("sleep"), &["1000".to_owned()]).unwrap();
+    until("it runs", 60, || daemon.pid(), Option::is_some);
+    let pid = daemon.pid().unwrap().to_string();
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    let parent = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().to_owned()
+    };
+    let nsenter = parent();
+    let kill = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    kill("-STOP");
+    until("nsenter stops with it", 60, || state(&nsenter), |state| *state == Some('T'));
+    kill("-CONT");
+    until("it goes on", 60, || state(&pid), |state| *state != Some('T'));
+    let (sender, killed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(daemon.kill().map_err(|e| e.to_string())));
+    killed.recv_timeout(Duration::from_secs(60)).expect("it is killed within a minute").unwrap();
+    std::fs::remove_file(log).unwrap();
 }
