@@ -233,6 +233,9 @@ fn on_stage<T>(
     let stage = Stage::new(connection.client(), options, progress, nodes, image);
     let done = staged(&runtime, &connection, &stage, options, (progress, interrupted, timeout), work);
     let is_interrupted = interrupted.load(Ordering::Relaxed);
+    if done.is_err() && !is_interrupted {
+        runtime.block_on(stage.look_for_loss());
+    }
     if stage.is_created() {
         let ended = if is_interrupted || !options.keep {
             progress(&format!("removing namespace {}", options.namespace));

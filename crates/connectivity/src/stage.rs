@@ -288,6 +288,18 @@ impl<'a> Stage<'a> {
         alive
     }
 
+    /// Looks whether somebody else has removed the namespace, where something has failed: its pods end before the next sign of life finds out.
+    pub(crate) async fn look_for_loss(&self) {
+        let Created::Known(uid) = self.created().clone() else { return };
+        let is_gone = match self.left().await {
+            Ok(left) => left.is_none_or(|left| left.uid != uid || left.is_going),
+            Err(e) => matches!(e, ConnectivityError::NamespaceTaken(_)),
+        };
+        if is_gone {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Leaves the namespace to whoever comes next.
     pub(crate) async fn keep(&self) -> Result<(), ConnectivityError> {
         let Created::Known(uid) = self.created().clone() else { return Ok(()) };
