@@ -12,7 +12,7 @@ use linux::{
     AddrFlags, Errno, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, SysctlError, nft,
     xtables,
 };
-use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, Route, Rule, Tunnel};
+use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, QueueDiscipline, Route, Rule, Tunnel};
 
 use crate::node_own::virtual_servers;
 
@@ -139,6 +139,15 @@ fn observed(
         vlans: Vec::new(),
         filters_ipv4,
         filters_ipv6,
+        no_arp: link.flags.noarp(),
+        qdiscs: [
+            unread.keep("traffic control", netlink.root_qdisc(link.index)),
+            unread.keep("traffic control", netlink.ingress_qdisc(link.index)),
+        ]
+        .into_iter()
+        .filter_map(Option::flatten)
+        .map(|qdisc| QueueDiscipline { kind: qdisc.kind, dropped: qdisc.dropped.into(), grown: None })
+        .collect(),
     }
 }
 
@@ -151,7 +160,14 @@ fn port(state: PortState, link: &Link) -> BridgePort {
         PortState::Blocking => "blocking",
         _ => "unknown",
     };
-    BridgePort { state: state.to_owned(), isolated: link.port.and_then(|flags| flags.isolated) == Some(true) }
+    let flags = link.port.unwrap_or_default();
+    BridgePort {
+        state: state.to_owned(),
+        isolated: flags.isolated == Some(true),
+        locked: flags.locked == Some(true),
+        no_flood: flags.flood == Some(false),
+        no_broadcast: flags.bcast_flood == Some(false),
+    }
 }
 
 fn port_vlan(vlan: &linux::link::PortVlan) -> PortVlan {

@@ -118,6 +118,8 @@ pub(crate) mod sched {
 
     pub(crate) const TCA_KIND: u16 = 1;
     pub(crate) const TCA_OPTIONS: u16 = 2;
+    pub(crate) const TCA_STATS2: u16 = 7;
+    pub(crate) const TCA_STATS_QUEUE: u16 = 3;
 
     pub(crate) const TCA_TBF_PARMS: u16 = 1;
     pub(crate) const TCA_TBF_RATE64: u16 = 4;
@@ -226,6 +228,7 @@ pub(crate) mod link {
     pub(crate) const IFLA_BRPORT_MCAST_FLOOD: u16 = 27;
     pub(crate) const IFLA_BRPORT_BCAST_FLOOD: u16 = 30;
     pub(crate) const IFLA_BRPORT_ISOLATED: u16 = 33;
+    pub(crate) const IFLA_BRPORT_LOCKED: u16 = 39;
 
     pub(crate) const IFLA_MACVLAN_MODE: u16 = 1;
     pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;

@@ -36,6 +36,8 @@ pub enum Fault {
     NoCarrier,
     /// A bridge's port does not pass frames on.
     BridgePortDown,
+    /// A port of a bridge keeps frames out by what it is set to.
+    BridgePortRestricted,
     /// A link is a port of no bridge, and has no address either.
     BridgePortMissing,
     /// Two ports of a bridge are isolated from each other.
@@ -76,6 +78,8 @@ pub enum Fault {
     ForeignRuleDrops,
     /// A firewall drops what is for the node or comes from it.
     NodeFirewall,
+    /// Traffic control of a link drops packets.
+    TrafficControlDrops,
     /// Packets that leave the cluster keep the pod's address.
     MasqueradeMissing,
     /// Packets inside the cluster lose the pod's address.
@@ -161,6 +165,11 @@ const WORDS: &[FaultText] = &[
     words(Fault::LinkDown, "the link is down", "ip link set {device} up"),
     words(Fault::NoCarrier, "the link has no carrier", "check the cable or the other end: ip -d link show {device}"),
     words(Fault::BridgePortDown, "the bridge's port does not pass frames", "bridge link set dev {device} state 3"),
+    words(
+        Fault::BridgePortRestricted,
+        "the bridge's port keeps the frames out",
+        "set it back, if it is not intended: bridge -d link show dev {device}",
+    ),
     words(Fault::BridgePortMissing, "the link is not a port of the bridge", "ip link set {device} master BRIDGE"),
     words(
         Fault::PortsIsolated,
@@ -213,6 +222,7 @@ const WORDS: &[FaultText] = &[
     words(Fault::OwnRuleDrops, "a rule of Netloom drops the packet", "look up the rule: netloom rules"),
     words(Fault::ForeignRuleDrops, "another program's rule drops the packet", "let the rule accept pods' packets"),
     words(Fault::NodeFirewall, "the node's firewall drops the packet", "let the firewall accept it"),
+    words(Fault::TrafficControlDrops, "traffic control drops packets", "look at it, and at who has put it there"),
     words(Fault::MasqueradeMissing, "the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair"),
     words(Fault::MasqueradeTooWide, "the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
     words(Fault::HostPortMissing, "the port is not published on the node", "restore the rules: netloom repair"),
@@ -250,7 +260,7 @@ const WORDS: &[FaultText] = &[
     words(
         Fault::Unexplained,
         "every observed hop passes the packet",
-        "watch the packet along the way with tcpdump; traffic control and BPF programs are not observed",
+        "watch the packet along the way with tcpdump; BPF programs and IPsec are not observed",
     ),
 ];
 
@@ -283,6 +293,7 @@ impl Fault {
                 | Fault::ForeignRuleDrops
                 | Fault::NodeFirewall
                 | Fault::TunnelBlocked
+                | Fault::TrafficControlDrops
                 | Fault::ServiceRefused
                 | Fault::NotObserved
                 | Fault::Unexplained

@@ -171,6 +171,25 @@ pub struct Link {
     /// The same of IPv6.
     #[serde(default)]
     pub filters_ipv6: bool,
+    /// It asks for no hardware addresses, and answers to no such question (`arp off`).
+    #[serde(default)]
+    pub no_arp: bool,
+    /// What somebody has put where its packets leave or come in (`tc qdisc`).
+    #[serde(default)]
+    pub qdiscs: Vec<QueueDiscipline>,
+}
+
+/// A queueing discipline that is not the kernel's own choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueDiscipline {
+    /// `tbf`, `htb`, `ingress`, `clsact`, ...
+    pub kind: String,
+    /// Packets that it has dropped.
+    #[serde(default)]
+    pub dropped: u64,
+    /// How many of them since an earlier look; `None`: there was none.
+    #[serde(default)]
+    pub grown: Option<u64>,
 }
 
 /// A link of a namespace.
@@ -205,12 +224,21 @@ pub struct Tunnel {
 }
 
 /// A link as a bridge's port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgePort {
     /// `forwarding`, `disabled`, `blocking`, ...
     pub state: String,
     /// It talks only to ports that are not isolated.
     pub isolated: bool,
+    /// It takes frames only of hardware addresses that the bridge has seen or been told behind it.
+    #[serde(default)]
+    pub locked: bool,
+    /// It gets no frames for hardware addresses that the bridge does not know (`flood off`).
+    #[serde(default)]
+    pub no_flood: bool,
+    /// It gets no broadcast (`bcast_flood off`).
+    #[serde(default)]
+    pub no_broadcast: bool,
 }
 
 /// VLANs in a row that a port of a bridge belongs to.
@@ -331,11 +359,18 @@ pub struct Rule {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// Notes of each rule what it has counted since an earlier look.
+    /// Notes of each rule and queueing discipline what it has counted since an earlier look.
     #[must_use]
     pub fn counted_since(mut self, earlier: &Snapshot) -> Self {
         for namespace in &mut self.namespaces {
             let Some(before) = earlier.namespaces.iter().find(|before| before.place == namespace.place) else { continue };
+            for link in &mut namespace.links {
+                let Some(before) = before.link(link.index) else { continue };
+                for qdisc in &mut link.qdiscs {
+                    let before = before.qdiscs.iter().find(|before| before.kind == qdisc.kind);
+                    qdisc.grown = before.map(|before| qdisc.dropped.saturating_sub(before.dropped));
+                }
+            }
             for table in &mut namespace.tables {
                 let same = |other: &&ListedTable| other.name == table.name && other.family == table.family;
                 let Some(before) = before.tables.iter().find(same) else { continue };

@@ -11,10 +11,12 @@
 //! fault, is a suspicion: it counts where neither way has a finding.
 
 mod choices;
+mod device;
 mod filter;
 mod frame;
 mod outside;
 mod packet;
+mod port;
 mod route;
 mod service;
 #[cfg(test)]
@@ -444,6 +446,12 @@ impl<'a> Walk<'a> {
             // What counts while the probe is repeated is suspected first.
             let place = if culprit.has_counted { 0 } else { self.suspicions.len() };
             self.suspicions.insert(place, finding);
+        }
+        for culprit in passage.changed.drain(..) {
+            let evidence = format!("{} changes the packet in a way that is not followed", culprit.text);
+            let device = at.iif.or(at.oif).map(|link| link.name.as_str());
+            let finding = self.finding(Fault::NotObserved, at.namespace, device, evidence);
+            self.blind.push(Finding { next_step: format!("{}: {}", finding.next_step, culprit.show), ..finding });
         }
         match passage.dropped.take() {
             Some(culprit) => {

@@ -349,6 +349,65 @@ const FAULTS: &[Row] = &[
         found: ("NotObserved", "node/left"),
         on: REQUEST,
     },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.left: nft table netdev others { chain ingress { type filter hook ingress device {a} priority 0; ip daddr 10.244.1.0/24 drop; }; }",
+        ],
+        mends: &["node.left: nft delete table netdev others"],
+        test: "^2$",
+        found: ("ForeignRuleDrops", "node/left {a}"),
+        on: EITHER,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.left: nft table netdev others { chain egress { type filter hook egress device eth0 priority 0; ip daddr 10.244.1.0/24 drop; }; }",
+        ],
+        mends: &["node.left: nft delete table netdev others"],
+        test: "^2$",
+        found: ("ForeignRuleDrops", "node/left eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip link set {a} type bridge_slave locked on", "node.left: bridge fdb del {mac-a} dev {a} master"],
+        mends: &["node.left: ip link set {a} type bridge_slave locked off"],
+        test: "^2$",
+        found: ("BridgePortRestricted", "node/left {a}"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.right: ip link set {b} type bridge_slave learning off flood off",
+            "node.right: bridge fdb del {mac-b} dev {b} master",
+        ],
+        mends: &["node.right: ip link set {b} type bridge_slave learning on flood on"],
+        test: "^2$",
+        found: ("BridgePortRestricted", "node/right {b}"),
+        on: EITHER,
+    },
+    // The program drops what it sees, questions for hardware addresses too. On which side of clsact it stands is not read: whatever passes the
+    // link meets it, and the request does so first.
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: tc qdisc add dev {a} clsact", "node.left: tc filter add dev {a} ingress bpf da bytecode-file /run/drops.bpf"],
+        mends: &["node.left: tc qdisc del dev {a} clsact"],
+        test: "^2$",
+        found: ("TrafficControlDrops", "node/left {a}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.left: nft table inet others { chain early { type filter hook prerouting priority -150; ip daddr 10.244.1.0/24 ip ttl set 1; }; }",
+        ],
+        mends: &["node.left: nft delete table inet others"],
+        test: "^2$",
+        found: ("NotObserved", "node/left netloom0"),
+        on: EITHER,
+    },
     // What it takes away comes back with the pod only.
     Row {
         modes: BOTH,
@@ -365,6 +424,8 @@ fn lab(mode: &str) -> Lab {
     let publishes = pod("b", "right").replace("image: i", "image: i, ports: [{containerPort: 80, hostPort: 8080}]");
     let manifests = [node("left"), node("right"), pod("a", "left"), publishes, pod("b2", "right")].concat();
     let mut lab = Lab::up(&manifests, &["--between", mode]);
+    // A program of one instruction: return TC_ACT_SHOT.
+    lab.host.write("/run/drops.bpf", "1,6 0 0 2,");
     for (pod, node) in [("a", "left"), ("b", "right"), ("b2", "right")] {
         let inner = lab.host.link(&format!("nl.lab.pod.default.{pod}"), "eth0").unwrap();
         let links = lab.host.json(&format!("nl.lab.node.{node}"), "ip -j -d link");

@@ -17,6 +17,8 @@ pub struct PortFlags {
     pub hairpin: Option<bool>,
     /// Talk only to ports that are not isolated.
     pub isolated: Option<bool>,
+    /// Take frames only of hardware addresses for which the port has an entry (`locked`).
+    pub locked: Option<bool>,
     /// Learn hardware addresses from what comes in.
     pub learning: Option<bool>,
     /// Send out packets for unknown hardware addresses (`flood`).
@@ -61,6 +63,7 @@ const FLAGS: &[Flag] = &[
     (IFLA_BRPORT_GUARD, "guard", |f| &mut f.bpdu_guard),
     (IFLA_BRPORT_PROTECT, "root_block", |f| &mut f.root_block),
     (IFLA_BRPORT_ISOLATED, "isolated", |f| &mut f.isolated),
+    (IFLA_BRPORT_LOCKED, "locked", |f| &mut f.locked),
 ];
 
 // === impl PortFlags ===

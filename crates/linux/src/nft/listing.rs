@@ -15,7 +15,7 @@ use super::{Family, ReadError, Socket, xtables};
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedTable {
-    /// Which packets its chains see: `inet`, `ip`, `ip6`, `bridge`.
+    /// Which packets its chains see: `inet`, `ip`, `ip6`, `bridge`, `netdev`.
     pub family: String,
     /// Its name.
     pub name: String,
@@ -37,16 +37,20 @@ pub struct ListedChain {
 }
 
 /// Where the kernel calls a chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedBase {
     /// `filter`, `nat` or `route`.
     pub kind: String,
-    /// `NF_INET_*` and `NF_BR_*`: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting.
+    /// `NF_INET_*` and `NF_BR_*`: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting, 5 ingress of `inet`; of `netdev` 0 ingress, 1
+    /// egress.
     pub hook: u32,
     /// Lower ones come first.
     pub priority: i32,
     /// What no rule decides is dropped (`policy drop`).
     pub drops: bool,
+    /// Of ingress and egress: the links that it is for, by name; with `*` at the end, by the beginning of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
 }
 
 /// A rule.
@@ -281,7 +285,7 @@ impl Socket {
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn ruleset(&mut self) -> Result<Vec<ListedTable>, ReadError> {
         let mut tables = Vec::new();
-        for family in [Family::Inet, Family::Ip, Family::Ip6, Family::Bridge] {
+        for family in [Family::Inet, Family::Ip, Family::Ip6, Family::Bridge, Family::Netdev] {
             let of_family = self.dump(
                 &format!("tables {family}"),
                 Kind::GetTable,
@@ -290,7 +294,7 @@ impl Socket {
                 |frame, found: &mut Vec<String>| found.extend(wire::find(frame.body(), 1).map(wire::text)),
             );
             let names = match of_family {
-                // A kernel without bridges has no such family.
+                // A kernel without bridges, or without rules of links, has no such family.
                 Err(ReadError::Refused { errno: nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EAFNOSUPPORT, .. }) => continue,
                 names => names?,
             };
@@ -393,7 +397,14 @@ fn chain(body: &[u8]) -> Option<(String, ListedChain)> {
     let base = hook.zip(kind).and_then(|(hook, kind)| {
         let priority = wire::find(hook, 2)?.first_chunk().copied().map(i32::from_be_bytes)?;
         // NF_DROP is 0, and a base chain always has a policy.
-        Some(ListedBase { kind, hook: number(hook, 1)?, priority, drops: number(body, 5) == Some(0) })
+        // NFTA_HOOK_DEV, or several in NFTA_HOOK_DEVS: NFTA_DEVICE_NAME, NFTA_DEVICE_PREFIX.
+        let one = wire::find(hook, 3).map(wire::text);
+        let several = wire::attributes(wire::find(hook, 4).unwrap_or_default()).map(|(kind, device)| match kind {
+            2 => format!("{}*", wire::text(device)),
+            _ => wire::text(device),
+        });
+        let devices = if one.is_some() { one.into_iter().collect() } else { several.collect() };
+        Some(ListedBase { kind, hook: number(hook, 1)?, priority, drops: number(body, 5) == Some(0), devices })
     });
     Some((name(body, 1)?, ListedChain { name: name(body, 3)?, base, rules: Vec::new() }))
 }

@@ -66,6 +66,8 @@ pub enum Family {
     Ip6,
     /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
     Bridge,
+    /// `netdev`: frames as they come in by a link and leave by it (`CONFIG_NF_TABLES_NETDEV`).
+    Netdev,
 }
 
 // === impl Family ===
@@ -77,6 +79,7 @@ impl Family {
             Self::Ip => 2,
             Self::Ip6 => 10,
             Self::Bridge => 7,
+            Self::Netdev => 5,
         }
     }
 }
@@ -88,6 +91,7 @@ impl fmt::Display for Family {
             Self::Ip => "ip",
             Self::Ip6 => "ip6",
             Self::Bridge => "bridge",
+            Self::Netdev => "netdev",
         })
     }
 }
@@ -101,6 +105,7 @@ impl FromStr for Family {
             "ip" => Ok(Self::Ip),
             "ip6" => Ok(Self::Ip6),
             "bridge" => Ok(Self::Bridge),
+            "netdev" => Ok(Self::Netdev),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }
     }

@@ -25,6 +25,8 @@ pub struct Qdisc {
     pub parent: u32,
     /// What it is made with, if it is one of those.
     pub root: Option<SeenRoot>,
+    /// Packets that it has dropped.
+    pub dropped: u32,
 }
 
 // === impl Qdisc ===
@@ -34,11 +36,16 @@ impl Qdisc {
     pub(crate) fn parse(message: &Received<'_>) -> Option<Self> {
         let (fixed, attributes) = message.payload.split_at_checked(TCMSG)?;
         let number = |at: usize| fixed.get(at..).and_then(u32_at);
-        let mut qdisc = Qdisc { kind: String::new(), link: number(4)?, handle: number(8)?, parent: number(12)?, root: None };
+        let mut qdisc = Qdisc { kind: String::new(), link: number(4)?, handle: number(8)?, parent: number(12)?, root: None, dropped: 0 };
         for (kind, value) in Attributes(attributes) {
             match kind {
                 TCA_KIND => qdisc.kind = text(value),
                 TCA_OPTIONS => qdisc.root = SeenRoot::parse(&qdisc.kind, value),
+                // `struct gnet_stats_queue`: length, backlog, drops.
+                TCA_STATS2 => {
+                    let queue = Attributes(value).find(|(kind, _)| *kind == TCA_STATS_QUEUE);
+                    qdisc.dropped = queue.and_then(|(_, queue)| u32_at(queue.get(8..)?)).unwrap_or(0);
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use linux::nft::{ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
+use linux::nft::{ListedBase, ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
 
 use super::choices::Choices;
 use super::packet::{Bytes, Connection, Packet};
@@ -30,6 +30,10 @@ pub(super) enum Hook {
     Forward = 2,
     Output = 3,
     Postrouting = 4,
+    /// Of a link, before a bridge or the router has the packet.
+    Ingress = 5,
+    /// Of a link, after them.
+    Egress = 6,
 }
 
 /// A packet at a hook.
@@ -54,6 +58,8 @@ pub(super) struct Passage {
     /// The destination is to be this address and port.
     pub(super) destination: Option<(IpAddr, Option<u16>, Culprit)>,
     pub(super) mark: u32,
+    /// What rewrites bytes of the packet that are not followed.
+    pub(super) changed: Vec<Culprit>,
 }
 
 /// A rule, or the policy of a chain.
@@ -102,11 +108,25 @@ pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet, choices: &mut Choices) ->
     let mut passage = Passage { mark: packet.mark, ..Passage::default() };
     let mut packet = packet.clone();
     let family = if packet.destination.is_ipv4() { "ip" } else { "ip6" };
-    let sees =
-        |table: &&ListedTable| if at.in_bridge { table.family == "bridge" } else { table.family == "inet" || table.family == family };
+    let sees = |table: &&ListedTable| match (at.hook, at.in_bridge) {
+        (Hook::Ingress, _) => table.family == "netdev" || table.family == "inet",
+        (Hook::Egress, _) => table.family == "netdev",
+        (_, true) => table.family == "bridge",
+        (_, false) => table.family == "inet" || table.family == family,
+    };
     let chains = at.namespace.tables.iter().filter(sees).flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
     let mut based: Vec<_> = chains.filter_map(|(table, chain)| Some((table, chain, chain.base.as_ref()?))).collect();
-    based.retain(|(_, _, base)| base.hook == at.hook as u32);
+    let is_of_link = |base: &ListedBase| {
+        let names =
+            |name: &str| base.devices.iter().any(|device| device.strip_suffix('*').map_or(device == name, |begin| name.starts_with(begin)));
+        at.iif.or(at.oif).is_some_and(|link| names(&link.name))
+    };
+    // NF_NETDEV_INGRESS, NF_NETDEV_EGRESS; NF_INET_INGRESS
+    based.retain(|(table, _, base)| match at.hook {
+        Hook::Ingress => base.hook == if table.family == "netdev" { 0 } else { 5 } && is_of_link(base),
+        Hook::Egress => base.hook == 1 && is_of_link(base),
+        hook => base.hook == hook as u32,
+    });
     based.sort_by_key(|(_, _, base)| base.priority);
     for (table, chain, base) in based {
         // Where a connection goes is decided with its first packet, and by the first chain that decides.
@@ -187,6 +207,11 @@ impl<'a> Machine<'a> {
     fn rule(&mut self, chain: &'a ListedChain, rule: &'a ListedRule, depth: usize) -> Option<ListedVerdict> {
         let mut is_sure = true;
         for op in &rule.ops {
+            // What loads bytes of the packet is understood: this writes some, whatever they are.
+            if matches!(op, Op::Other(name) if name == "payload") {
+                self.passage.changed.push(Culprit::rule(self.table, chain, rule));
+                continue;
+            }
             let mut decided = None;
             match self.step(op, &mut decided) {
                 Holds::No => return None,

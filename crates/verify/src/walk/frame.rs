@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use cni::Mac;
 
+use super::device::pass;
 use super::filter::{Hook, HookPoint};
 use super::{NextHop, Packet, Step, Walk};
 use crate::fault::{Fault, Finding};
@@ -56,7 +57,7 @@ impl<'a> Walk<'a> {
         self.alive(frames)?;
         self.usable(target, next)?;
         self.known_by(device, target, next, &segment)?;
-        self.carried(frames, target, packet)?;
+        self.carried(frames, next, packet)?;
         Ok(Step::At(target))
     }
 
@@ -123,9 +124,23 @@ impl<'a> Walk<'a> {
                 let whose = segment.others().find(|other| other.link.mac == neighbour.mac && has_address(other.link));
                 let whose = whose.map(|other| format!(", which is that of {other}")).unwrap_or_default();
                 let how = if neighbour.permanent { " permanently" } else { "" };
-                let evidence = format!("it knows {next}{how} by {known}{whose}; {target} has {mac}");
-                let next_step = format!("ip neigh del {next} dev {}", device.link.name);
+                let why = if device.link.no_arp { "; its setting arp is off: it asks nobody" } else { "" };
+                let evidence = format!("it knows {next}{how} by {known}{whose}; {target} has {mac}{why}");
+                let arp = if device.link.no_arp { format!("ip link set {} arp on; ", device.link.name) } else { String::new() };
+                let next_step = format!("{arp}ip neigh del {next} dev {}", device.link.name);
                 Err(Finding { next_step, ..self.at(Fault::WrongNeighbour, device, evidence) })
+            }
+            // Of IPv6 it answers all the same, and for an ipvlan the link below answers.
+            known
+                if target.link.no_arp
+                    && !device.link.no_arp
+                    && !target.link.is("ipvlan")
+                    && next.is_ipv4()
+                    && known.is_none_or(|known| known.mac.is_none()) =>
+            {
+                let evidence = format!("{device} asks who has {next}, and its setting arp is off: it does not answer");
+                let next_step = format!("ip link set {} arp on", target.link.name);
+                Err(Finding { next_step, ..self.at(Fault::NeighbourSilent, target, evidence) })
             }
             Some(neighbour) if neighbour.mac.is_none() => {
                 let evidence = format!("{target} has {next} and has not answered to who has it");
@@ -137,29 +152,48 @@ impl<'a> Walk<'a> {
     }
 
     /// What pairs and bridges do with the frames: their length, isolation, entries and rules.
-    fn carried(&mut self, frames: &[Device<'a>], target: Device<'a>, packet: &mut Packet) -> Result<(), Finding> {
+    fn carried(&mut self, frames: &[Device<'a>], next: IpAddr, packet: &mut Packet) -> Result<(), Finding> {
         for device in frames.iter().filter(|device| !device.link.is("bridge")) {
             self.fits(*device, packet)?;
         }
         self.between_macvlans(frames)?;
         self.in_vlans(frames)?;
-        let macs = frames.first().and_then(|first| Some((target.link.mac.clone()?, first.link.mac.clone()?)));
-        for (at, bridge) in frames.iter().enumerate().filter(|(_, device)| device.link.is("bridge")) {
-            let before = at.checked_sub(1).and_then(|at| frames.get(at)).filter(|port| port.link.master == Some(bridge.link.index));
-            let after = frames.get(at + 1).filter(|port| port.link.master == Some(bridge.link.index));
-            if let Some((mac, _)) = &macs {
-                self.entry(*bridge, after.copied(), mac)?;
-            }
-            if let (Some(before), Some(after)) = (before, after) {
-                let isolated = |device: &Device<'a>| device.link.port.as_ref().is_some_and(|port| port.isolated);
-                if isolated(before) && isolated(after) {
-                    return Err(self.at(Fault::PortsIsolated, *after, format!("{before} is isolated as well")));
+        packet.frame = frames.first().zip(frames.last()).and_then(|(first, last)| Some((last.link.mac.clone()?, first.link.mac.clone()?)));
+        for (at, device) in frames.iter().enumerate() {
+            match pass(frames, at) {
+                pass if device.link.is("bridge") => {
+                    self.by_bridge(frames, at, next, packet)?;
+                    pass.map_or(Ok(()), |pass| self.by_device(*device, pass, packet))?;
                 }
+                Some(pass) => self.by_device(*device, pass, packet)?,
+                None => {}
             }
-            packet.frame.clone_from(&macs);
-            self.bridged(*bridge, (before.map(|port| port.link), after.map(|port| port.link)), packet)?;
         }
         Ok(())
+    }
+
+    /// What the bridge at a place of the frames' way does with them.
+    fn by_bridge(&mut self, frames: &[Device<'a>], at: usize, next: IpAddr, packet: &mut Packet) -> Result<(), Finding> {
+        let (Some(first), Some(bridge), Some(target)) = (frames.first(), frames.get(at), frames.last()) else { return Ok(()) };
+        let is_port = |port: &&Device<'a>| port.link.master == Some(bridge.link.index);
+        let before = at.checked_sub(1).and_then(|at| frames.get(at)).filter(is_port);
+        let after = frames.get(at + 1).filter(is_port);
+        if let (Some(before), Some(sender)) = (before, &first.link.mac) {
+            self.enters(*bridge, *before, sender)?;
+        }
+        if let Some(mac) = &target.link.mac {
+            self.entry(*bridge, after.copied(), mac)?;
+            if let Some(after) = after {
+                self.leaves((*bridge, *after), mac, (*first, next))?;
+            }
+        }
+        if let (Some(before), Some(after)) = (before, after) {
+            let isolated = |device: &Device<'a>| device.link.port.as_ref().is_some_and(|port| port.isolated);
+            if isolated(before) && isolated(after) {
+                return Err(self.at(Fault::PortsIsolated, *after, format!("{before} is isolated as well")));
+            }
+        }
+        self.bridged(*bridge, (before.map(|port| port.link), after.map(|port| port.link)), packet)
     }
 
     /// Macvlans on one link may be kept apart.

@@ -1,6 +1,7 @@
 //! Each kind of fault, put into a network of two nodes and three pods, is found where it is.
 
 mod captured;
+mod devices;
 mod kernel;
 mod promises;
 mod scene;
@@ -69,7 +70,7 @@ const REPLY: Direction = Direction::Reply;
 /// A chain that drops everything, or what a rule matches.
 fn dropping(family: &str, hook: u32) -> ListedTable {
     let drop = ListedRule { handle: 7, ops: vec![Op::Verdict(ListedVerdict::Drop)], ..ListedRule::default() };
-    let base = ListedBase { kind: "filter".to_owned(), hook, priority: 0, drops: false };
+    let base = ListedBase { kind: "filter".to_owned(), hook, priority: 0, ..ListedBase::default() };
     let chain = ListedChain { name: "guard".to_owned(), base: Some(base), rules: vec![drop] };
     ListedTable { family: family.to_owned(), name: "other".to_owned(), chains: vec![chain], sets: Vec::new() }
 }

@@ -62,12 +62,14 @@ fn device(index: u32, name: &str, kind: &str, last: u8) -> Link {
         vlans: Vec::new(),
         filters_ipv4: false,
         filters_ipv6: false,
+        no_arp: false,
+        qdiscs: Vec::new(),
     }
 }
 
 /// An end of a pair; as a port of a bridge where `master` says so.
 fn end(index: u32, name: &str, last: u8, other: (&str, u32), master: Option<u32>) -> Link {
-    let port = master.map(|_| BridgePort { state: "forwarding".to_owned(), isolated: false });
+    let port = master.map(|_| BridgePort { state: "forwarding".to_owned(), ..BridgePort::default() });
     let other = Some(End { place: other.0.parse().unwrap(), index: other.1 });
     Link { other, master, port, ..device(index, name, "veth", last) }
 }

@@ -18,7 +18,7 @@ fn to_service(case: &str, answerers: &[&str], at: &str) -> Check {
 }
 
 fn based(name: &str, kind: &str, hook: u32, priority: i32, ops: Vec<Op>) -> ListedChain {
-    let base = Some(ListedBase { kind: kind.to_owned(), hook, priority, drops: false });
+    let base = Some(ListedBase { kind: kind.to_owned(), hook, priority, ..ListedBase::default() });
     ListedChain { name: name.to_owned(), base, rules: vec![rule(hook.into(), ops)] }
 }
 
