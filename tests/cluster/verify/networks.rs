@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testbed::Families;
 
 use super::Verified;
-use super::faults::Watch;
+use super::faults::{Watch, now};
 use crate::path::scene::definition;
 
 /// How each case came out, and how many of its probes passed.
@@ -37,8 +37,9 @@ fn what_other_networks_promise_is_tried() {
     // A fault on one of them is named where it is.
     let mut watch = Watch::begin(&verified, "^network-1$", &["--network", "default/beside"]);
     let node = |argv: &[&str]| verified.scene.cluster.node("node-1").unwrap().run(argv).unwrap();
+    let since = now();
     node(&["ip", "link", "set", "beside0", "down"]);
-    let (fault, at, change) = watch.breaks();
+    let (fault, at, change) = watch.breaks(&since);
     assert_eq!((fault.as_str(), at.as_str()), ("LinkDown", "node-1 beside0"), "{change:#}");
     node(&["ip", "link", "set", "beside0", "up"]);
     assert!(watch.heals());
