@@ -3,6 +3,7 @@
 
 mod change_over;
 mod cloud;
+mod kubelet;
 mod share;
 mod vhost_user;
 
@@ -70,7 +71,7 @@ fn pods_of_three_networks_on_two_nodes() {
     drop(pods);
     cloud.until("the ports go with their pods", || cloud.statuses().is_empty());
     for (machine, before) in [one, two].into_iter().zip(&before) {
-        let left = machine.switch.vsctl("--bare --columns=name find interface external_ids:iface-status=active");
+        let left = machine.switch().vsctl("--bare --columns=name find interface external_ids:iface-status=active");
         assert_eq!(left.trim(), "", "ports are left on {}", machine.node.name);
         machine.node.expect(before, "pods of three networks of Neutron");
     }

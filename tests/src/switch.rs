@@ -45,14 +45,25 @@ impl Switch {
         Switch::started(host, bridges, Some(dir))
     }
 
+    /// Starts one on a machine that has a process of this ID, and its files at what `path` says, with these bridges.
+    ///
+    /// # Panics
+    /// As [`Switch::start`].
+    pub fn on(machine: u32, path: &dyn Fn(&str) -> PathBuf, bridges: &[&str]) -> Self {
+        Switch::started_on(machine, path(USUAL), bridges, None)
+    }
+
     fn started(host: &Host, bridges: &[&str], dpdk: Option<PathBuf>) -> Self {
+        Switch::started_on(host.pid(), host.path(USUAL), bridges, dpdk)
+    }
+
+    fn started_on(machine: u32, usual: PathBuf, bridges: &[&str], dpdk: Option<PathBuf>) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("netloom-ovs-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let usual = host.path(USUAL);
         std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
-        let mut switch = Switch { machine: host.pid(), usual, dir, dpdk, database: None, daemon: None, agent: None };
+        let mut switch = Switch { machine, usual, dir, dpdk, database: None, daemon: None, agent: None };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         run(Command::new("ovsdb-tool").args(["create", &switch.file("conf.db"), schema]));
         switch.start_database();

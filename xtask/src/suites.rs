@@ -196,10 +196,10 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "neutron",
-        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed; pods of two nodes, wired by Neutron's own agents; a node that changes from kuryr-cni and back",
+        proves: "what is asked of OpenStack, before a real Neutron and a real Keystone, and a proxy between that is slow, cuts and lies; pods' ports, with the operator killed; pods of two nodes, wired by Neutron's own agents, also under a kubelet; a node that changes from kuryr-cni and back",
         takes: "-",
         place: Place::All,
-        needs: &[Packages("neutron"), Peers],
+        needs: &[Packages("neutron"), Packages("cluster"), Peers],
         jobs: &[
             Of("netloom-neutron", "real", IGNORED),
             Of("netloom-operator", "ports", &["--ignored", "--skip", "child"]),

@@ -17,7 +17,7 @@ fn kuryr(machine: &Machine) -> Kuryr {
     enter.args(["--pdeathsig", "KILL", "--"]);
     let cache = || Path::new(&std::env::var("HOME").unwrap()).join(".cache/netloom-kuryr");
     let libraries = std::env::var_os("NETLOOM_KURYR").map_or_else(cache, Into::into);
-    Kuryr::start(enter, &libraries, machine.switch.dir()).unwrap()
+    Kuryr::start(enter, &libraries, machine.switch().dir()).unwrap()
 }
 
 /// The one VIF of a pod, as our operator has written it for whoever plugs.
@@ -40,7 +40,7 @@ fn a_node_changes_over_and_back() {
     [("icmp", "IPv4"), ("ipv6-icmp", "IPv6")].iter().for_each(|(protocol, family)| drop(cloud.allow(protocol, family)));
     let machines = cloud.machines(["change-one", "change-two"]);
     let [machine, _] = &machines;
-    let (node, switch) = (&machine.node, &machine.switch);
+    let (node, switch) = (&machine.node, machine.switch());
     cloud.agents(2);
     let before = node.before();
     let mut kuryr = kuryr(machine);

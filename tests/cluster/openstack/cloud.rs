@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -24,33 +25,54 @@ use testbed::openstack::{Neutron, PHYSICAL, SwitchAgent};
 /// A port takes Neutron a second on a busy machine, and its agent two.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Neutron, the API server and the operator.
-pub(crate) struct Cloud {
+/// Neutron and the operator.
+pub(crate) struct OpenStack {
     // Dropped in this order.
     operator: Option<Running>,
     pub(crate) neutron: Neutron,
-    pub(crate) api: Arc<Api>,
     /// The subnets of each network, IPv4 and IPv6.
-    subnets: BTreeMap<&'static str, [String; 2]>,
+    pub(crate) subnets: BTreeMap<&'static str, [String; 2]>,
     /// The security group of all ports.
     pub(crate) group: String,
     dir: PathBuf,
 }
 
+/// The same with an API server of its own.
+pub(crate) struct Cloud {
+    openstack: OpenStack,
+    pub(crate) api: Arc<Api>,
+}
+
 /// A machine with both agents.
 pub(crate) struct Machine {
+    // Dropped in this order.
+    wiring: Wiring,
+    pub(crate) node: Node,
+}
+
+/// Open vSwitch and Neutron's agent on a machine.
+pub(crate) struct Wiring {
     // Dropped in this order.
     _agent: Running,
     _bus: ApiProxy,
     pub(crate) switch: Switch,
-    pub(crate) node: Node,
+}
+
+/// A machine without them: a process in its namespaces, its name and address in front of the others, where its files are from here, and what a
+/// program is put behind to run there.
+pub(crate) struct Place<'a> {
+    pub(crate) pid: u32,
+    pub(crate) name: &'a str,
+    pub(crate) address: &'a str,
+    pub(crate) path: &'a dyn Fn(&str) -> PathBuf,
+    pub(crate) enter: Command,
 }
 
 const PROJECT: &str = "tests";
 
-// === impl Cloud ===
+// === impl OpenStack ===
 
-impl Cloud {
+impl OpenStack {
     /// With networks of these names, types and numbers: number 31 has 10.31.0.0/24 and fd00:31::/64. Ports take what comes over TCP.
     pub(crate) fn new(name: &str, networks: &[(&'static str, &str, u8)]) -> Self {
         let name = format!("test-{}-{name}", std::process::id());
@@ -75,12 +97,11 @@ impl Cloud {
         let group = id("security_group", json!({"name": "pods"}));
         let dir = std::env::temp_dir().join(&name);
         std::fs::create_dir_all(&dir).unwrap();
-        let cloud = Cloud { operator: None, api: Api::own(), subnets, group, dir, neutron };
+        let openstack = OpenStack { operator: None, subnets, group, dir, neutron };
         for (protocol, family) in [("tcp", "IPv4"), ("tcp", "IPv6")] {
-            cloud.allow(protocol, family);
+            openstack.allow(protocol, family);
         }
-        ["ippools.yaml", "openstack/kuryrports.yaml"].iter().for_each(|file| cloud.api.define(file));
-        cloud
+        openstack
     }
 
     /// Lets what comes with this protocol pass to all ports; the ID of the rule.
@@ -96,8 +117,8 @@ impl Cloud {
         self.neutron.ask("DELETE", &format!("security-group-rules/{rule}"), &Value::Null).unwrap();
     }
 
-    /// Starts the operator.
-    pub(crate) fn operate(&mut self) {
+    /// Starts the operator before the API server of this kubeconfig.
+    pub(crate) fn operate_with(&mut self, access: &str) {
         let subnets: Vec<&String> = self.subnets.values().flatten().collect();
         let settings = json!({
             "cluster": "tests",
@@ -110,7 +131,7 @@ impl Cloud {
         });
         let [file, kubeconfig] = ["openstack.yaml", "kubeconfig"].map(|name| self.dir.join(name));
         std::fs::write(&file, settings.to_string()).unwrap();
-        std::fs::write(&kubeconfig, self.api.kubeconfig("admin")).unwrap();
+        std::fs::write(&kubeconfig, access).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(netloom()).args(["operator", "--no-lease", "--identity", "one"]);
         command.arg("--kubeconfig").arg(kubeconfig).arg("--openstack").arg(file).stdin(Stdio::null());
@@ -118,53 +139,41 @@ impl Cloud {
         self.operator = Some(Running::with_log(&mut command, log));
     }
 
-    /// Two machines, joined by a wire.
-    pub(crate) fn machines(&self, names: [&str; 2]) -> [Machine; 2] {
-        let settings = "openstackVIFs: kuryrports\nopenstackWait: 240s";
-        let nodes = names.map(|name| Node::new(&self.api, name, settings));
-        let [one, two] = [&nodes[0], &nodes[1]].map(|node| node.host.pid().to_string());
-        let words = ["link", "add", "wire0", "netns", &one, "type", "veth", "peer", "name", "wire0", "netns", &two];
+    /// Starts Open vSwitch and Neutron's agent on two machines, and joins them by a wire.
+    pub(crate) fn wire(&self, [one, two]: [Place<'_>; 2]) -> [Wiring; 2] {
+        let [first, second] = [one.pid, two.pid].map(|pid| pid.to_string());
+        let words = ["link", "add", "wire0", "netns", &first, "type", "veth", "peer", "name", "wire0", "netns", &second];
         assert!(Command::new("ip").args(words).status().unwrap().success(), "{words:?}");
-        let mut last = 0;
-        nodes.map(|node| {
-            last += 1;
-            self.equip(node, &format!("198.18.0.{last}"))
-        })
+        [one, two].map(|place| self.equip(place))
     }
 
-    /// Starts what a node has, with this address in front of the others.
-    fn equip(&self, node: Node, address: &str) -> Machine {
-        for (network, subnets) in &self.subnets {
-            let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{}/network-attachment-definitions", node.namespace);
-            let annotations = json!({"openstack.org/kuryr-config": json!({"subnetIds": subnets}).to_string()});
-            let metadata = json!({"name": network, "namespace": node.namespace, "annotations": annotations});
-            let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata});
-            self.api.must("POST", &path, &object);
-        }
-        let switch = Switch::start(&node.host, &["br-int", "br-ex"]);
+    fn equip(&self, place: Place<'_>) -> Wiring {
+        let switch = Switch::on(place.pid, place.path, &["br-int", "br-ex"]);
         switch.vsctl("set interface br-int mtu_request=1500");
-        node.host.sh("", "ip link set wire0 up");
+        let ip = |words: &str| {
+            let status = Command::new("nsenter").args(["-t", &place.pid.to_string(), "--net", "ip"]).args(words.split(' ')).status();
+            assert!(status.unwrap().success(), "ip {words}");
+        };
+        ip("link set wire0 up");
         switch.vsctl("add-port br-ex wire0");
-        node.host.sh("", &format!("ip addr add {address}/24 dev br-ex"));
-        node.host.sh("", "ip link set br-ex up");
+        ip(&format!("addr add {}/24 dev br-ex", place.address));
+        ip("link set br-ex up");
         let bus = self.neutron.bus().unwrap();
-        let netns = PathBuf::from(format!("/proc/{}/ns/net", node.host.pid()));
-        let proxy = ApiProxy::new(netns, &bus);
+        let proxy = ApiProxy::new(PathBuf::from(format!("/proc/{}/ns/net", place.pid)), &bus);
         let agent = SwitchAgent {
-            host: &node.name,
+            host: place.name,
             bus: &bus,
             database: &switch.socket(),
             sockets: switch.dir(),
-            tunnel_address: address,
+            tunnel_address: place.address,
             physical_bridge: "br-ex",
-            dir: self.dir.join(&node.name),
+            dir: self.dir.join(place.name),
         };
-        let mut enter = node.host.command("", "setpriv");
+        let mut enter = place.enter;
         // So that none is left of a test that was killed.
         enter.args(["--pdeathsig", "KILL", "--"]).env("TZ", "UTC");
         let agent = Running::start(&mut agent.command(enter).unwrap());
-        node.restart();
-        Machine { _agent: agent, _bus: proxy, switch, node }
+        Wiring { _agent: agent, _bus: proxy, switch }
     }
 
     /// Waits until something holds.
@@ -193,6 +202,58 @@ impl Cloud {
         rows.into_iter().flatten().collect()
     }
 
+    /// The definitions of all networks: name and configuration of each.
+    pub(crate) fn definitions(&self) -> Vec<(&'static str, String)> {
+        self.subnets.iter().map(|(name, subnets)| (*name, json!({"subnetIds": subnets}).to_string())).collect()
+    }
+
+    /// A file of this test: `NODE/agent.log` is the log of a node's Neutron agent.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+// === impl Cloud ===
+
+impl Cloud {
+    /// With networks as [`OpenStack::new`] has them.
+    pub(crate) fn new(name: &str, networks: &[(&'static str, &str, u8)]) -> Self {
+        let cloud = Cloud { openstack: OpenStack::new(name, networks), api: Api::own() };
+        ["ippools.yaml", "openstack/kuryrports.yaml"].iter().for_each(|file| cloud.api.define(file));
+        cloud
+    }
+
+    /// Starts the operator.
+    pub(crate) fn operate(&mut self) {
+        let access = self.api.kubeconfig("admin");
+        self.openstack.operate_with(&access);
+    }
+
+    /// Two machines with our agent.
+    pub(crate) fn machines(&self, names: [&str; 2]) -> [Machine; 2] {
+        let nodes = names.map(|name| Node::new(&self.api, name, "openstackVIFs: kuryrports\nopenstackWait: 240s"));
+        for node in &nodes {
+            for (name, config) in self.definitions() {
+                let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{}/network-attachment-definitions", node.namespace);
+                let metadata = json!({"name": name, "namespace": node.namespace, "annotations": {"openstack.org/kuryr-config": config}});
+                let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata});
+                self.api.must("POST", &path, &object);
+            }
+        }
+        let paths = [&nodes[0], &nodes[1]].map(|node| move |inside: &str| node.host.path(inside));
+        let place = |node: &'_ Node| (node.host.pid(), node.host.command("", "setpriv"));
+        let [(one, enter_one), (two, enter_two)] = [place(&nodes[0]), place(&nodes[1])];
+        let [first, second] = self.wire([
+            Place { pid: one, name: names[0], address: "198.18.0.1", path: &paths[0], enter: enter_one },
+            Place { pid: two, name: names[1], address: "198.18.0.2", path: &paths[1], enter: enter_two },
+        ]);
+        let [one, two] = nodes;
+        [(one, first), (two, second)].map(|(node, wiring)| {
+            node.restart();
+            Machine { wiring, node }
+        })
+    }
+
     /// How many VIFs the operator has bound for a pod.
     pub(crate) fn bound(&self, namespace: &str, pod: &str) -> usize {
         self.ports_of(namespace, pod).len()
@@ -205,14 +266,24 @@ impl Cloud {
         let vifs = object["status"]["vifs"].as_object().cloned().unwrap_or_default();
         vifs.values().map(|vif| vif["vif"]["versioned_object.data"]["id"].as_str().unwrap().to_owned()).collect()
     }
+}
 
-    /// A file of this test: `NODE/agent.log` is the log of a node's Neutron agent.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+impl Deref for Cloud {
+    type Target = OpenStack;
+
+    fn deref(&self) -> &OpenStack {
+        &self.openstack
     }
 }
 
-impl Drop for Cloud {
+impl Machine {
+    /// Its Open vSwitch.
+    pub(crate) fn switch(&self) -> &Switch {
+        &self.wiring.switch
+    }
+}
+
+impl Drop for OpenStack {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the logs are in {}", self.dir.display());

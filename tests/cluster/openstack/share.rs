@@ -40,7 +40,7 @@ fn said(log: &str, what: &str, port: &str) -> Option<f64> {
 
 /// Writes each change of the switch's interfaces into a file.
 fn watch(machine: &Machine, log: &File) -> Running {
-    let database = format!("unix:{}", machine.switch.socket());
+    let database = format!("unix:{}", machine.switch().socket());
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "sh", "-c", "exec ovsdb-client \"$@\" >&2", "sh", "--timestamp", "--format=csv", "monitor"]);
     command.args([&database, "Open_vSwitch", "Interface", "external_ids"]).env("TZ", "UTC").stdin(Stdio::null());
