@@ -18,8 +18,9 @@ use super::uses::Uses;
 use crate::records::FileVersion;
 use crate::{Record, RecordError, Records};
 
-/// What is wider belongs to nobody as a whole: somebody who takes all private addresses for a pod would keep everybody else from them.
-const WIDEST: [u8; 2] = [16, 48];
+/// What is wider, of IPv4 or IPv6, belongs to nobody as a whole: somebody who takes all private addresses for a pod would keep everybody else
+/// from them.
+const WIDEST: (u8, u8) = (16, 48);
 
 /// An address of a pod, and what of its network the host routes to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +43,11 @@ pub struct RoutedPod {
 #[derive(Debug, Default)]
 pub struct RoutedPods {
     /// Of each record, as long as it is the one that was read.
-    read: Mutex<HashMap<ContainerId, (FileVersion, Arc<[RoutedPod]>)>>,
+    read: Mutex<HashMap<ContainerId, OfRecord>>,
 }
+
+/// What a version of a record says.
+type OfRecord = (FileVersion, Arc<[RoutedPod]>);
 
 // === impl RoutedPods ===
 
@@ -80,7 +84,8 @@ fn of_record(record: &Record, builtins: Builtins) -> Vec<RoutedPod> {
                     HostSide::Rules | HostSide::Pod { .. } => return None,
                 };
                 let of_address = || AddressRun::one(ip.address.addr());
-                let is_wide = ip.address.prefix_len() < WIDEST[usize::from(ip.address.addr().is_ipv6())];
+                let widest = if ip.address.addr().is_ipv4() { WIDEST.0 } else { WIDEST.1 };
+                let is_wide = ip.address.prefix_len() < widest;
                 let run =
                     if is_wide { of_address() } else { side.runs(ip.address, ip.gateway).into_iter().next().unwrap_or_else(of_address) };
                 let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
