@@ -33,7 +33,7 @@ fn bridge() -> Value {
 }
 
 fn ptp() -> Value {
-    json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipMasq": true,
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipMasq": true, "strictReversePath": true,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]}})
 }
 

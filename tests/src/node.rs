@@ -314,7 +314,11 @@ impl Node {
     /// # Panics
     /// If that pod cannot come and go.
     pub fn before(&self) -> Traces {
-        let pod = self.pod("first-of-all", "mac1,mac2,mac3");
+        // The rules of definitions' links come with the first one.
+        let pair =
+            json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.255.254.2/32", "gateway": "10.255.254.1"}]}});
+        self.define("pair-of-all", &json!({"cniVersion": "1.0.0", "name": "pair-of-all", "plugins": [pair]}).to_string());
+        let pod = self.pod("first-of-all", "mac1,mac2,mac3,pair-of-all");
         pod.must("ADD");
         self.kill9();
         pod.must("DEL");

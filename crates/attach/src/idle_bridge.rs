@@ -108,7 +108,11 @@ impl Attacher {
         let is_meant = |bridge: &Bridge<'_>, marked: &[Address]| {
             bridge.own().any(|link| link.group == TRANSIENT || marked.iter().any(|one| one.index == link.index))
         };
-        forget(host, is_meant, &self.records, &BTreeSet::new(), PATIENCE)
+        forget(host, is_meant, &self.records, &BTreeSet::new(), PATIENCE)?;
+        match NetnsLock::alone(host.inside(), Instant::now() + PATIENCE) {
+            Some(_alone) => forget_reverse_paths(host),
+            None => Ok(()),
+        }
     }
 }
 
@@ -148,8 +152,19 @@ fn forget(
             return Ok(());
         }
         remove(host.netlink()?, some, &used)?;
+        linux::crash_point!("idle-bridge-reverse-path-left");
+        forget_reverse_paths(host)?;
     }
     Ok(())
+}
+
+/// Takes away the check of what comes by bridges that are gone. No ADD makes one meanwhile.
+fn forget_reverse_paths(host: &mut Host) -> Result<(), CniError> {
+    if !host.has_nft()? || !rules::has_reverse_paths(host.nft()?).map_err(internal)? {
+        return Ok(());
+    }
+    let links = host.netlink()?.links().map_err(internal)?;
+    rules::forget_reverse_paths(host.nft()?, |name| links.iter().any(|link| link.name == name)).map(drop).map_err(internal)
 }
 
 /// How long the agent's own look waits, for which nobody waits: on a busy node some ADD is looking most of the time.

@@ -13,7 +13,7 @@ mod vlan;
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IfName, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
@@ -21,7 +21,7 @@ use plugin::{About, Call, Cx, Draft, Key, PlannedChange, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
-use crate::{internal, mac, masquerade, open, spoof, strict, verify, veth};
+use crate::{internal, mac, masquerade, open, reverse, spoof, strict, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -117,6 +117,9 @@ impl Plugin for Bridge {
             host::ensure_gateway(cx.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
+        if conf.strict_reverse_path {
+            reverse::add_to_bridge(cx.host, [Some(&bridge), gateway.as_ref()].into_iter().flatten())?;
+        }
         if conf.strict_source {
             let guarded = conf.mac.as_ref().filter(|_| conf.mac_spoof_check);
             strict::add(call, cx, &result, guarded.map(|mac| (outer.index, mac)))?;
@@ -191,6 +194,11 @@ impl Plugin for Bridge {
         let conf = Conf::read(call.config, call.args)?;
         if conf.ip_masq {
             masquerade::restore(call, into)?;
+        }
+        if conf.strict_reverse_path {
+            let way_in = if conf.is_gateway { conf.vlans.gateway_name(&conf.bridge)? } else { None };
+            let names: Vec<IfName> = std::iter::once(conf.bridge.clone()).chain(way_in).collect();
+            reverse::restore_of_bridge(cx.host, &names, into)?;
         }
         if conf.mac_spoof_check {
             spoof::restore(call, cx, into, conf.strict_source)?;

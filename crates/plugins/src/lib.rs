@@ -51,6 +51,7 @@ mod pool_agent;
 mod pool_store;
 mod portmap;
 mod ptp;
+mod reverse;
 mod sbr;
 mod single;
 mod spoof;

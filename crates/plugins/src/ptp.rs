@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::address::{self, Addresses};
 use crate::conflict::Wire;
 use crate::veth::{self, Pair};
-use crate::{internal, mac, masquerade, open, verify};
+use crate::{internal, mac, masquerade, open, reverse, verify};
 
 /// The plugin `ptp`.
 pub(crate) struct Ptp;
@@ -47,6 +47,7 @@ struct Keys {
     ip_masq: bool,
     ip_masq_backend: String,
     mtu: i64,
+    strict_reverse_path: bool,
     dns: Dns,
 }
 
@@ -56,6 +57,7 @@ struct Conf {
     mtu: Option<u32>,
     mac: Option<Mac>,
     ipam: PluginType,
+    strict_reverse_path: bool,
     dns: Dns,
 }
 
@@ -70,7 +72,8 @@ impl Conf {
         masquerade::backend(&keys.ip_masq_backend)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let ipam = address::required(config, "ptp")?;
-        Ok(Conf { ip_masq: keys.ip_masq, mtu, mac: mac::requested(config, args, mac::INTERFACE)?, ipam, dns: keys.dns })
+        let mac = mac::requested(config, args, mac::INTERFACE)?;
+        Ok(Conf { ip_masq: keys.ip_masq, mtu, mac, ipam, strict_reverse_path: keys.strict_reverse_path, dns: keys.dns })
     }
 }
 
@@ -97,6 +100,9 @@ impl Plugin for Ptp {
         let mut result = addresses.with_link(call, cx, &Wire::None)?;
         let ways = ways(&result)?;
         cx.review(PlannedChange::Result(&result))?;
+        if conf.strict_reverse_path {
+            reverse::add(call, cx)?;
+        }
         host_side(cx, &outer, &ways)?;
         let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
         notice_carrier(cx.host.netlink()?, &outer, &ways)?;
@@ -149,6 +155,7 @@ impl Plugin for Ptp {
             cx.teardown.link(veth::link_to_delete(call, &outer));
         }
         masquerade::del(call, cx)?;
+        reverse::del(call, cx)?;
         address::release(call, cx)
     }
 
@@ -159,6 +166,7 @@ impl Plugin for Ptp {
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         masquerade::gc(config, valid, cx)?;
+        reverse::gc(config, valid, cx)?;
         for outer in veth::stale(cx.host.netlink()?, &config.network, valid)? {
             cx.teardown.link(outer);
         }
@@ -167,6 +175,9 @@ impl Plugin for Ptp {
 
     fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
+        if conf.strict_reverse_path {
+            reverse::restore(call, into)?;
+        }
         if conf.ip_masq { masquerade::restore(call, into) } else { Ok(()) }
     }
 }

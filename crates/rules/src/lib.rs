@@ -10,6 +10,7 @@
 //!        spoof_guard(id, port)     -> the same
 //!        strict_source(id, port)   -> the same
 //!        ordinary(id, port, mac)   -> the same
+//!        reverse_path(id, link)    -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
@@ -45,6 +46,7 @@ mod part;
 mod phrase;
 mod ranges;
 mod restore;
+mod reverse;
 mod source;
 mod spoof;
 mod tunnelled;
@@ -66,6 +68,7 @@ pub use owner::OwnerKey;
 pub use part::Subject;
 pub use ranges::RangeChanges;
 pub use restore::{Restored, missing_of, restore};
+pub use reverse::{REVERSE_PATHS, forget_reverse_paths, has_reverse_paths, reverse_path, reverse_path_of_all};
 pub use source::{strict, strict_address, strict_port, strict_source};
 pub use spoof::{guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 pub use tunnelled::{TUNNEL_PREFIX, TUNNELLED, Tunnelled, guard_tunnels};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{CONDITIONS, DELEGATED, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, TABLE, TUNNELLED, VXLAN};
+use crate::{CONDITIONS, DELEGATED, EGRESS, FORWARDED, GUARDS, HOST_PORTS, INGRESS, MASQUERADE, REVERSE_PATHS, TABLE, TUNNELLED, VXLAN};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ pub(crate) struct CompanionChain {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Subject; 10] =
-    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &DELEGATED, &EGRESS, &TUNNELLED, &VXLAN, &GUARDS];
+pub(crate) const PARTS: [&Subject; 11] =
+    [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &DELEGATED, &EGRESS, &TUNNELLED, &VXLAN, &REVERSE_PATHS, &GUARDS];
 
 /// A chain that sees every packet that passes through.
 pub(crate) const fn filter(priority: i32) -> Base {

@@ -17,6 +17,7 @@ mod frames;
 mod idle;
 mod ingress;
 mod ports;
+mod reverse;
 mod source;
 mod tunnelled;
 mod vxlan;

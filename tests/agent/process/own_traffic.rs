@@ -666,3 +666,52 @@ fn the_nodes_own_address_is_a_gateway_of_pairs() {
     let outcome = node.pod("neighbour", "neighbour").add();
     assert!(outcome.error()["code"] == 7 && outcome.message().contains("192.168.1.0/24, the network of up0"), "{outcome:?}");
 }
+
+/// A pod of a second network that the host routes sent as a pod of the default network, past the guards of that one's ports.
+#[test]
+fn a_pod_sends_as_another_pod_over_its_second_network() {
+    let node = node("reverse", "");
+    let victim = node.pod("victim", "[]");
+    victim.must("ADD");
+    let other = node.pod("other", "[]");
+    other.must("ADD");
+    let address = |pod: &Pod<'_>| node.host.addresses(&pod.sandbox(), "eth0")[0].split('/').next().unwrap().to_owned();
+    let (victims, others) = (address(&victim), address(&other));
+    // What a cluster's node may have.
+    for link in ["all", "default"] {
+        node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
+    }
+    let bridge = |gateway: bool| json!({"type": "bridge", "bridge": "x7", "isGateway": gateway, "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}});
+    node.define("pair", &network(&[json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.76.0.0/24"}})]));
+    node.define("gateway", &network(&[bridge(true)]));
+    let elements = || node.host.sh("", "nft list table inet netloom").matches("elements = ").count();
+    let before = elements();
+    for (name, gateway) in [("pair", "10.76.0.1"), ("gateway", "10.77.0.1")] {
+        let pod = node.pod(&format!("attacker-{name}"), name);
+        pod.must("ADD");
+        pod.must("CHECK");
+        let sandbox = pod.sandbox();
+        node.host.sh(&sandbox, &format!("ip route replace {victims}/32 via {gateway} dev net1"));
+        let own = node.host.addresses(&sandbox, "net1")[0].split('/').next().unwrap().to_owned();
+        node.host.sh(&sandbox, &format!("ip addr add {others}/32 dev lo"));
+        let arrives = |from: &str| sends(&node, &victim, &sandbox, (from, &victims));
+        assert!(arrives(&own), "{name}: its own address");
+        assert!(!arrives(&others), "{name}: another pod's address");
+        assert!(!arrives(&others), "{name}: another pod's address");
+        pod.must("DEL");
+        node.until("no element is left", || elements() == before);
+    }
+}
+
+/// Whether a packet of UDP from one of a pod's addresses reaches another pod.
+fn sends(node: &Node, to: &Pod<'_>, from: &str, (source, destination): (&str, &str)) -> bool {
+    use std::net::UdpSocket;
+    let receiver = node.host.within(&to.sandbox(), || UdpSocket::bind("0.0.0.0:5555").unwrap());
+    receiver.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+    let sender = node.host.within(from, || UdpSocket::bind(format!("{source}:0")).unwrap());
+    for _ in 0..3 {
+        sender.send_to(b"hi", format!("{destination}:5555")).unwrap();
+    }
+    let mut text = [0; 8];
+    receiver.recv_from(&mut text).is_ok_and(|(_, by)| by.ip().to_string() == source)
+}

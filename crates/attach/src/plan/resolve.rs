@@ -237,6 +237,7 @@ impl<'a> Resolver<'a> {
         }
         if let Some(own) = own.filter(|own| protection > Protection::Off && !is_on_disk && !own.is_default_network(definition)) {
             guard(&mut list, &uses, own);
+            keep_behind_links(&mut list);
         }
         let lasts = |made: &&str| own.is_some_and(|own| own.lasts(made));
         let lasting = uses.made.iter().map(|made| made.what.as_str()).filter(lasts).map(str::to_owned).collect();
@@ -363,6 +364,24 @@ fn guard(list: &mut NetworkList, uses: &Uses, own: &dyn NodeOwn) {
     for (plugin, bridge) in uses.ports().filter_map(|(plugin, bridge)| Some((plugin?, bridge))) {
         for key in own.guards(&bridge.what) {
             list.set_in_plugin(plugin, key, true);
+        }
+    }
+}
+
+/// Lets the host take from the pod's own links only what is behind them, whatever the configuration says of that: the host routes from there to
+/// networks whose ports are kept to their addresses.
+fn keep_behind_links(list: &mut NetworkList) {
+    const KEY: &str = "strictReversePath";
+    for number in 0..list.plugins.len() {
+        let Some(plugin) = list.plugins.get(number) else { continue };
+        match plugin.kind.as_str() {
+            "bridge" | "ptp" => list.set_in_plugin(number, KEY, true),
+            "flannel" => {
+                let mut delegate = plugin.raw().object("delegate").cloned().unwrap_or_default();
+                delegate.set(KEY, true);
+                list.set_in_plugin(number, "delegate", Value::Object(delegate));
+            }
+            _ => {}
         }
     }
 }

@@ -47,6 +47,8 @@ pub enum Meta {
     Iif,
     /// `meta iifname`: 16 bytes, its name, filled up with zeros.
     IifName,
+    /// `meta oifname`: the same of the interface that it leaves by; all zeros where it leaves by none.
+    OifName,
     /// `meta iifkind`: 16 bytes, the kind that it was made with, as `veth` or `wireguard`, filled up with zeros. It has none, and the rule ends,
     /// where it was not made by a user (Linux 5.1).
     IifKind,
@@ -356,6 +358,7 @@ impl Expr {
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
                         Meta::IifName => 6,
+                        Meta::OifName => 7,
                         Meta::IifKind => 26,
                         Meta::Mark => MARK,
                     },
