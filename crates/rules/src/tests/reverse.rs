@@ -52,7 +52,7 @@ fn whose_elements_are() {
         // As each pod of the bridge does.
         install_and_add(s, &bridge).unwrap();
         assert!(has_reverse_paths(s).unwrap());
-        assert_eq!(owned_by(s, &REVERSE_PATHS, &id("lab", "c1")).unwrap(), [pair.clone()]);
+        assert_eq!(owned_by(s, &REVERSE_PATHS, &id("lab", "c1")).unwrap(), std::slice::from_ref(&pair));
         assert_eq!(forget_reverse_paths(s, |link| link == "br1"), Ok(0));
         assert_eq!(forget_reverse_paths(s, |_| false), Ok(2));
         assert!(!has_reverse_paths(s).unwrap());
