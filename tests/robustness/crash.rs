@@ -554,6 +554,7 @@ fn every_point_is_reached() {
         add_of(crowded()),
         del_of(crowded()),
         add_of(Scene::warm(Runtime::Itself, &ptp())),
+        del_of(Scene::warm(Runtime::Itself, &ptp())),
         add_of(device()),
         del_of(device()),
         stray_device(),

@@ -706,11 +706,13 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
 /// Whether a packet of UDP from one of a pod's addresses reaches another pod.
 fn sends(node: &Node, to: &Pod<'_>, from: &str, (source, destination): (&str, &str)) -> bool {
     use std::net::UdpSocket;
-    let receiver = node.host.within(&to.sandbox(), || UdpSocket::bind("0.0.0.0:5555").unwrap());
+    // A port that the kernel chooses: a process that is just being started holds the receiver of before for a moment.
+    let receiver = node.host.within(&to.sandbox(), || UdpSocket::bind("0.0.0.0:0").unwrap());
+    let port = receiver.local_addr().unwrap().port();
     receiver.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
     let sender = node.host.within(from, || UdpSocket::bind(format!("{source}:0")).unwrap());
     for _ in 0..3 {
-        sender.send_to(b"hi", format!("{destination}:5555")).unwrap();
+        sender.send_to(b"hi", format!("{destination}:{port}")).unwrap();
     }
     let mut text = [0; 8];
     receiver.recv_from(&mut text).is_ok_and(|(_, by)| by.ip().to_string() == source)

@@ -149,7 +149,8 @@ fn a_ports_flags_are_set_and_read() {
         batch.push(link::create(&LinkSpec { master: Some(9), ..pair(10, "a", "b") }));
         batch.push(link::set_port(10, &flags));
         netlink.send(batch).unwrap();
-        let expected = PortFlags { flood: Some(true), bcast_flood: Some(true), root_block: Some(false), ..flags };
+        let (yes, no) = (Some(true), Some(false));
+        let expected = PortFlags { locked: no, flood: yes, bcast_flood: yes, root_block: no, ..flags };
         assert_eq!(netlink.port_flags(10).unwrap(), Some(expected));
         let refused = netlink.send_one(link::set_port(11, &flags)).unwrap_err();
         assert_eq!(refused.errno(), Errno::EOPNOTSUPP);
