@@ -168,7 +168,8 @@ fn cluster_goes_with_its_process() {
 #[test]
 fn a_daemon_that_others_have_stopped_is_killed() {
     let den = Den::new(None, "").unwrap();
-    let log = std::env::temp_dir().join(name("sleep"));
+    let log = std::env::temp_dir().join(name("stopped"));
+    // Sleeps: the daemon, which is to do nothing else.
     let mut daemon = Process::start(&den, "sleep", &log, Path::new("sleep"), &["1000".to_owned()]).unwrap();
     until("it runs", 60, || daemon.pid(), Option::is_some);
     let pid = daemon.pid().unwrap().to_string();
