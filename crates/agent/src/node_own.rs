@@ -249,6 +249,11 @@ impl<'a> ThisNode<'a> {
         self.links.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
+    /// Whether two names are those of one link; else why the links cannot be read.
+    fn are_one(&self, one: &str, other: &str) -> Result<bool, &str> {
+        Ok(one == other || self.links()?.iter().any(|link| links::has_name(link, one) && links::has_name(link, other)))
+    }
+
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
@@ -592,9 +597,8 @@ impl NodeOwn for ThisNode<'_> {
     fn default_bridge(&self, bridge: &str) -> Option<String> {
         self.given.iter().find_map(|given| {
             let own = given.bridge.as_deref()?;
-            let is_own = match self.links() {
-                _ if own == bridge => true,
-                Ok(links) => links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)),
+            let is_own = match self.are_one(own, bridge) {
+                Ok(is_own) => is_own,
                 Err(e) => return Some(format!("{bridge}, which may be the bridge of {} ({e})", given.what)),
             };
             is_own.then(|| format!("{own}, the bridge of {}", given.what))
@@ -649,10 +653,7 @@ impl NodeOwn for ThisNode<'_> {
 
     fn guards(&self, bridge: &str) -> Vec<&'static str> {
         // What cannot be looked up may be a name of it.
-        let is_own = |own: &str| {
-            own == bridge
-                || self.links().map_or(true, |links| links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)))
-        };
+        let is_own = |own: &str| self.are_one(own, bridge).unwrap_or(true);
         let given = self.given.iter().filter(|given| given.bridge.as_deref().is_some_and(is_own));
         given.flat_map(|given| given.guards.iter().copied()).collect()
     }

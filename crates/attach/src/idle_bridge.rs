@@ -109,6 +109,10 @@ impl Attacher {
             bridge.own().any(|link| link.group == TRANSIENT || marked.iter().any(|one| one.index == link.index))
         };
         forget(host, is_meant, &self.records, &BTreeSet::new(), PATIENCE)?;
+        // No ADD waits for a look that finds nothing.
+        if !has_reverse_paths(host)? {
+            return Ok(());
+        }
         match NetnsLock::alone(host.inside(), Instant::now() + PATIENCE) {
             Some(_alone) => forget_reverse_paths(host),
             None => Ok(()),
@@ -158,9 +162,13 @@ fn forget(
     Ok(())
 }
 
+fn has_reverse_paths(host: &mut Host) -> Result<bool, CniError> {
+    Ok(host.has_nft()? && rules::has_reverse_paths(host.nft()?).map_err(internal)?)
+}
+
 /// Takes away the check of what comes by bridges that are gone. No ADD makes one meanwhile.
 fn forget_reverse_paths(host: &mut Host) -> Result<(), CniError> {
-    if !host.has_nft()? || !rules::has_reverse_paths(host.nft()?).map_err(internal)? {
+    if !has_reverse_paths(host)? {
         return Ok(());
     }
     let links = host.netlink()?.links().map_err(internal)?;

@@ -8,7 +8,7 @@ use attach::{AddressRun, Records, RoutedPod, RoutedPods};
 use linux::route::RouteKind;
 use plugins::BUILTINS;
 
-use super::{ThisNode, links};
+use super::ThisNode;
 use crate::node_traffic::is_of_a_link;
 
 /// The pods of the node, but for one.
@@ -62,15 +62,14 @@ impl<'a> ThisNode<'a> {
 
     /// What pods of other networks have a bridge for, in words. `definition`: as `namespace/name`.
     pub(super) fn is_gateway_of_others(&self, bridge: &str, definition: &str) -> Result<Option<String>, String> {
-        let is_meant = |other: &RoutedPod| other.bridge.as_deref().is_some_and(|own| own == bridge || self.are_one(own, bridge));
-        let other =
-            self.other_pods()?.filter(|other| other.definition != definition && other.gateway.is_some()).find(|other| is_meant(other));
-        Ok(other.map(|other| format!("{bridge}, which has the gateway of {}", shown(other))))
-    }
-
-    /// Whether two names are those of one link.
-    fn are_one(&self, one: &str, other: &str) -> bool {
-        self.links().is_ok_and(|links| links.iter().any(|link| links::has_name(link, one) && links::has_name(link, other)))
+        for other in self.other_pods()?.filter(|other| other.definition != definition && other.gateway.is_some()) {
+            if let Some(own) = &other.bridge
+                && self.are_one(own, bridge)?
+            {
+                return Ok(Some(format!("{bridge}, which has the gateway of {}", shown(other))));
+            }
+        }
+        Ok(None)
     }
 
     /// Which pod has an address that the host has not itself, in words. Every link reaches link-local addresses of IPv6.
