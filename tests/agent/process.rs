@@ -18,5 +18,6 @@ mod own_traffic;
 pub(crate) mod points;
 mod preflight;
 mod restart;
+mod reverse_paths;
 mod services;
 mod silent_server;

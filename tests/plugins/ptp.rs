@@ -1,6 +1,6 @@
 //! `ptp`: the container, its host, and the world behind it.
 
-use netloom_tests::{Host, at, ips, peers_dir, plugin_dir, used};
+use netloom_tests::{Host, at, attached_once, ips, peers_dir, plugin_dir, used};
 use serde_json::{Value, json};
 
 use crate::scene::config;
@@ -266,4 +266,21 @@ fn status_asks_the_ipam_plugin() {
     host.sh("", "mount -t tmpfs -o ro none /run/readonly");
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": "/run/readonly"});
     assert_eq!(status(ptp(json!({"ipam": ipam}))).error()["code"], 50);
+}
+
+/// Whoever asks for it has what the container sends to the host held against the routes there; CHECK sees that somebody has taken that away.
+#[test]
+fn check_misses_the_check_of_reverse_paths() {
+    let host = Host::new();
+    host.container("c1");
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "strictReversePath": true,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+    let before = attached_once(&host, &config);
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
+    host.run("", &["nft", "flush set inet netloom reverse-links"]);
+    let missed = at(&host, "c1").check(&config, &result);
+    assert!(missed.code != 0 && missed.stdout.contains("the reverse path check of veth"), "{missed:?}");
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "all have gone");
 }

@@ -185,6 +185,7 @@ pub(crate) fn words(meaning: &Meaning) -> String {
             };
             format!("source     {port} sends from {from}; {} frames from others dropped", dropped.packets)
         }
+        Meaning::ReversePath { link } => format!("reverse    {link} reaches the host only from addresses that are behind it"),
     }
 }
 
@@ -296,6 +297,10 @@ fn set_meaning(o: &mut Object, meaning: &Meaning) {
             o.set("addresses", addresses.iter().map(ToString::to_string).collect::<Vec<_>>());
             o.set("droppedFrames", dropped.packets);
             o.set("droppedBytes", dropped.bytes);
+        }
+        Meaning::ReversePath { link } => {
+            o.set("kind", "reversePath");
+            o.set("port", link.as_str());
         }
     }
 }

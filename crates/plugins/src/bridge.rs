@@ -13,7 +13,7 @@ mod vlan;
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IfName, Mac, Route, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
@@ -155,6 +155,10 @@ impl Plugin for Bridge {
         if conf.strict_source {
             strict::check(call, cx, prev)?;
         }
+        if conf.strict_reverse_path {
+            let elements = reverse::of_bridge(cx.host, &conf.own_links()?)?;
+            rules::check(cx.host.nft()?, &elements).map_err(internal)?;
+        }
         Ok(())
     }
 
@@ -196,9 +200,7 @@ impl Plugin for Bridge {
             masquerade::restore(call, into)?;
         }
         if conf.strict_reverse_path {
-            let way_in = if conf.is_gateway { conf.vlans.gateway_name(&conf.bridge)? } else { None };
-            let names: Vec<IfName> = std::iter::once(conf.bridge.clone()).chain(way_in).collect();
-            reverse::restore_of_bridge(cx.host, &names, into)?;
+            into.elements(reverse::of_bridge(cx.host, &conf.own_links()?)?);
         }
         if conf.mac_spoof_check {
             spoof::restore(call, cx, into, conf.strict_source)?;

@@ -147,6 +147,9 @@ impl Plugin for Ptp {
             return Err(verify::changed(&outer.name, "it is down"));
         }
         check_host(netlink, &outer, &ways)?;
+        if conf.strict_reverse_path {
+            reverse::check(call, cx)?;
+        }
         if conf.ip_masq { masquerade::check(call, cx, prev) } else { Ok(()) }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use cni::{AttachmentId, CniError, Config, IfName};
+use linux::nft::SetElement;
 use linux::{Link, link};
 use plugin::{Call, Cx, Host, Restore, Stage};
 use rules::REVERSE_PATHS;
@@ -43,15 +44,22 @@ pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniErro
     Ok(())
 }
 
-/// The same of a bridge and its VLAN.
-pub(crate) fn restore_of_bridge(host: &mut Host, names: &[IfName], into: &mut Restore) -> Result<(), CniError> {
+/// CHECK of a pair: its element is there.
+pub(crate) fn check(call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
+    let element = rules::reverse_path(call.id, &veth::outer_name(call.id)?);
+    rules::check(cx.host.nft()?, &[element]).map_err(internal)
+}
+
+/// Those of a bridge and its VLAN.
+pub(crate) fn of_bridge(host: &mut Host, names: &[IfName]) -> Result<Vec<SetElement>, CniError> {
+    let mut elements = Vec::new();
     for name in names {
         let there = host.netlink()?.link(name.as_str()).map_err(internal)?;
         if there.is_some_and(|there| there.group == link::TRANSIENT) {
-            into.elements(rules::reverse_path_of_all(name));
+            elements.extend(rules::reverse_path_of_all(name));
         }
     }
-    Ok(())
+    Ok(elements)
 }
 
 /// DEL of a pair, whatever the configuration says now.

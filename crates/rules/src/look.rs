@@ -165,6 +165,7 @@ pub(crate) fn what(element: &SetElement) -> String {
         Some(Meaning::Policed { address, .. }) => format!("the ingress policy of {address}"),
         Some(Meaning::SpoofGuard { port, .. }) => format!("the spoof guard of {port}"),
         Some(Meaning::StrictSource { port, .. }) => format!("the source check of {port}"),
+        Some(Meaning::ReversePath { link }) => format!("the reverse path check of {link}"),
         None if is_ordinary(element) => format!("the frames that the guard of a port lets pass at once, {}", key_of(element)),
         None if strict_port(element).is_some() => format!("the source check of {}", key_of(element)),
         None if element.family == Family::Bridge => format!("the spoof guard of {}", key_of(element)),

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::nft::{Count, ReadError, SetElement, Socket};
 
 use crate::part::PARTS;
-use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, source, spoof};
+use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, reverse, source, spoof};
 
 /// What an element does for its attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,11 @@ pub enum Meaning {
         /// What was dropped so far.
         dropped: Count,
     },
+    /// What comes to the host by this link has an address to which the host's routes lead over it.
+    ReversePath {
+        /// The host's end of the container's pair.
+        link: String,
+    },
 }
 
 /// What all attachments have in this namespace, and whose it is, in order. Nothing installed is nothing found; elements that
@@ -100,7 +105,8 @@ impl Meaning {
             let (address, policy, bridge) = ingress::policed_of(element)?;
             Some(Meaning::Policed { address, policy, bridge: bridge.to_owned() })
         };
+        let checked = || reverse::checked_link(element).map(|link| Meaning::ReversePath { link });
         let port = HostPort::of(element).map(Meaning::HostPort);
-        port.or_else(rewritten).or_else(masqueraded).or_else(forwarded).or_else(told).or_else(policed)
+        port.or_else(rewritten).or_else(masqueraded).or_else(forwarded).or_else(told).or_else(policed).or_else(checked)
     }
 }

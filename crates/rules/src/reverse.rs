@@ -85,6 +85,11 @@ pub fn forget_reverse_paths(socket: &mut Socket, is_there: impl Fn(&str) -> bool
     }
 }
 
+/// The link of an attachment's element of [`reverse_path`].
+pub(crate) fn checked_link(element: &SetElement) -> Option<String> {
+    (element.set == LINKS).then(|| port_of(&element.element.key)).flatten()
+}
+
 /// Whether there may be elements for [`forget_reverse_paths`].
 ///
 /// # Errors

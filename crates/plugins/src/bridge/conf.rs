@@ -106,6 +106,12 @@ impl Conf {
             dns: keys.dns,
         })
     }
+
+    /// The links of the host that all containers of the network have: the bridge, and the gateway's link into its VLAN.
+    pub(super) fn own_links(&self) -> Result<Vec<IfName>, CniError> {
+        let way_in = if self.is_gateway { self.vlans.gateway_name(&self.bridge)? } else { None };
+        Ok(std::iter::once(self.bridge.clone()).chain(way_in).collect())
+    }
 }
 
 fn vlans(keys: &Keys) -> Result<Vlans, CniError> {

@@ -1,0 +1,138 @@
+//! What a definition's pod sends to the host comes from an address that is behind its link, or is dropped.
+
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+use netloom_tests::{Node, Pod};
+use serde_json::{Value, json};
+
+use super::own_traffic::{network, node};
+
+/// A pod of a second network that the host routes sent as a pod of the default network, past the guards of that one's ports.
+#[test]
+fn a_pod_sends_as_another_pod_over_its_second_network() {
+    let node = node("reverse", "");
+    let victim = node.pod("victim", "[]");
+    victim.must("ADD");
+    let other = node.pod("other", "[]");
+    other.must("ADD");
+    let (victims, others) = (address(&node, &victim, "eth0"), address(&node, &other, "eth0"));
+    // What a cluster's node may have.
+    for link in ["all", "default"] {
+        node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
+    }
+    node.define("pair", &network(&[json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.76.0.0/24"}})]));
+    node.define("gateway", &network(&[bridge(true, "10.77.0.0/24")]));
+    let elements = || node.host.sh("", "nft list table inet netloom").matches("elements = ").count();
+    let before = elements();
+    for (name, gateway) in [("pair", "10.76.0.1"), ("gateway", "10.77.0.1")] {
+        let pod = node.pod(&format!("attacker-{name}"), name);
+        pod.must("ADD");
+        pod.must("CHECK");
+        let sandbox = pod.sandbox();
+        node.host.sh(&sandbox, &format!("ip route replace {victims}/32 via {gateway} dev net1"));
+        let own = address(&node, &pod, "net1");
+        node.host.sh(&sandbox, &format!("ip addr add {others}/32 dev lo"));
+        let arrives = |from: &str| sends(&node, &victim.sandbox(), &sandbox, (from, &victims));
+        assert!(arrives(&own), "{name}: its own address");
+        assert!(!arrives(&others), "{name}: another pod's address");
+        assert!(!arrives(&others), "{name}: another pod's address");
+        pod.must("DEL");
+        node.until("no element is left", || elements() == before);
+    }
+}
+
+fn bridge(gateway: bool, subnet: &str) -> Value {
+    json!({"type": "bridge", "bridge": "x7", "isGateway": gateway, "ipam": {"type": "host-local", "subnet": subnet}})
+}
+
+/// The first global address of a pod's interface.
+fn address(node: &Node, pod: &Pod<'_>, ifname: &str) -> String {
+    let all = node.host.addresses(&pod.sandbox(), ifname);
+    all[0].split('/').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_pod_sends_to_the_host_over_ipv6_as_another() {
+    let node = node("reverse6", "");
+    let pair = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "fd76::/64"}});
+    for (name, plugin, gateway) in [("pair", pair, "fd76::1"), ("gateway", bridge(true, "fd77::/64"), "fd77::1")] {
+        node.define(name, &network(&[plugin]));
+        let pod = node.pod(&format!("attacker-{name}"), name);
+        pod.must("ADD");
+        let sandbox = pod.sandbox();
+        node.host.sh(&sandbox, "ip -6 addr add fd99::9/128 dev lo");
+        // The host has a way back, over another link.
+        node.host.sh("", "ip -6 route replace fd99::9/128 dev up0");
+        let own = address(&node, &pod, "net1");
+        assert!(sends(&node, "", &sandbox, (&own, gateway)), "{name}: its own address");
+        assert!(!sends(&node, "", &sandbox, ("fd99::9", gateway)), "{name}: another's");
+        pod.must("DEL");
+    }
+}
+
+/// The host takes what is sent to a bridge's hardware address, whether or not the bridge has an IP address.
+#[test]
+fn a_pod_sends_to_a_bridge_without_a_gateway() {
+    let node = node("gatewayless", "");
+    let victim = node.pod("victim", "[]");
+    victim.must("ADD");
+    let victims = address(&node, &victim, "eth0");
+    node.define("switch", &network(&[bridge(false, "10.77.0.0/24")]));
+    let pod = node.pod("attacker", "switch");
+    pod.must("ADD");
+    let sandbox = pod.sandbox();
+    for link in ["all", "default", "x7"] {
+        node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
+    }
+    let mac = node.host.json("", "ip -j link show x7")[0]["address"].as_str().unwrap().to_owned();
+    for line in ["ip neigh replace 10.77.0.254 dev net1 lladdr", "ip route replace DST/32 via 10.77.0.254 dev net1"] {
+        let line = line.replace("DST", &victims);
+        node.host.sh(&sandbox, &if line.ends_with("lladdr") { format!("{line} {mac}") } else { line });
+    }
+    let own = address(&node, &pod, "net1");
+    let packets = || counted(&node);
+    let before = packets();
+    assert!(!sends(&node, &victim.sandbox(), &sandbox, (&own, &victims)), "no address is behind the bridge");
+    assert!(packets() > before, "dropped by this check");
+    // A second pod of the bridge gets what it is sent, which the host does not route.
+    let second = node.pod("second", "switch");
+    second.must("ADD");
+    assert!(sends(&node, &second.sandbox(), &sandbox, (&own, &address(&node, &second, "net1"))));
+}
+
+/// Packets that the check of reverse paths has dropped.
+fn counted(node: &Node) -> u64 {
+    let chain = node.host.json("", "nft -j list chain inet netloom reverse-path");
+    let rules = chain["nftables"].as_array().unwrap().iter().filter_map(|o| o.get("rule"));
+    let counters = rules.flat_map(|rule| rule["expr"].as_array().unwrap().iter().filter_map(|e| e.get("counter")));
+    counters.map(|counter| counter["packets"].as_u64().unwrap()).sum()
+}
+
+/// The owner of the node has said that these pods may do what they like.
+#[test]
+fn pods_that_are_not_held_back_are_not_checked() {
+    let rules = json!([{"name": "own", "definitionNamespaces": ["unchecked"], "protect": "off"}]);
+    let node = node("unchecked", &format!("policy: {rules}"));
+    node.define("pair", &network(&[json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.76.0.0/24"}})]));
+    let pod = node.pod("free", "pair");
+    pod.must("ADD");
+    let set = node.host.run("", &["sh", "-c", "nft list set inet netloom reverse-links 2>/dev/null || true"]);
+    assert!(!set.contains("veth"), "{set}");
+}
+
+/// Whether a packet of UDP from an address in one namespace reaches another, by any of three.
+fn sends(node: &Node, to: &str, from: &str, (source, destination): (&str, &str)) -> bool {
+    let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
+    let any = if source.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // A port that the kernel chooses: a process that is just being started holds the receiver of before for a moment.
+    let receiver = node.host.within(to, || UdpSocket::bind(any).unwrap());
+    let port = receiver.local_addr().unwrap().port();
+    receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let sender = node.host.within(from, || UdpSocket::bind((source, 0)).unwrap());
+    for _ in 0..3 {
+        sender.send_to(b"hi", (destination, port)).unwrap();
+    }
+    let mut text = [0; 8];
+    receiver.recv_from(&mut text).is_ok_and(|(_, by)| by.ip() == source)
+}
