@@ -30,11 +30,16 @@ fi
 # Some C is compiled along (cryptography). Where there is no compiler for musl the host's does: of a C library this code
 # uses only what both have, but for the checked variants of functions that some distributions ask for by default.
 name=${target//-/_}
-fold=
+built=${CARGO_TARGET_DIR:-target}/$target
+fold= layout=()
 if [[ $target = *-musl ]]; then
     # Rust's own linker knows every architecture, and keeps one of several functions that are the same instructions.
     export "CARGO_TARGET_${name^^}_LINKER=rust-lld"
     fold="-C link-arg=--icf=all"
+    # What a running agent executes lies together: the kernel makes whole pieces of a file resident, and of the rest nothing is needed.
+    # `scripts/layout.sh` writes the list. A name that is not there any more does no harm.
+    layout=(-C "link-arg=--symbol-ordering-file=$PWD/scripts/layout.txt" -C link-arg=--no-warn-symbol-ordering
+        -C "link-arg=-Map=$(realpath -m "$built")/netloom.map")
 fi
 if [ "$cross" ]; then
     # Its C compiler is zig's.
@@ -78,6 +83,17 @@ export NETLOOM_COMMIT NETLOOM_RUSTC
 build() { # profile, package, options
     cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"
 }
+# How many functions of the list the linker has found, in a map of its. They have other names after another compiler, another version of
+# a library, or another signature.
+placed() {
+    local found listed
+    listed=$(wc -l <scripts/layout.txt)
+    found=$(awk 'NR == FNR { listed[$1]; next } $NF in listed { found[$NF] } END { print length(found) }' scripts/layout.txt "$1")
+    echo "$found of $listed functions of scripts/layout.txt are there"
+    [ $((found * 4)) -ge $((listed * 3)) ] || echo "build: the agent takes more memory than it could: run scripts/layout.sh" >&2
+}
+
+told=
 case ${1:-} in
     bench)
         files="cni/floor traced/netloom-cni"
@@ -93,15 +109,16 @@ case ${1:-} in
         smaller=$!
         # Also for who interrupts: what runs beside does not hear of that.
         trap 'kill "$smaller" 2>/dev/null || true; rm -f "$log"' EXIT
-        build release netloom
+        mkdir -p "$built"
+        cargo rustc "${quiet[@]}" --profile release --target "$target" --package netloom --bin netloom -- "${layout[@]}"
         wait "$smaller" || {
             cat "$log" >&2
             exit 1
         }
+        [ ${#layout[@]} = 0 ] || told=$(placed "$built/netloom.map")
         ;;
 esac
 
-built=${CARGO_TARGET_DIR:-target}/$target
 mkdir -p "$dist"
 for file in $files; do
     name=${file##*/}
@@ -123,3 +140,4 @@ for file in $files; do
     mv -f "$new" "$dist/$name"
     printf '%-23s %5d KiB  %s\n' "$dist/$name" "$(($(stat -c %s "$dist/$name") / 1024))" "$target"
 done
+[ -z "$told" ] || echo "$told"
