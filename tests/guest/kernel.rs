@@ -14,6 +14,7 @@ mod links;
 mod nested_vifs;
 mod ovs;
 mod sctp;
+mod verify;
 mod vlan;
 mod vrf;
 mod wireguard;

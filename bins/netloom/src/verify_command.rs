@@ -20,8 +20,8 @@ use regex_lite::Regex;
 use verify::{CASES, Case};
 
 use crate::cli::{VerifyArgs, VerifyCommand, VerifyFormat};
-use crate::lab_command::{must_be_root, open};
-use crate::output::{ODD, Rows, put};
+use crate::lab_command::{must_be_root, open, shown};
+use crate::output::{ODD, Rows, counted, put};
 
 /// The exit code where some cases fail. A verification that cannot begin has 1, as every command that fails.
 const SOME_FAILED: u8 = 3;
@@ -186,7 +186,13 @@ impl Run<'_> {
     }
 }
 
-/// Why a case, or a family of it, was not tried.
+/// How a case passed: its probes, how long they took, and what of it was not tried.
+fn how_passed(result: &CaseResult) -> String {
+    let done = format!("{} in {}", counted(result.passed, "probe"), shown(result.took));
+    if result.skipped.is_empty() { done } else { format!("{done}; not tried: {}", reasons(result)) }
+}
+
+/// Why a case, or a part of it, was not tried.
 fn reasons(result: &CaseResult) -> String {
     let reason = |(is_ipv4, why): &(Option<bool>, String)| match is_ipv4 {
         None => why.clone(),

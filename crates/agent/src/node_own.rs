@@ -1,31 +1,29 @@
 //! What is this node's own, as the kernel, the settings and the API server tell it. Each is looked up when a network could take it.
 
-use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Mutex;
 
 use attach::{AddressRun, AddressSource, ImplicitNetwork, NodeOwn, Parent};
 use cluster::Pod;
 use cni::{IfName, Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
+use linux::Family;
 use linux::link::Link;
-use linux::route::RouteKind;
-use linux::{Family, Snapshot, View};
+use linux::route::{RouteFilter, RouteKind};
 use npwg::{DefinitionRef, Protocol};
 use plugin::{Host, PlannedChange};
 use plugins::BUILTINS;
 
+use crate::Agent;
 use crate::cluster_addresses::ClusterOwn;
 use crate::network_table::NetworkTable;
 use crate::node_traffic::{Attached, is_of_a_link};
 use crate::provided::PodNetwork;
-use crate::{Agent, lock};
 
 mod addresses;
 mod advertised;
@@ -58,11 +56,11 @@ pub(crate) struct Asked {
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
-    /// Where the kernel's lists are kept; `None`: they are read.
-    view: Option<&'a Mutex<View>>,
-    kernel: OnceCell<Result<Snapshot, String>>,
+    links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     vlans_of_pods: OnceCell<Vec<(u32, IpNet)>>,
+    routes: OnceCell<Result<Vec<linux::Route>, String>>,
+    addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
     pub(crate) asked: Rc<Asked>,
     pub(crate) routed: OnceCell<NetworkTable<String>>,
@@ -123,7 +121,7 @@ impl Agent {
         let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
         let others = OtherPods::new(&self.routed_pods, &self.records, format!("{}/{}", pod.namespace, pod.name));
         let node = ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() });
-        ThisNode { asked: Rc::clone(asked), view: Some(&self.view), ..node.with_openstack(&self.settings.vifs.bridges).beside(others) }
+        ThisNode { asked: Rc::clone(asked), ..node.with_openstack(&self.settings.vifs.bridges).beside(others) }
     }
 }
 
@@ -214,10 +212,11 @@ impl<'a> ThisNode<'a> {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
         ThisNode {
             host: RefCell::new(host),
-            view: None,
-            kernel: OnceCell::new(),
+            links: OnceCell::new(),
             needed: OnceCell::new(),
             vlans_of_pods: OnceCell::new(),
+            routes: OnceCell::new(),
+            addresses: OnceCell::new(),
             own_links: OnceCell::new(),
             asked: Rc::default(),
             routed: OnceCell::new(),
@@ -241,21 +240,13 @@ impl<'a> ThisNode<'a> {
         ThisNode { openstack_bridges, ..self }
     }
 
-    /// What the kernel has: one look, for all that is asked.
-    fn kernel(&self) -> Result<&Snapshot, &str> {
-        let look = || match self.view {
-            Some(view) => lock(view).look().map_err(|e| e.to_string()),
-            None => {
-                let mut host = self.host.borrow_mut();
-                Snapshot::read(host.netlink().map_err(|e| e.to_string())?).map_err(|e| e.to_string())
-            }
-        };
-        self.kernel.get_or_init(look).as_ref().map_err(String::as_str)
-    }
-
     /// The node's links; else why they cannot be read.
     fn links(&self) -> Result<&[Link], &str> {
-        Ok(&self.kernel()?.links)
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.links().map_err(|e| e.to_string())
+        };
+        self.links.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
     /// Whether two names are those of one link; else why the links cannot be read.
@@ -266,12 +257,9 @@ impl<'a> ThisNode<'a> {
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
-            let (links, mut addresses, mut routes) = (self.links()?, Cow::Borrowed(self.addresses()?), Cow::Borrowed(self.routes()?));
-            if !self.vlans_of_pods().is_empty() {
-                addresses.to_mut().retain(|one| !self.is_vlan_of_pods(one.index, one.net.trunc()));
-                let is_of_pods = |route: &linux::Route| route.oif.is_some_and(|oif| self.is_vlan_of_pods(oif, route.dst));
-                routes.to_mut().retain(|route| route.gateway.is_some() || !is_of_pods(route));
-            }
+            let (links, mut addresses, mut routes) = (self.links()?, self.addresses()?.to_vec(), self.routes()?.to_vec());
+            addresses.retain(|one| !self.is_vlan_of_pods(one.index, one.net.trunc()));
+            routes.retain(|route| !route.oif.is_some_and(|oif| route.gateway.is_none() && self.is_vlan_of_pods(oif, route.dst)));
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
             links::needed(netlink, links, &addresses, &routes, &self.cluster.servers).map_err(|e| e.to_string())
@@ -411,12 +399,20 @@ impl<'a> ThisNode<'a> {
 
     /// The routes of the host, of all tables; else why they cannot be read.
     pub(crate) fn routes(&self) -> Result<&[linux::Route], &str> {
-        Ok(&self.kernel()?.routes)
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.routes(RouteFilter::default()).map_err(|e| e.to_string())
+        };
+        self.routes.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
     /// The addresses of the node's links; else why they cannot be read.
     pub(crate) fn addresses(&self) -> Result<&[linux::Address], &str> {
-        Ok(&self.kernel()?.addresses)
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())
+        };
+        self.addresses.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
     /// The links of pods, by index; else why they cannot be read.

@@ -516,6 +516,7 @@ fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
     let transport = match check.protocol {
         Protocol::Tcp => Transport::Tcp,
         Protocol::Udp => Transport::Udp,
+        Protocol::Sctp => Transport::Sctp,
     };
     // A Service's backends take turns.
     let is_one = matches!(check.case.to, Target::Service(_)) && matches!(check.expected, Expected::Answer(_));

@@ -74,6 +74,8 @@ pub(crate) async fn of(
         limited,
         outside,
         lacks,
+        // Probe pods publish ports over TCP and UDP.
+        unsupported: Vec::new(),
         services: stage.services.iter().filter_map(|wanted| Some(service(stage, wanted, services.get(&wanted.name)?))).collect(),
         loopback_node_ports: of_all(&proxied).map(|mode| mode == "iptables" && is_localnet),
     })

@@ -131,5 +131,6 @@ fn transport(protocol: Protocol) -> Transport {
     match protocol {
         Protocol::Tcp => Transport::Tcp,
         Protocol::Udp => Transport::Udp,
+        Protocol::Sctp => Transport::Sctp,
     }
 }

@@ -77,7 +77,6 @@ pub mod sysfs;
 pub mod tc;
 pub mod tuntap;
 mod uapi;
-mod view;
 mod watch;
 mod whole;
 mod wire;
@@ -103,7 +102,6 @@ pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
 pub use rule::{Rule, RuleAction};
 pub use sysctl::{Sysctl, SysctlError};
-pub use view::{Snapshot, View};
 pub use watch::{Watch, WatchError};
 pub use whole::send_whole;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use linux::{Errno, Family, Inside};
 
+use crate::sctp;
 use crate::server::Transport;
 
 /// How long a datagram is waited for before it is sent again.
@@ -68,12 +69,12 @@ pub enum AskError {
 /// [`AskError`]
 pub fn ask(_: &Inside, question: &Question) -> Result<Answer, AskError> {
     match question.transport {
-        Transport::Tcp => over_tcp(question),
+        Transport::Tcp | Transport::Sctp => over_stream(question),
         Transport::Udp => over_udp(question),
     }
 }
 
-fn over_tcp(question: &Question) -> Result<Answer, AskError> {
+fn over_stream(question: &Question) -> Result<Answer, AskError> {
     let begun = Instant::now();
     let failed = |e: std::io::Error| error(&e, question.patience);
     let mut stream = connected(question, begun).map_err(failed)?;
@@ -126,7 +127,11 @@ pub(crate) fn get(to: SocketAddr, path: &str, patience: Duration) -> Result<Stri
 fn connected(question: &Question, begun: Instant) -> std::io::Result<TcpStream> {
     loop {
         let left = question.patience.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&question.to, left) {
+        let done = match question.transport {
+            Transport::Sctp => sctp::connected(question.to, left),
+            Transport::Tcp | Transport::Udp => TcpStream::connect_timeout(&question.to, left),
+        };
+        match done {
             Err(e) if e.kind() == ErrorKind::HostUnreachable && left > AGAIN => {
                 // Sleeps: nothing tells when the neighbour is asked for again.
                 std::thread::sleep(AGAIN);

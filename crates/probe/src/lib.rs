@@ -1,7 +1,7 @@
 //! A small server and a small client: who answers, and as whom the one who asks is seen.
 //!
 //! ```text
-//!   ask --TCP: connects----------> serve:  NAME ADDRESS
+//!   ask --TCP, SCTP: connects----> serve:  NAME ADDRESS
 //!       --UDP: NUMBER, filled up-> serve:  NUMBER NAME ADDRESS, filled up to the same length
 //! ```
 //!
@@ -21,6 +21,7 @@ mod measure;
 mod perf;
 mod recorded;
 mod run;
+mod sctp;
 mod server;
 mod watch;
 mod work;
@@ -30,6 +31,7 @@ pub use measure::{Measured, Pair, pairs};
 pub use perf::{Sink, Speed, speed};
 pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
+pub use sctp::has_sctp;
 pub use server::{ListenError, Listener, Transport, serve};
 pub use verify::SINK;
 pub use watch::{Change, LostProbe, MOST_WATCHED, Now, watch, watched};

@@ -35,7 +35,7 @@ pub struct CaseResult {
     pub took: Duration,
     /// Those that did not.
     pub failures: Vec<Failure>,
-    /// The families in which it was not tried, or in which nobody could see what came of it, `None` for both, and why.
+    /// Why it was not tried, or a part of it, or why nobody could see what came of it; and in which family, `None` for both.
     pub skipped: Vec<(Option<bool>, String)>,
 }
 

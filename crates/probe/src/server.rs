@@ -9,7 +9,7 @@ use linux::{Errno, Family, Inside};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::datagram;
+use crate::{datagram, sctp};
 
 /// How long it takes at most until the server sees that it is to end.
 const LOOK: u16 = 100;
@@ -24,6 +24,8 @@ pub enum Transport {
     Tcp,
     /// UDP
     Udp,
+    /// SCTP, which some kernels lack ([`sctp::has_sctp`]).
+    Sctp,
 }
 
 /// A socket that is answered on, in one namespace.
@@ -35,7 +37,8 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Tcp(TcpListener),
+    /// TCP or SCTP: who connects is answered.
+    Stream(TcpListener),
     Udp(UdpSocket),
 }
 
@@ -69,13 +72,11 @@ impl Listener {
     /// [`ListenError`]
     pub fn open(_: &Inside, name: &str, transport: Transport, port: u16) -> Result<Self, ListenError> {
         let any = |address: IpAddr| SocketAddr::new(address, port);
+        let stream = |listener: TcpListener| listener.set_nonblocking(true).map(|()| Socket::Stream(listener));
         let open = |at: SocketAddr| -> std::io::Result<Socket> {
             match transport {
-                Transport::Tcp => {
-                    let listener = TcpListener::bind(at)?;
-                    listener.set_nonblocking(true)?;
-                    Ok(Socket::Tcp(listener))
-                }
+                Transport::Tcp => TcpListener::bind(at).and_then(stream),
+                Transport::Sctp => sctp::listener(at).and_then(stream),
                 Transport::Udp => {
                     let socket = UdpSocket::bind(at)?;
                     socket.set_nonblocking(true)?;
@@ -102,7 +103,7 @@ impl Listener {
     /// Answers whoever has asked.
     fn answer(&self, buffer: &mut [u8]) {
         match &self.socket {
-            Socket::Tcp(listener) => {
+            Socket::Stream(listener) => {
                 while let Ok((mut connection, from)) = listener.accept() {
                     // It is short enough for any socket's buffer.
                     let _ = writeln!(connection, "{} {}", self.name, from.ip().to_canonical());
@@ -128,7 +129,7 @@ impl Listener {
 
     fn fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
-            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Stream(listener) => listener.as_fd(),
             Socket::Udp(socket) => socket.as_fd(),
         }
     }

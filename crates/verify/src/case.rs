@@ -34,6 +34,8 @@ pub enum Protocol {
     Tcp,
     /// UDP
     Udp,
+    /// SCTP
+    Sctp,
 }
 
 /// Who asks.
@@ -206,6 +208,7 @@ impl Protocol {
         match self {
             Protocol::Tcp => 6,
             Protocol::Udp => 17,
+            Protocol::Sctp => 132,
         }
     }
 }
@@ -215,6 +218,7 @@ impl fmt::Display for Protocol {
         f.write_str(match self {
             Protocol::Tcp => "TCP",
             Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
         })
     }
 }

@@ -127,6 +127,8 @@ struct Planner<'a> {
     case: &'static Case,
     is_ipv4: bool,
     checks: Vec<Check>,
+    /// Why a part of the case is not tried.
+    untried: Vec<String>,
 }
 
 /// Who asks whom: place, and the addresses that it may be seen as.
@@ -149,12 +151,13 @@ fn of_case(site: &Site, case: &'static Case) -> Vec<Planned> {
             planned.push(skipped(Some(is_ipv4), why));
             continue;
         }
-        let mut planner = Planner { site, case, is_ipv4, checks: Vec::new() };
+        let mut planner = Planner { site, case, is_ipv4, checks: Vec::new(), untried: Vec::new() };
         planner.plan();
-        match planner.checks {
-            checks if checks.is_empty() => planned.push(skipped(Some(is_ipv4), nobody(case))),
-            checks => planned.extend(checks.into_iter().map(Planned::Check)),
+        if planner.checks.is_empty() && planner.untried.is_empty() {
+            planned.push(skipped(Some(is_ipv4), nobody(case)));
         }
+        planned.extend(planner.checks.into_iter().map(Planned::Check));
+        planned.extend(planner.untried.iter().map(|why| skipped(Some(is_ipv4), why)));
         // A limit is the pod's, of both families together: two that are measured at once would share it.
         if matches!(case.to, Target::Bandwidth(_)) && matches!(planned.last(), Some(Planned::Check(_))) {
             break;
@@ -299,6 +302,13 @@ impl<'a> Planner<'a> {
 
     fn host_port(&mut self, from: Place, pod: &SitePod, address: IpAddr, port: &Publication) {
         let (case, to, port, protocol) = (self.case, pod.place(), port.host_port, port.protocol);
+        if self.site.unsupported.contains(&protocol) {
+            let why = format!("published ports over {protocol}: this kernel has no such sockets");
+            if !self.untried.contains(&why) {
+                self.untried.push(why);
+            }
+            return;
+        }
         let expected = Expected::Answer(ExpectedSource::Anyhow);
         self.checks.push(Check { case, network: None, from, answerers: vec![to], address, protocol, port, size: None, expected });
     }

@@ -21,6 +21,9 @@ pub struct Site {
     pub outside: Vec<Outside>,
     /// What it lacks, and why.
     pub lacks: Vec<(Need, String)>,
+    /// Protocols of published ports for which the kernel has no sockets.
+    #[serde(default)]
+    pub unsupported: Vec<Protocol>,
     /// Services that lead to its pods.
     #[serde(default)]
     pub services: Vec<SiteService>,

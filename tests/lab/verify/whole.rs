@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::Value;
 
 use super::{Lab, node, pod};
@@ -94,7 +95,11 @@ fn published_ports_and_isolation() {
         node("right"),
         config("apart", "\"type\":\"bridge\",\"bridge\":\"apart0\",\"portIsolation\":true,"),
         config("together", "\"type\":\"bridge\",\"bridge\":\"together0\","),
-        with("a", "left", "{containerPort: 80, hostPort: 8080}, {containerPort: 53, hostPort: 5353, protocol: UDP}"),
+        with(
+            "a",
+            "left",
+            &["", ", protocol: UDP", ", protocol: SCTP"].map(|of| format!("{{containerPort: 80, hostPort: 8080{of}}}")).join(", "),
+        ),
         with("a2", "left", ""),
         with("b", "right", ""),
     ]
@@ -105,6 +110,18 @@ fn published_ports_and_isolation() {
     for id in ["3", "4", "5", "12", "13", "network-1", "network-5"] {
         assert_eq!(case(&json, id)["state"], "passed", "{id}: {}", case(&json, id));
     }
+    // Over SCTP where the kernel has it; else each case says so.
+    let sctp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp);
+    let protocols = if sctp.is_ok() { 3 } else { 2 };
+    for id in ["3", "5", "13"] {
+        let case = case(&json, id);
+        // Of both families.
+        assert_eq!(case["passed"], 2 * protocols, "{case:#}");
+        let why = case["skipped"][0]["why"].as_str().unwrap_or_default();
+        assert_eq!(why.contains("published ports over SCTP: this kernel has no such sockets"), sctp.is_err(), "{case:#}");
+    }
+    let (_, printed, _) = lab.verify(&["--test", "^5$"]);
+    assert_eq!(printed.contains("; not tried: published ports over SCTP: "), sctp.is_err(), "{printed}");
     // Silence that has another cause is no isolation.
     let ports = lab.host.json("nl.lab.node.left", "ip -j link show master apart0");
     let port = ports[0]["ifname"].as_str().unwrap();

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use probe::Failure;
 
 use super::markup::escaped;
-use super::{Kind, Run, State, reasons};
+use super::{Kind, Run, State, how_passed, reasons};
 use crate::lab_command::shown;
-use crate::output::counted;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#1b1f24;background:#fff}\
     table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid #d8dee4}\
@@ -34,7 +33,7 @@ pub(super) fn text(run: &Run<'_>) -> String {
     for result in run.results {
         let state = State::of(result);
         let how = match state {
-            State::Passed => format!("{} in {}", counted(result.passed, "probe"), shown(result.took)),
+            State::Passed => escaped(&how_passed(result)),
             State::Skipped => escaped(&reasons(result)),
             State::Failed => result.failures.iter().map(failure).collect(),
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::markup::escaped;
-use super::{Run, State, reasons};
+use super::{Run, State, how_passed, reasons};
 
 pub(super) fn text(run: &Run<'_>) -> String {
     let (tests, failed, skipped) = (run.results.len(), run.count(State::Failed), run.count(State::Skipped));
@@ -18,7 +18,10 @@ pub(super) fn text(run: &Run<'_>) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "  <testcase classname=\"verify\" name=\"{id}: {words}\" time=\"{seconds:.3}\"");
         match State::of(result) {
-            State::Passed => text.push_str("/>\n"),
+            State::Passed if result.skipped.is_empty() => text.push_str("/>\n"),
+            State::Passed => {
+                let _ = writeln!(text, "><system-out>{}</system-out></testcase>", escaped(&how_passed(result)));
+            }
             State::Skipped => {
                 let _ = writeln!(text, "><skipped message=\"{}\"/></testcase>", escaped(&reasons(result)));
             }

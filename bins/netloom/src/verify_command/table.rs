@@ -6,7 +6,7 @@ use probe::{CaseResult, Failure};
 use unicode_width::UnicodeWidthStr;
 use verify::CASES;
 
-use super::{Run, State, reasons};
+use super::{Run, State, how_passed, reasons};
 use crate::lab_command::shown;
 use crate::output::{BAD, FAINT, GOOD, ODD, TITLE, counted, put, putln};
 use crate::page::{Hang, Look, Page};
@@ -28,7 +28,7 @@ pub(super) fn case(result: &CaseResult) {
     let width = |text: fn(&verify::Case) -> &'static str| CASES.iter().map(|case| text(case).width()).max().unwrap_or(0);
     let (ids, words) = (width(|case| case.id), width(|case| case.words));
     let how = match state {
-        State::Passed => format!("{} in {}", counted(result.passed, "probe"), shown(result.took)),
+        State::Passed => plain(&how_passed(result)).into_owned(),
         State::Failed => format!("{} of {} failed", result.failures.len(), counted(result.failures.len() + result.passed, "probe")),
         State::Skipped => plain(&reasons(result)).into_owned(),
     };

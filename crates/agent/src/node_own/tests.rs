@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use linux::{Inside, Netns};
 
 use super::*;
@@ -22,7 +20,7 @@ fn what_cannot_be_read_counts_as_the_nodes_own() {
     let mut host = Host::here(plugin::Dirs::default());
     let mut node = ThisNode::new(&mut host, &[], ClusterOwn::default());
     node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
-    node.kernel.set(Err("ip link show: EMFILE".to_owned())).unwrap();
+    node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
     assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
     let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
     assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
@@ -50,7 +48,8 @@ fn whose_an_address_is() {
 fn ports_that_ipvs_takes_for_services() {
     let mut host = Host::here(plugin::Dirs::default());
     let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
-    node.kernel.set(Ok(Snapshot::default())).unwrap();
+    node.links.set(Ok(Vec::new())).unwrap();
+    node.addresses.set(Ok(Vec::new())).unwrap();
     node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
     let published =
         |port, protocol, ip: &str| node.published(port, protocol, Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()));
@@ -394,10 +393,10 @@ fn a_gateway_in_an_administrators_vlan_is_not_the_nodes_own() {
         let vlan = netlink.link("br0.7").unwrap().unwrap().index;
         let gateway = linux::addr::add_of(linux::addr::TRANSIENT, vlan, "10.7.0.1/24".parse().unwrap(), linux::AddrFlags::NONE);
         netlink.send_one(gateway).unwrap();
-        let mut kernel = Snapshot::read(netlink).unwrap();
-        Arc::make_mut(&mut kernel.links).iter_mut().filter(|link| link.is("macvlan")).for_each(|link| link.kind = Some("vlan".into()));
+        let mut links = netlink.links().unwrap();
+        links.iter_mut().filter(|link| link.is("macvlan")).for_each(|link| link.kind = Some("vlan".into()));
         let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
-        node.kernel.set(Ok(kernel)).unwrap();
+        node.links.set(Ok(links)).unwrap();
         let traffic = |net: &str, bridge| node.traffic(AddressRun::of(net.parse().unwrap()), Some(bridge), None);
         assert_eq!((node.uplink("br0"), traffic("10.7.0.0/24", "br0")), (None, None));
         let says = "which redirects traffic for 10.8.0.0/24, the network of br1.8, which has the node's address 10.8.0.5";

@@ -67,6 +67,7 @@ impl Namespaces {
         let mut listeners = Vec::new();
         for ObservedNamespace { place, netns, .. } in &self.all {
             let published = site.pods.iter().filter(|pod| pod.place() == *place).flat_map(|pod| &pod.ports);
+            let published = published.filter(|port| !site.unsupported.contains(&port.protocol));
             let mut ports: Vec<(Transport, u16)> = vec![(Transport::Tcp, PORT), (Transport::Udp, PORT)];
             for port in published.map(|port| (transport(port.protocol), port.pod_port)) {
                 if !ports.contains(&port) {

@@ -41,7 +41,16 @@ pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError
     // The router between the zones stands for a host outside.
     let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside, seen_as: Vec::new() };
     let outside = Some(router).filter(|router| !router.addresses.is_empty()).into_iter().collect();
-    Ok(Site { nodes, pods, outside, lacks, ..Site::default() })
+    let unsupported = unsupported(&pods, namespaces)?;
+    Ok(Site { nodes, pods, outside, lacks, unsupported, ..Site::default() })
+}
+
+/// The protocols of published ports that this kernel does not speak. It is asked only if a pod publishes one: the question may load a module.
+fn unsupported(pods: &[SitePod], namespaces: &Namespaces) -> Result<Vec<Protocol>, VerifyError> {
+    let over_sctp = |pod: &&SitePod| pod.ports.iter().any(|port| port.protocol == Protocol::Sctp);
+    let Some(pod) = pods.iter().find(over_sctp) else { return Ok(Vec::new()) };
+    let is_supported = entered(namespaces, &pod.place(), |inside| Ok(probe::has_sctp(inside)))?;
+    Ok(if is_supported { Vec::new() } else { vec![Protocol::Sctp] })
 }
 
 fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, VerifyError> {
@@ -105,6 +114,7 @@ fn publications(pod: &Pod) -> Vec<Publication> {
         let protocol = match mapping.protocol.to_ascii_lowercase().as_str() {
             "tcp" => Protocol::Tcp,
             "udp" => Protocol::Udp,
+            "sctp" => Protocol::Sctp,
             _ => return None,
         };
         Some(Publication { protocol, at: mapping.host_ip, host_port: mapping.host_port, pod_port: mapping.container_port })

@@ -19,6 +19,5 @@ mod rule;
 mod space;
 mod sysctl;
 mod tc;
-mod view;
 mod vxlan;
 mod xtables;

@@ -424,8 +424,8 @@ impl<'a> Machine<'a> {
         let (invalid, established, new, dnat): (u32, u32, u32, u32) = (1, 2, 8, 0x20);
         let state = match (self.packet.connection, self.packet.protocol) {
             (Connection::Established, _) => established,
-            // A SYN and ACK without a SYN before.
-            (Connection::Unknown, Protocol::Tcp) => invalid,
+            // A SYN and ACK without a SYN before, or the acknowledgement of an INIT.
+            (Connection::Unknown, Protocol::Tcp | Protocol::Sctp) => invalid,
             (Connection::Unknown, Protocol::Udp) | (Connection::New, _) => new,
         };
         let is_reply = self.packet.connection == Connection::Established;

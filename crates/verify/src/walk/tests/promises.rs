@@ -110,6 +110,26 @@ fn a_port_that_is_published_at_every_address() {
     assert!(checks(&site(Some("127.0.0.1"), Reach::Everywhere), "13").is_empty());
 }
 
+/// A published port over a protocol for which the kernel has no sockets: the case says so, once, and the other ports are tried.
+#[test]
+fn a_port_over_a_protocol_that_the_kernel_lacks() {
+    let mut site = site(None, Reach::Everywhere);
+    let over_sctp = |port| Publication { protocol: Protocol::Sctp, at: None, host_port: port, pod_port: 80 };
+    site.pods[0].ports.extend([over_sctp(9000), over_sctp(9001)]);
+    assert_eq!(checks(&site, "13").len(), 3);
+    site.unsupported = vec![Protocol::Sctp];
+    assert_eq!(checks(&site, "13"), ["node/right > pod/default/a 172.30.0.1:8080"]);
+    let why = |site: &Site| {
+        let of_case = plan(site).into_iter().filter(|planned| planned.case().id == "13");
+        let reason = |planned| if let Planned::Skipped { is_ipv4, why, .. } = planned { Some((is_ipv4, why)) } else { None };
+        of_case.filter_map(reason).collect::<Vec<_>>()
+    };
+    let lacks = [(Some(true), "published ports over SCTP: this kernel has no such sockets".to_owned())];
+    assert_eq!(why(&site), lacks);
+    site.pods[0].ports.remove(0);
+    assert_eq!((checks(&site, "13").len(), why(&site)), (0, lacks.to_vec()), "nothing else is to blame");
+}
+
 #[test]
 fn whom_a_network_reaches() {
     assert!(CASES.iter().any(|case| case.id == "network-3"));
