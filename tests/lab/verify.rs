@@ -1,5 +1,6 @@
 //! `netloom verify` on labs: whole ones, and ones that were broken.
 
+mod bandwidth;
 mod faults;
 mod paused;
 mod recorded;

@@ -89,7 +89,7 @@ fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<
             let _ = std::io::stdin().lock().read_line(&mut String::new());
         }
     };
-    let results = lab::verify(&lab, wanted, how(args), &mut report)?;
+    let results = lab::verify(&lab, wanted, (how(args), args.bandwidth), &mut report)?;
     ended(args, &Run { kind: Kind::Lab, name: lab.name.as_str(), results: &results, took: began.elapsed() })
 }
 
@@ -98,8 +98,7 @@ fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Res
         return watch::run_cluster(args, wanted);
     }
     let began = Instant::now();
-    let how = (how(args), args.pause_on_fail);
-    let verified = cluster::verify(&args.cluster, wanted, how, &mut |result| shown_and_paused(args, result))?;
+    let verified = cluster::verify(args, wanted, how(args), &mut |result| shown_and_paused(args, result))?;
     let took = began.elapsed();
     let recorded = match args.cluster.record.as_deref().zip(verified.recorded) {
         Some((file, snapshot)) => cluster::record(snapshot, file),

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
+use json::Object;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use npwg::{Definition, DefinitionRef};
-use verify::{Reach, promise};
+use verify::{Limits, Reach, promise};
 
 use crate::site::statuses;
 use crate::stage::Stage;
@@ -17,6 +18,7 @@ pub(crate) struct Promise {
     pub(crate) reach: Reach,
     /// What its configuration says; `None`: nothing.
     pub(crate) mtu: Option<u32>,
+    pub(crate) limits: Limits,
 }
 
 /// By network, `NAMESPACE/NAME` as pods' annotations have it.
@@ -49,5 +51,7 @@ async fn one(stage: &Stage<'_>, name: &str) -> Result<Promise, String> {
     let definition = Definition { namespace, name, config, resource_name: None, is_neutron: false };
     let list = definition.network().map_err(|e| e.to_string())?;
     let list = list.ok_or("its NetworkAttachmentDefinition has no spec.config: the nodes' disks have it")?;
-    Ok(Promise { reach: promise::reach(&list, false), mtu: promise::mtu(&list) })
+    // Nothing more is requested for probes than the network itself.
+    let limits = promise::limits(&list, &Object::new());
+    Ok(Promise { reach: promise::reach(&list, false), mtu: promise::mtu(&list), limits })
 }

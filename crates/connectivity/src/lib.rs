@@ -53,8 +53,6 @@ const ANSWERING: Duration = Duration::from_secs(30);
 const HEALTHY: Duration = Duration::from_secs(240);
 /// One try of these.
 const TRY: Duration = Duration::from_secs(1);
-/// How long a pod's bandwidth may take until it is at its limit: a burst of half a gigabyte comes first.
-const MEASURED: Duration = Duration::from_secs(90);
 /// How much longer a Service is asked, until the backend that is meant answers.
 const TURNS: u32 = 5;
 
@@ -510,8 +508,8 @@ fn wish(check: &Check, timeout: Duration) -> (ProbeTask, Duration) {
     }
     if let Expected::Rate { least, most } = check.expected {
         let connect = patience;
-        let patience = u64::try_from(MEASURED.as_millis()).unwrap_or(u64::MAX);
-        return (ProbeTask::Measure(Measuring { to, least, most, connect, patience }), MEASURED + timeout);
+        let patience = u64::try_from(probe::MEASURED.as_millis()).unwrap_or(u64::MAX);
+        return (ProbeTask::Measure(Measuring { to, least, most, connect, patience }), probe::MEASURED + timeout);
     }
     let transport = match check.protocol {
         Protocol::Tcp => Transport::Tcp,

@@ -10,7 +10,7 @@ use probe::{Here, HereLink, Outcome, ProbeTask};
 use serde::Deserialize;
 use verify::case::Need;
 use verify::{
-    Attachment, LimitedPod, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService,
+    Attachment, LimitedPod, Limits, Outside, PORT, Place, Protocol, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService,
 };
 
 use crate::definitions::{self, Promises};
@@ -62,16 +62,18 @@ pub(crate) async fn of(
     let promises = definitions::of(stage, pods).await;
     let members = looks.iter().filter(|(probe, _)| matches!(probe.role, Role::Client | Role::Server));
     let limited = stage.probes.iter().filter(|probe| probe.role == Role::Limited);
-    let limited = limited.filter_map(|probe| limited_pod(stage, pods.get(&probe.name)?, probe)).collect();
-    let site_pods = members.filter_map(|(probe, here)| pod(stage, pods.get(&probe.name)?, (probe, here), &promises));
+    let limited = limited.filter_map(|probe| limited_pod(stage, pods.get(&probe.name)?, probe));
+    let site_pods: Vec<SitePod> =
+        members.filter_map(|(probe, here)| pod(stage, pods.get(&probe.name)?, (probe, here), &promises)).collect();
+    let on_networks = site_pods.iter().filter(|_| options.bandwidth).flat_map(|pod| limited_members(pod, &promises));
     let proxies = stage.probes.iter().filter(|probe| probe.role == Role::Host);
     let proxied = join_all(proxies.map(|probe| mode(workers.get(&stage.place(probe))))).await;
     let (outside, lacks) = outside(options, workers).await?;
     let is_localnet = looks.iter().filter(|(probe, _)| probe.role == Role::Host).all(|(_, here)| here.route_localnet);
     Ok(Site {
         nodes: nodes.collect(),
-        pods: site_pods.collect(),
-        limited,
+        limited: limited.chain(on_networks).collect(),
+        pods: site_pods,
         outside,
         lacks,
         // Probe pods publish ports over TCP and UDP.
@@ -120,7 +122,19 @@ fn node(stage: &Stage<'_>, pods: &BTreeMap<String, Pod>, probe: &Probe, here: &H
 
 fn limited_pod(stage: &Stage<'_>, pod: &Pod, probe: &Probe) -> Option<LimitedPod> {
     let Place::Pod(name) = stage.place(probe) else { return None };
-    Some(LimitedPod { name, node: stage.nodes.get(probe.node)?.name.clone(), addresses: addresses(pod), bits: LIMIT })
+    let limits = Limits { receives: Some(LIMIT), sends: Some(LIMIT) };
+    Some(LimitedPod { name, node: stage.nodes.get(probe.node)?.name.clone(), network: None, addresses: addresses(pod), limits })
+}
+
+/// The interfaces of a pod on networks that limit its bandwidth.
+fn limited_members(pod: &SitePod, promises: &Promises) -> impl Iterator<Item = LimitedPod> {
+    pod.attachments.iter().filter(|attachment| !attachment.is_default).filter_map(|attachment| {
+        let limits = promises.get(&attachment.network)?.limits;
+        let network = Some(attachment.network.clone());
+        let limited =
+            LimitedPod { name: pod.name.clone(), node: pod.node.clone(), network, addresses: attachment.addresses.clone(), limits };
+        (limits != Limits::default()).then_some(limited)
+    })
 }
 
 fn pod(stage: &Stage<'_>, pod: &Pod, (probe, here): (&Probe, &Here), promises: &Promises) -> Option<SitePod> {

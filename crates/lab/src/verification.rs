@@ -15,7 +15,8 @@ mod site;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::verify::{Case, Check, Observation, Protocol, Snapshot};
+use ::verify::{Case, Check, Expected, Observation, Planned, Protocol, Snapshot};
+use linux::Inside;
 use probe::{Answer, AskError, CaseResult, Change, Question, Run, Runner, Transport};
 
 use crate::state::Lab;
@@ -45,24 +46,35 @@ pub enum VerifyError {
     NoPods(String),
 }
 
-/// Verifies a lab by the cases that are wanted. Each is reported when its last probe is done.
+/// Verifies a lab by the cases that are wanted. Each is reported when its last probe is done. `bandwidth`: whether limits of pods' bandwidth are
+/// tried.
 ///
 /// # Errors
 /// [`VerifyError`]: nothing was tried then.
 pub fn verify(
     lab: &Lab,
     wanted: &dyn Fn(&Case) -> bool,
-    how: Run,
+    (how, bandwidth): (Run, bool),
     report: &mut dyn FnMut(&CaseResult),
 ) -> Result<Vec<CaseResult>, VerifyError> {
     let namespaces = Namespaces::open(lab)?;
-    let site = site::of(lab, &namespaces)?;
+    let mut site = site::of(lab, &namespaces)?;
+    if !bandwidth {
+        site.limited.clear();
+    }
     let mut planned = ::verify::plan(&site);
     planned.retain(|planned| wanted(planned.case()));
-    let listeners = namespaces.listen(&site)?;
+    let measured = planned.iter().filter_map(|planned| match planned {
+        Planned::Check(Check { expected: Expected::Rate { .. }, answerers, .. }) => answerers.first(),
+        _ => None,
+    });
+    let (listeners, sinks) = (namespaces.listen(&site)?, namespaces.sink(measured)?);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| probe::serve(&listeners, &end));
+        for sink in &sinks {
+            scope.spawn(|| sink.swallow(&end));
+        }
         let results = probe::run(&namespaces, planned, how, report);
         end.store(true, Ordering::Relaxed);
         Ok(results)
@@ -108,22 +120,36 @@ pub fn snapshot(lab: &Lab) -> Result<Snapshot, VerifyError> {
 impl Runner for Namespaces {
     fn ask(&self, check: &Check, timeout: Duration) -> Observation {
         let Some(netns) = self.netns(&check.from) else { return Observation::Broken(format!("{} is gone", check.from)) };
+        if let Expected::Rate { least, most } = check.expected {
+            let to = (check.address, check.port).into();
+            let measure = |inside: &Inside| probe::sustained(inside, to, (least, most), (timeout, probe::MEASURED));
+            return match netns.enter(measure) {
+                Err(e) => Observation::Broken(e.to_string()),
+                Ok(measured) => measured.map_or_else(failed, Observation::Rate),
+            };
+        }
         let transport = transport(check.protocol);
         let size = check.size.and_then(|size| usize::try_from(size).ok());
         let question = Question { to: (check.address, check.port).into(), transport, size, patience: timeout };
         match netns.enter(|inside| probe::ask(inside, &question)) {
             Err(e) => Observation::Broken(e.to_string()),
             Ok(Ok(Answer { name, seen, took })) => Observation::Answered { by: name, seen, took },
-            Ok(Err(AskError::Refused)) => Observation::Refused,
-            Ok(Err(AskError::Silent(_))) => Observation::Silent,
-            Ok(Err(AskError::TooLong)) => Observation::TooLong,
-            Ok(Err(AskError::Unreachable(why))) => Observation::Unreachable(why),
-            Ok(Err(e)) => Observation::Broken(e.to_string()),
+            Ok(Err(e)) => failed(e),
         }
     }
 
     fn observe(&self) -> Snapshot {
         self.snapshot()
+    }
+}
+
+fn failed(error: AskError) -> Observation {
+    match error {
+        AskError::Refused => Observation::Refused,
+        AskError::Silent(_) => Observation::Silent,
+        AskError::TooLong => Observation::TooLong,
+        AskError::Unreachable(why) => Observation::Unreachable(why),
+        e => Observation::Broken(e.to_string()),
     }
 }
 

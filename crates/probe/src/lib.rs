@@ -28,7 +28,7 @@ mod work;
 
 pub use client::{Answer, AskError, Question, ask};
 pub use measure::{Measured, Pair, pairs};
-pub use perf::{Sink, Speed, speed};
+pub use perf::{MEASURED, Sink, Speed, speed, sustained};
 pub use recorded::Recorded;
 pub use run::{CaseResult, Failure, Run, Runner, run};
 pub use sctp::has_sctp;

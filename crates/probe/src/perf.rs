@@ -139,14 +139,19 @@ fn throughput(_: &Inside, to: IpAddr, time: Duration, patience: Duration) -> Res
 const SPAN: Duration = Duration::from_secs(3);
 /// How long a write is waited for until the clock is looked at.
 const WRITE: Duration = Duration::from_millis(250);
+/// Bytes, more than the largest burst of a limit: runtimes' has up to 2^32 bits.
+const PAST_BURST: u64 = 1 << 30;
+
+/// How long a rate is waited for until a limit is said not to hold: its burst comes first.
+pub const MEASURED: Duration = Duration::from_secs(90);
 
 /// Sends bytes to a sink until so many get through in a second as are expected, and says how many: in the end, if they never do. A limit
-/// has a burst, which a kubelet makes half a gigabyte: what gets through at first says nothing of it. The connection is waited for `connect`
-/// long, such a rate `patience`.
+/// has a burst, which runtimes make half a gigabyte: what gets through at first says nothing of it. The connection is waited for
+/// `connect` long, such a rate `patience`, or until more bytes were sent than any burst has.
 ///
 /// # Errors
 /// [`AskError`]
-pub(crate) fn sustained(
+pub fn sustained(
     _: &Inside,
     to: SocketAddr,
     (least, most): (u64, u64),
@@ -157,7 +162,7 @@ pub(crate) fn sustained(
     let mut stream = TcpStream::connect_timeout(&to, connect).map_err(|e| client::error(&e, connect))?;
     stream.set_write_timeout(Some(WRITE)).map_err(failed)?;
     let block = vec![0_u8; BLOCK];
-    let (mut since, mut bytes) = (Instant::now(), 0_u64);
+    let (mut since, mut bytes, mut before) = (Instant::now(), 0_u64, 0_u64);
     loop {
         match stream.write(&block) {
             Ok(sent) => bytes += sent as u64,
@@ -167,10 +172,11 @@ pub(crate) fn sustained(
         let span = since.elapsed();
         if span >= SPAN {
             let bits = (bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
-            if (least..=most).contains(&bits) || began.elapsed() >= patience {
+            let is_too_fast = bits > most && before > PAST_BURST;
+            if (least..=most).contains(&bits) || is_too_fast || began.elapsed() >= patience {
                 return Ok(bits);
             }
-            (since, bytes) = (Instant::now(), 0);
+            (since, before, bytes) = (Instant::now(), before + bytes, 0);
         }
     }
 }

@@ -200,6 +200,18 @@ impl Case {
     }
 }
 
+// === impl Limited ===
+
+impl Limited {
+    /// What the pod at the other end does.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Limited::Receives => Limited::Sends,
+            Limited::Sends => Limited::Receives,
+        }
+    }
+}
+
 // === impl Protocol ===
 
 impl Protocol {

@@ -27,7 +27,7 @@ pub use explain::{TUNNELS, explain, explain_silence, predict, tunnels};
 pub use fault::{Direction, Fault, Finding};
 pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, ExpectedSource, PORT, Planned, SINK, plan};
-pub use site::{Attachment, LimitedPod, Outside, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
+pub use site::{Attachment, LimitedPod, Limits, Outside, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
 pub use snapshot::{
     Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, QueueDiscipline, Route, RouteKind, Rule,
     Snapshot, SnapshotError, Tunnel, Unobserved,

@@ -6,7 +6,7 @@ mod services;
 use std::net::IpAddr;
 
 use crate::case::{By, CASES, Case, Client, Limited, Need, On, Protocol, Quality, Rule, Service, ServiceOwner, Target};
-use crate::site::{Attachment, Publication, Reach, Site, SiteNode, SitePod};
+use crate::site::{Attachment, LimitedPod, Publication, Reach, Site, SiteNode, SitePod};
 use crate::snapshot::Place;
 
 /// The port on which probes answer, TCP and UDP. Below the ports that a kernel gives to clients, and below node ports.
@@ -172,7 +172,7 @@ fn nobody(case: &Case) -> &'static str {
         Target::HostPort(..) => "no pod publishes a port, or there is nobody to ask it",
         Target::Network(Quality::Isolation) => "no network keeps its pods apart",
         Target::Network(_) => "no two pods have such a network in common",
-        Target::Bandwidth(_) => "no pod has a limit of its bandwidth: on a cluster, --bandwidth makes one",
+        Target::Bandwidth(_) => "limits of bandwidth are tried with --bandwidth, where a pod has one and there is another pod beside it",
         Target::Internet | Target::Metadata => "there is no host outside with an address of the family",
         Target::Service(Service { by: By::LoadBalancer, .. }) => "the load balancer has no address of the family, or no Service suits",
         Target::Service(_) => "there are too few nodes, or no Service suits",
@@ -326,21 +326,45 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Each pod with a limit, and another one on its node: what is between nodes may have limits of its own.
+    /// Of each network, a pod with a limit on each node, and another one beside it: what is between nodes may have limits of its own.
     fn bandwidth(&mut self, limited: Limited) {
         let site = self.site;
+        let mut tried: Vec<(&str, Option<&str>)> = Vec::new();
         for pod in &site.limited {
-            let other = site.pods_of(&pod.node).find_map(|other| Some((other.place(), other.address(self.is_ipv4)?)));
-            let (Some(own), Some((other, others))) = (pod.address(self.is_ipv4), other) else { continue };
+            let network = pod.network.as_deref();
+            if tried.contains(&(&pod.node, network)) {
+                continue;
+            }
+            let (Some(bits), Some(own), Some((other, others))) =
+                (pod.limits.of(limited), pod.address(self.is_ipv4), self.beside_limited(pod))
+            else {
+                continue;
+            };
+            tried.push((&pod.node, network));
+            // The other end may have a limit as well: the lower one shows.
+            let is_other = |limited: &&LimitedPod| limited.name == other.name && limited.network == pod.network;
+            let of_other = site.limited.iter().find(is_other).and_then(|end| end.limits.of(limited.other()));
+            let bits = of_other.map_or(bits, |of_other| of_other.min(bits));
             let (from, to, address) = match limited {
-                Limited::Receives => (other, pod.place(), own),
-                Limited::Sends => (pod.place(), other, others),
+                Limited::Receives => (other.place(), pod.place(), own),
+                Limited::Sends => (pod.place(), other.place(), others),
             };
             // A quarter: what is measured is a program's bytes on a machine that has more to do.
-            let expected = Expected::Rate { least: pod.bits / 4, most: pod.bits + pod.bits / 4 };
-            let (case, answerers, protocol, port) = (self.case, vec![to], Protocol::Tcp, SINK);
-            self.checks.push(Check { case, network: None, from, answerers, address, protocol, port, size: None, expected });
+            let expected = Expected::Rate { least: bits / 4, most: bits + bits / 4 };
+            let (case, network, protocol, port) = (self.case, pod.network.clone(), Protocol::Tcp, SINK);
+            self.checks.push(Check { case, network, from, answerers: vec![to], address, protocol, port, size: None, expected });
         }
+    }
+
+    /// Another pod on the node and the network of one with a limit that reaches it, and its address there.
+    fn beside_limited(&self, pod: &'a LimitedPod) -> Option<(&'a SitePod, IpAddr)> {
+        let is_there = |attachment: &&Attachment| match &pod.network {
+            Some(network) => attachment.network == *network && matches!(attachment.reach, Reach::Everywhere | Reach::SameNode),
+            None => attachment.is_default,
+        };
+        let others = self.site.pods_of(&pod.node).filter(|other| other.name != pod.name);
+        let mut reached = others.filter_map(|other| Some((other, other.attachments.iter().find(is_there)?.address(self.is_ipv4)?)));
+        reached.next()
     }
 
     /// Pods that have a network in common: each asks the next one of its node, and the first of each node those of the others.

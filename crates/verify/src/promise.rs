@@ -1,8 +1,14 @@
 //! What a network's configuration promises to its pods.
 
 use cni::{NetworkList, PluginEntry};
+use json::{Object, Value};
 
-use crate::site::Reach;
+use crate::site::{Limits, Reach};
+
+/// The keys of a limit, in a configuration of `bandwidth` and in the capability of that name.
+const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+/// The keys of networks with which traffic alone is limited, or is not.
+const SHAPED: [&str; 2] = ["shapedSubnets", "unshapedSubnets"];
 
 /// Whom a network's pods reach. `is_routed`: it is the one that agents provide, whose bridges are routed between nodes.
 pub fn reach(list: &NetworkList, is_routed: bool) -> Reach {
@@ -12,7 +18,7 @@ pub fn reach(list: &NetworkList, is_routed: bool) -> Reach {
         return Reach::Unknown;
     }
     let raw = first.raw();
-    let is_set = |key: &str| raw.get(key).and_then(json::Value::as_bool) == Some(true);
+    let is_set = |key: &str| raw.get(key).and_then(Value::as_bool) == Some(true);
     match (first.kind.as_str(), raw.str("mode")) {
         ("bridge", _) if is_set("portIsolation") => Reach::Nobody,
         ("bridge", _) if is_routed => Reach::Everywhere,
@@ -29,8 +35,25 @@ pub fn reach(list: &NetworkList, is_routed: bool) -> Reach {
 /// The MTU that a network's configuration gives its pods; the last plugin of the chain decides.
 pub fn mtu(list: &NetworkList) -> Option<u32> {
     let mtu = |plugin: &PluginEntry| match plugin.raw().get("mtu") {
-        Some(json::Value::Number(number)) => number.as_u64().and_then(|mtu| u32::try_from(mtu).ok()),
+        Some(Value::Number(number)) => number.as_u64().and_then(|mtu| u32::try_from(mtu).ok()),
         _ => None,
     };
     list.plugins.iter().rev().find_map(mtu).filter(|mtu| *mtu > 0)
+}
+
+/// How fast a network lets a pod be: as its `bandwidth` is configured, or else as `runtimeConfig` of the pod says. A limit that does not hold for
+/// all traffic promises nothing.
+pub fn limits(list: &NetworkList, runtime_config: &Object) -> Limits {
+    let Some(plugin) = list.plugins.iter().find(|plugin| plugin.kind.as_str() == "bandwidth") else { return Limits::default() };
+    let (own, of_pod) = (plugin.raw(), runtime_config.object("bandwidth"));
+    let has = |keys: &[&str], object: &Object| keys.iter().any(|key| object.get(key).is_some());
+    if std::iter::once(own).chain(of_pod).any(|object| has(&SHAPED, object)) {
+        return Limits::default();
+    }
+    let from = if has(&LIMITS, own) { Some(own) } else { of_pod };
+    let rate = |key: &str| match from?.get(key)? {
+        Value::Number(number) => number.as_u64().filter(|bits| *bits > 0),
+        _ => None,
+    };
+    Limits { receives: rate("ingressRate"), sends: rate("egressRate") }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Need, Protocol};
+use crate::case::{Limited, Need, Protocol};
 use crate::snapshot::Place;
 
 /// A lab, or a cluster.
@@ -14,7 +14,7 @@ pub struct Site {
     pub nodes: Vec<SiteNode>,
     /// Its pods that are attached.
     pub pods: Vec<SitePod>,
-    /// Pods with a limit of their bandwidth. They take part in the cases about that and in no other.
+    /// Interfaces of pods with a limit of their bandwidth that is to be tried. Their pods need not be among `pods`.
     #[serde(default)]
     pub limited: Vec<LimitedPod>,
     /// Hosts outside, each with what it serves as.
@@ -104,17 +104,30 @@ pub struct SitePod {
     pub ports: Vec<Publication>,
 }
 
-/// A pod with a limit of its bandwidth.
+/// An interface of a pod with a limit of its bandwidth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitedPod {
     /// `NAMESPACE/NAME`
     pub name: String,
     /// Its node's name.
     pub node: String,
-    /// Its addresses on the default network.
+    /// The network; `None`: the default one.
+    #[serde(default)]
+    pub network: Option<String>,
+    /// Its addresses there.
     pub addresses: Vec<IpAddr>,
-    /// Bits in a second that it may receive, and that it may send.
-    pub bits: u64,
+    /// How fast it may be.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// How fast an interface of a pod may be, in bits per second; `None`: there is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// What it receives.
+    pub receives: Option<u64>,
+    /// What it sends.
+    pub sends: Option<u64>,
 }
 
 /// One interface of a pod on one network.
@@ -242,6 +255,18 @@ impl LimitedPod {
     /// Its address of a family.
     pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
         of_family(&self.addresses, is_ipv4)
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// That of one direction.
+    pub(crate) fn of(self, limited: Limited) -> Option<u64> {
+        match limited {
+            Limited::Receives => self.receives,
+            Limited::Sends => self.sends,
+        }
     }
 }
 

@@ -26,6 +26,17 @@ fn a_bandwidth_limit_holds_or_its_pod_is_named() {
     assert_eq!((code, state(&whole, "bandwidth-1"), state(&whole, "bandwidth-2")), (0, "passed", "passed"), "{whole:#}");
     verified.nothing_is_left();
 
+    // Those of a network, on each of the two nodes.
+    let bridge = json!({"type": "bridge", "bridge": "slow0", "ipam": {"type": "host-local", "subnet": "10.79.0.0/24"}});
+    let limit =
+        json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 16_000_000, "egressBurst": 800_000});
+    let config = json!({"cniVersion": "1.1.0", "plugins": [bridge, limit]});
+    verified.scene.apply(&definition("slow", &json!({}), Some(&config)));
+    let (network, code) = verified.run("of a network", &["--bandwidth", "--network", "default/slow", "--test", "^bandwidth-"]);
+    let probes = |id: &str| network["cases"].as_array().unwrap().iter().find(|case| case["id"] == id).unwrap()["passed"].as_u64();
+    assert_eq!((code, probes("bandwidth-1"), probes("bandwidth-2")), (0, Some(3), Some(3)), "{network:#}");
+    verified.nothing_is_left();
+
     // Somebody takes the limits of pods away as soon as they are there: those of the kind token bucket filter.
     // Sleeps: the kernel tells `tc` of no limit that comes.
     let removes = "while [ ! -e /run/enough ]; do for link in $(tc qdisc show | awk '/ tbf /{print $5}'); do tc qdisc del dev $link root; done; sleep 0.2; done";

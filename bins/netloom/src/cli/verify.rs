@@ -33,6 +33,9 @@ pub(crate) struct VerifyArgs {
     /// Repeat the probes until Ctrl-C, and print when a path breaks and when it heals
     #[arg(long, conflicts_with_all = ["from", "list", "pause_on_fail"])]
     pub(crate) watch: bool,
+    /// Try also whether bandwidth limits hold, for ten seconds and more: those of a lab's networks, or that of a pod that is made for it
+    #[arg(long, conflicts_with_all = ["watch", "from"])]
+    pub(crate) bandwidth: bool,
     /// Wait for Enter after each case that fails
     #[arg(long, conflicts_with = "output")]
     pub(crate) pause_on_fail: bool,
@@ -85,9 +88,6 @@ pub(crate) struct VerifyCluster {
     /// Attach the probes to these networks as well, as the annotation of a pod names them
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "wanted")]
     pub(crate) network: Vec<String>,
-    /// Make a pod with a bandwidth limit, and try whether it holds: some ten seconds more for each direction
-    #[arg(long, requires = "wanted", conflicts_with = "watch")]
-    pub(crate) bandwidth: bool,
     /// The address of a host outside on which `netloom probe serve --name outside/internet` runs; can be repeated
     #[arg(long, value_name = "ADDRESS", requires = "wanted")]
     pub(crate) internet: Vec<IpAddr>,

@@ -15,7 +15,7 @@ use linux::file::{Durability, write_atomic};
 use probe::{CaseResult, Change, Measured};
 use verify::{Case, Snapshot};
 
-use crate::cli::{PerfCluster, ProbedCluster, VerifyCluster};
+use crate::cli::{PerfCluster, ProbedCluster, VerifyArgs, VerifyCluster};
 use crate::output::{FAINT, ODD, StdoutGuard, write_error};
 use crate::sysdump_command::Redactor;
 
@@ -26,12 +26,12 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Verifies a cluster; `case` is called with each case that is done, and says whether to wait for Enter.
 pub(super) fn verify(
-    args: &VerifyCluster,
+    args: &VerifyArgs,
     wanted: &dyn Fn(&Case) -> bool,
-    (how, pauses): (probe::Run, bool),
+    how: probe::Run,
     case: &mut dyn FnMut(&CaseResult) -> bool,
 ) -> anyhow::Result<Verified> {
-    let options = options(args, pauses)?;
+    let options = Options { bandwidth: args.bandwidth, ..options(&args.cluster, args.pause_on_fail)? };
     let interrupted = Arc::new(AtomicBool::new(false));
     let stdout = StdoutGuard::new(Arc::clone(&interrupted));
     let paused = Arc::clone(&interrupted);
@@ -108,7 +108,6 @@ pub(super) fn perf(
 fn options(args: &VerifyCluster, is_open_ended: bool) -> anyhow::Result<Options> {
     Ok(Options {
         networks: args.network.clone(),
-        bandwidth: args.bandwidth,
         internet: args.internet.clone(),
         metadata: args.metadata,
         public: args.public.clone(),

@@ -1,6 +1,6 @@
 //! The namespaces of a lab, held open while it is verified.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use linux::Netns;
@@ -51,15 +51,15 @@ impl Namespaces {
         self.by_place.get(place).and_then(|at| self.all.get(*at)).map(|held| &held.netns)
     }
 
-    /// Opens what takes the bytes of throughput's measurement in these places.
-    pub(super) fn sink(&self, places: &[Place]) -> Result<Vec<Sink>, VerifyError> {
+    /// Opens what takes the bytes of a measurement, once in each of these places.
+    pub(super) fn sink<'p>(&self, places: impl Iterator<Item = &'p Place>) -> Result<Vec<Sink>, VerifyError> {
         let open = |place: &Place| {
             let gone = |why: String| VerifyError::Namespace { place: place.to_string(), why };
             let netns = self.netns(place).ok_or_else(|| gone("it is gone".to_owned()))?;
             let opened = netns.enter(|inside| Sink::open(inside, &place.to_string())).map_err(|e| gone(e.to_string()))?;
             Ok(opened?)
         };
-        places.iter().map(open).collect()
+        places.collect::<BTreeSet<&Place>>().into_iter().map(open).collect()
     }
 
     /// Opens what answers: the probe's port everywhere, and the ports that pods publish.

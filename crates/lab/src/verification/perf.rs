@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::verify::Place;
 use probe::{AskError, Measured, Pair, Speed};
 
 use super::{Lab, Namespaces, VerifyError, site};
@@ -22,10 +21,7 @@ pub fn perf(
     let namespaces = Namespaces::open(lab)?;
     let site = site::of(lab, &namespaces)?;
     let pairs = probe::pairs(&site, wanted);
-    let mut places: Vec<Place> = pairs.iter().map(|pair| pair.to.clone()).collect();
-    places.sort_unstable();
-    places.dedup();
-    let (listeners, sinks) = (namespaces.listen(&site)?, namespaces.sink(&places)?);
+    let (listeners, sinks) = (namespaces.listen(&site)?, namespaces.sink(pairs.iter().map(|pair| &pair.to))?);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let end = &end;

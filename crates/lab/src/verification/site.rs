@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::{Inside, Netlink};
 use npwg::StatusIps;
 use verify::case::Need;
-use verify::{Attachment, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod, promise};
+use verify::{Attachment, LimitedPod, Limits, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod, promise};
 
 use super::{Namespaces, VerifyError};
 use crate::state::{Lab, Node, Pod};
@@ -28,7 +28,8 @@ type Tunnels = Vec<(String, bool)>;
 pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError> {
     let nodes = lab.nodes.iter().map(|node| self::node(lab, node, namespaces)).collect::<Result<_, _>>()?;
     let attached = lab.pods.iter().filter(|pod| pod.failure.is_none());
-    let pods: Vec<SitePod> = attached.map(|pod| self::pod(lab, pod, namespaces)).collect::<Result<_, _>>()?;
+    let attached = attached.map(|pod| self::pod(lab, pod, namespaces)).collect::<Result<Vec<(SitePod, Vec<LimitedPod>)>, _>>()?;
+    let (pods, limited): (Vec<SitePod>, Vec<Vec<LimitedPod>>) = attached.into_iter().unzip();
     if pods.is_empty() {
         return Err(VerifyError::NoPods(lab.name.to_string()));
     }
@@ -42,7 +43,8 @@ pub(super) fn of(lab: &Lab, namespaces: &Namespaces) -> Result<Site, VerifyError
     let router = Outside { role: Need::Internet, place: Place::Underlay, addresses: outside, seen_as: Vec::new() };
     let outside = Some(router).filter(|router| !router.addresses.is_empty()).into_iter().collect();
     let unsupported = unsupported(&pods, namespaces)?;
-    Ok(Site { nodes, pods, outside, lacks, unsupported, ..Site::default() })
+    let limited = limited.into_iter().flatten().collect();
+    Ok(Site { nodes, pods, limited, outside, lacks, unsupported, ..Site::default() })
 }
 
 /// The protocols of published ports that this kernel does not speak. It is asked only if a pod publishes one: the question may load a module.
@@ -72,7 +74,8 @@ fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, Ver
     Ok(SiteNode { name: node.name.clone(), addresses: node.addresses.iter().map(|net| net.addr()).collect(), sources, tunnels })
 }
 
-fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<SitePod, VerifyError> {
+/// A pod, and its interfaces on networks that limit its bandwidth.
+fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<(SitePod, Vec<LimitedPod>), VerifyError> {
     let place = Place::Pod(pod.full_name());
     let failed = |why: String| VerifyError::Namespace { place: place.to_string(), why };
     let id = lab.sandbox(pod).map_err(|e| failed(e.to_string()))?;
@@ -95,8 +98,16 @@ fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<SitePod, VerifyE
             promise::mtu(&step.list).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
         Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step) }
     };
-    let attachments = record.steps.iter().zip(&mtus).map(attachment).collect();
-    Ok(SitePod { name: pod.full_name(), node: pod.node.clone(), attachments, ports: publications(pod) })
+    let attachments: Vec<Attachment> = record.steps.iter().zip(&mtus).map(attachment).collect();
+    let limited = record.steps.iter().zip(&attachments).filter_map(|(step, attachment)| limited(pod, step, attachment)).collect();
+    Ok((SitePod { name: pod.full_name(), node: pod.node.clone(), attachments, ports: publications(pod) }, limited))
+}
+
+fn limited(pod: &Pod, step: &Step, attachment: &Attachment) -> Option<LimitedPod> {
+    let limits = promise::limits(&step.list, &step.capability_args);
+    let network = (!step.default).then(|| step.name.clone());
+    let limited = LimitedPod { name: pod.full_name(), node: pod.node.clone(), network, addresses: attachment.addresses.clone(), limits };
+    (limits != Limits::default()).then_some(limited)
 }
 
 fn entered<T: Send>(

@@ -197,7 +197,7 @@ fn number(port: &ServicePort, by: By) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::plan::{PORT, Planned, SINK, plan};
-    use crate::site::{Attachment, LimitedPod, Outside, Publication, Reach, Site, SitePod};
+    use crate::site::{Attachment, LimitedPod, Limits, Outside, Publication, Reach, Site, SitePod};
     use crate::{Fault, Observation, Snapshot, explain, judge};
 
     fn ip(text: &str) -> IpAddr {
@@ -304,9 +304,24 @@ mod tests {
     #[test]
     fn a_limit_is_tried_in_both_directions() {
         let addresses = vec![ip("10.244.1.9"), ip("fd00:10:244:1::9")];
-        let limited = LimitedPod { name: "verify/limited-1".to_owned(), node: "node-1".to_owned(), addresses, bits: 20_000_000 };
+        let both = |bits| Limits { receives: Some(bits), sends: Some(bits) };
+        let limited = LimitedPod {
+            name: "verify/limited-1".to_owned(),
+            node: "node-1".to_owned(),
+            network: None,
+            addresses,
+            limits: both(20_000_000),
+        };
         let site = Site { limited: vec![limited.clone()], ..site() };
         let only_v6 = Site { limited: vec![LimitedPod { addresses: vec![ip("fd00:10:244:1::9")], ..limited.clone() }], ..site.clone() };
+        // A pod beside it that may send less: that is what the first one receives.
+        let beside = LimitedPod { name: "verify/client-1".to_owned(), limits: both(4_000_000), ..limited.clone() };
+        let slower = Site { limited: vec![limited.clone(), beside], ..site.clone() };
+        for id in ["bandwidth-1", "bandwidth-2"] {
+            let all = checks(&slower, id, true);
+            let [check] = all.as_slice() else { panic!("of each node and network one: {all:?}") };
+            assert_eq!(check.expected, Expected::Rate { least: 1_000_000, most: 5_000_000 });
+        }
         for (site, is_ipv4) in [(&site, true), (&only_v6, false)] {
             let (client, limited) = (site.pods[0].address(is_ipv4).unwrap(), &site.limited[0]);
             for (id, from, to, address) in [
