@@ -12,7 +12,7 @@ use linux::{
     AddrFlags, Errno, Family, Inside, Link, MacvlanMode, Netlink, Netns, RouteFilter, RouteKind, RuleAction, Sysctl, SysctlError, nft,
     xtables,
 };
-use verify::{Address, BridgePort, End, FdbEntry, Namespace, Neighbour, Place, PortVlan, QueueDiscipline, Route, Rule, Tunnel};
+use verify::{Address, BridgePort, End, FdbEntry, FullTable, Namespace, Neighbour, Place, PortVlan, QueueDiscipline, Route, Rule, Tunnel};
 
 use crate::node_own::virtual_servers;
 
@@ -41,6 +41,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
         tables: Vec::new(),
         unread: Vec::new(),
         agent: None,
+        full_tables: Vec::new(),
     };
     if let Some(mut netlink) = unread.keep("netlink", Netlink::open(inside)) {
         netlink.limit_lists(LISTS);
@@ -69,6 +70,11 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
             rules => unread.keep("rules of policy routing", rules).unwrap_or_default(),
         };
         seen.rules = rules.iter().map(rule).collect();
+        // All namespaces of a kernel have the same.
+        if matches!(seen.place, Place::Node(_)) {
+            seen.full_tables =
+                [Family::V4, Family::V6].into_iter().filter_map(|family| full_table(&mut netlink, family, &mut unread)).collect();
+        }
         unread.left_out("links, neighbours, addresses or routes", netlink.left_out(), LISTS);
     }
     seen.forwards_ipv6 = unread.is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
@@ -79,6 +85,13 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
     }
     unread.note_other_rules(inside);
     Namespace { unread: unread.0, ..seen }
+}
+
+/// A table of neighbours that has been full.
+fn full_table(netlink: &mut Netlink, family: Family, unread: &mut Unread) -> Option<FullTable> {
+    let table = unread.keep("tables of neighbours", netlink.neighbour_table(family))?.filter(|table| table.refused > 0)?;
+    let cleared = u64::try_from(table.cleared.as_millis()).unwrap_or(u64::MAX);
+    Some(FullTable { is_ipv4: family == Family::V4, entries: table.entries, most: table.most, refused: table.refused, cleared })
 }
 
 fn observed(

@@ -41,6 +41,11 @@ pub(crate) mod neighbour {
     pub(crate) const NUD_NOARP: u16 = 0x40;
     pub(crate) const NUD_PERMANENT: u16 = 0x80;
 
+    pub(crate) const NDTA_NAME: u16 = 1;
+    pub(crate) const NDTA_THRESH3: u16 = 4;
+    pub(crate) const NDTA_CONFIG: u16 = 5;
+    pub(crate) const NDTA_STATS: u16 = 7;
+
     pub(crate) const NTF_SELF: u8 = 0x02;
     pub(crate) const NTF_OFFLOADED: u8 = 0x20;
 }
@@ -67,6 +72,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_DELQDISC: u16 = 37;
     pub(crate) const RTM_GETQDISC: u16 = 38;
     pub(crate) const RTM_NEWTCLASS: u16 = 40;
+    pub(crate) const RTM_NEWNEIGHTBL: u16 = 64;
+    pub(crate) const RTM_GETNEIGHTBL: u16 = 66;
     pub(crate) const RTM_GETTCLASS: u16 = 42;
     pub(crate) const RTM_NEWTFILTER: u16 = 44;
     pub(crate) const RTM_GETTFILTER: u16 = 46;

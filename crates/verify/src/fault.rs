@@ -48,6 +48,8 @@ pub enum Fault {
     WrongNeighbour,
     /// The neighbour is there, and does not answer.
     NeighbourSilent,
+    /// The kernel has no room for the neighbour.
+    NeighbourTableFull,
     /// Two links on one network have one address.
     DuplicateAddress,
     /// Two links on one network have one hardware address.
@@ -186,6 +188,11 @@ const WORDS: &[FaultText] = &[
         Fault::NeighbourSilent,
         "the neighbour does not answer",
         "watch its ARP or neighbour solicitations: tcpdump -ni {device} arp or icmp6",
+    ),
+    words(
+        Fault::NeighbourTableFull,
+        "the kernel's table of neighbours is full",
+        "sysctl -w net.{family}.neigh.default.gc_thresh3={most} net.{family}.neigh.default.gc_thresh2={less}, outside of containers",
     ),
     words(Fault::DuplicateAddress, "two hosts have the address", "remove the address from one of them"),
     words(Fault::DuplicateMac, "two hosts have the hardware address", "give one of them another one: ip link set {device} address MAC"),

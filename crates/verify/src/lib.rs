@@ -29,7 +29,7 @@ pub use judge::{Observation, judge};
 pub use plan::{Check, Expected, ExpectedSource, PORT, Planned, SINK, plan};
 pub use site::{Attachment, LimitedPod, Limits, Outside, Publication, Reach, ServicePort, Site, SiteNode, SitePod, SiteService};
 pub use snapshot::{
-    Address, BridgePort, End, FdbEntry, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, QueueDiscipline, Route, RouteKind, Rule,
-    Snapshot, SnapshotError, Tunnel, Unobserved,
+    Address, BridgePort, End, FdbEntry, FullTable, Link, Namespace, Neighbour, NoPlace, Place, PortVlan, QueueDiscipline, Route, RouteKind,
+    Rule, Snapshot, SnapshotError, Tunnel, Unobserved,
 };
 pub use unread::{IPVS, LEGACY};

@@ -100,6 +100,24 @@ pub struct Namespace {
     /// Of a node: whether its agent listens for calls; `None`: that was not tried.
     #[serde(default)]
     pub agent: Option<bool>,
+    /// Of a node: its kernel's tables of neighbours that have been full.
+    #[serde(default)]
+    pub full_tables: Vec<FullTable>,
+}
+
+/// A kernel's table of the neighbours of one family, of all its namespaces, which had no room for some.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FullTable {
+    /// Of which family.
+    pub is_ipv4: bool,
+    /// How many neighbours it has.
+    pub entries: u32,
+    /// How many it may have (`gc_thresh3`).
+    pub most: u32,
+    /// For how many there was no room, since the kernel has started.
+    pub refused: u64,
+    /// Milliseconds since old ones were last removed to make room.
+    pub cleared: u64,
 }
 
 /// A link.

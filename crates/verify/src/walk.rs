@@ -14,6 +14,7 @@ mod choices;
 mod device;
 mod filter;
 mod frame;
+mod neighbours;
 mod outside;
 mod packet;
 mod port;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process::Command;
 
 use linux::link::{Kind, Vxlan};
-use linux::{Batch, Errno, LinkSpec, Netlink, fdb, link, neigh};
+use linux::{Batch, Errno, Family, LinkSpec, Netlink, fdb, link, neigh};
 use serde_json::json;
 
 use crate::space::{Space, done, found, mac, name};
@@ -124,6 +124,10 @@ fn neighbours_are_written_read_and_removed() {
         done(netlink, neigh::delete(10, ip("10.1.2.0")));
         assert_eq!(netlink.send_one(neigh::delete(10, ip("10.1.2.0"))).unwrap_err().errno(), Errno::ENOENT);
         assert_eq!(netlink.neighbours(99).unwrap(), []);
+        for family in [Family::V4, Family::V6] {
+            let table = netlink.neighbour_table(family).unwrap().unwrap();
+            assert!(table.entries <= table.most && table.most > 0, "{table:?}");
+        }
     });
 }
 

@@ -118,6 +118,7 @@ impl<'a> Walk<'a> {
         if let Some(twin) = twin {
             return Err(self.at(Fault::DuplicateMac, twin, format!("its hardware address {mac} is also that of {target}")));
         }
+        self.has_room(device, next);
         match device.link.neighbour(next) {
             Some(neighbour) if neighbour.mac.as_ref().is_some_and(|known| known != mac) => {
                 let known = neighbour.mac.as_ref().map(|known| known.to_string()).unwrap_or_default();

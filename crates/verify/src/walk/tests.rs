@@ -194,6 +194,18 @@ fn neighbours_and_entries() {
     let silent =
         |s: &mut Snapshot| link(s, "node/b", 3).neighbours.push(Neighbour { address: ip("10.244.1.2"), mac: None, permanent: false });
     broken(BOTH, &to_b(), silent, Fault::NeighbourSilent, "node/b netloom0", REQUEST);
+    // Of a full table, a neighbour that did not answer is a consequence; one that was full long ago explains nothing.
+    let full = |entries, cleared| {
+        move |s: &mut Snapshot| {
+            silent(s);
+            let table = crate::FullTable { is_ipv4: true, entries, most: 1024, refused: 134, cleared };
+            of(s, "node/b").full_tables = vec![table];
+        }
+    };
+    broken(BOTH, &to_b(), full(1000, 3_000), Fault::NeighbourTableFull, "node/b netloom0", REQUEST);
+    for full in [full(1000, 61_000), full(511, 3_000)] {
+        broken(BOTH, &to_b(), full, Fault::NeighbourSilent, "node/b netloom0", REQUEST);
+    }
     let entry = |port: u32| crate::FdbEntry { mac: mac(0x22), port: Some(port), endpoint: None };
     broken(BOTH, &to_a2(), |s| link(s, "node/a", 3).fdb = vec![entry(4)], Fault::StaleBridgeEntry, "node/a netloom0", REQUEST);
     broken(BOTH, &to_a2(), |s| link(s, "node/a", 3).fdb = vec![entry(5)], Fault::Unexplained, A, REQUEST);

@@ -91,6 +91,7 @@ fn namespace(place: &str, node: Option<&str>, links: Vec<Link>, routes: Vec<Rout
         tables: Vec::new(),
         unread: Vec::new(),
         agent: None,
+        full_tables: Vec::new(),
     }
 }
 
