@@ -14,7 +14,7 @@ cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:b
 guest='wg:wireguard-tools qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2
     ovs-vswitchd:openvswitch-switch ethtool:ethtool'
 test="$demo curl:curl ethtool:ethtool strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
-    dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
+    dnsmasq:dnsmasq-base script:bsdutils kea-dhcp4:kea-dhcp4-server kea-dhcp6:kea-dhcp6-server systemd-socket-activate:systemd
     python3:python3 perl:perl
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld ovs-vswitchd:openvswitch-switch"
 # What our rules stand beside on a host: dockerd comes by itself, below.

@@ -346,5 +346,7 @@ fn faults_are_named_and_nothing_is_left() {
     verified.scene.kubectl(&["create", "namespace", NAMESPACE]);
     let refused = verified.command(&["--test", "^1$"]).output().unwrap();
     assert!(refused.status.code() == Some(1) && text(&refused).contains("--namespace"), "{}", text(&refused));
+    let elsewhere = verified.command(&["--test", "^1$", "--namespace", "elsewhere"]).output().unwrap();
+    assert!(elsewhere.status.success() && text(&elsewhere).contains("removing namespace elsewhere"), "{}", text(&elsewhere));
     verified.scene.kubectl(&["get", "namespace", NAMESPACE]);
 }

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
@@ -27,6 +28,7 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 /// Prints to standard output, with colours where somebody sees them. A reader that has gone away (`| head`) is no
 /// failure; a disk that is full is one, and there is nothing to go on with. While [`StdoutGuard`] is there, this process goes on.
 pub(crate) fn write(text: std::fmt::Arguments<'_>) {
+    hide_progress();
     let text = text.to_string();
     let mut stdout = anstream::stdout().lock();
     let Err(e) = stdout.write_all(safe(&text).as_bytes()).and_then(|()| stdout.flush()) else { return };
@@ -102,8 +104,38 @@ macro_rules! putln {
 
 /// Prints a line to standard error, as [`write()`] does to standard output. Where nobody reads it, there is nothing to be done.
 pub(crate) fn write_error(text: std::fmt::Arguments<'_>) {
+    hide_progress();
     let text = text.to_string();
     let _ = anstream::stderr().lock().write_all(safe(&text).as_bytes());
+}
+
+/// Since when a line of progress is shown, below all that was printed.
+static PROGRESS: Mutex<Option<Instant>> = Mutex::new(None);
+/// How long a line of progress stays until the next one takes its place.
+const STAYS: Duration = Duration::from_millis(100);
+/// To the beginning of the line, which is then empty.
+const CLEAR: &[u8] = b"\r\x1b[K";
+
+/// Shows a line on the terminal of standard error until something else is printed, or the next such line; without a terminal nothing.
+pub(crate) fn show_progress(text: &str) {
+    let mut shown = PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
+    if shown.is_some_and(|since| since.elapsed() < STAYS) || !is_rewritable() {
+        return;
+    }
+    *shown = Some(Instant::now());
+    let _ = std::io::stderr().lock().write_all(CLEAR);
+    let _ = write!(anstream::stderr().lock(), "{FAINT}{}{FAINT:#}", plain(text));
+}
+
+/// Whether standard error is a terminal whose lines can be written again.
+fn is_rewritable() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
+fn hide_progress() {
+    if PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+        let _ = std::io::stderr().lock().write_all(CLEAR);
+    }
 }
 
 /// [`write_error()`], with arguments as `eprintln!` has them.

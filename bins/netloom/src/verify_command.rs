@@ -15,13 +15,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use probe::CaseResult;
+use probe::{CaseResult, Event};
 use regex_lite::Regex;
 use verify::{CASES, Case};
 
 use crate::cli::{VerifyArgs, VerifyCommand, VerifyFormat};
 use crate::lab_command::{must_be_root, open, shown};
-use crate::output::{ODD, Rows, counted, put};
+use crate::output::{ODD, Rows, counted, put, show_progress};
 
 /// The exit code where some cases fail. A verification that cannot begin has 1, as every command that fails.
 const SOME_FAILED: u8 = 3;
@@ -83,12 +83,7 @@ fn run_lab(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<
         return watch::run(args, &lab, wanted);
     }
     let began = Instant::now();
-    let mut report = |result: &CaseResult| {
-        if shown_and_paused(args, result) {
-            crate::output::write_error(format_args!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id));
-            let _ = std::io::stdin().lock().read_line(&mut String::new());
-        }
-    };
+    let mut report = |event: Event<'_>| report(args, event);
     let results = lab::verify(&lab, wanted, (how(args), args.bandwidth), &mut report)?;
     ended(args, &Run { kind: Kind::Lab, name: lab.name.as_str(), results: &results, took: began.elapsed() })
 }
@@ -98,7 +93,7 @@ fn run_cluster(args: &VerifyArgs, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Res
         return watch::run_cluster(args, wanted);
     }
     let began = Instant::now();
-    let verified = cluster::verify(args, wanted, how(args), &mut |result| shown_and_paused(args, result))?;
+    let verified = cluster::verify(args, wanted, how(args), &mut |event| shown_and_paused(args, event))?;
     let took = began.elapsed();
     let recorded = match args.cluster.record.as_deref().zip(verified.recorded) {
         Some((file, snapshot)) => cluster::record(snapshot, file),
@@ -113,8 +108,25 @@ fn how(args: &VerifyArgs) -> probe::Run {
     probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) }
 }
 
-/// Shows a case that is done; whether to wait then until a person has looked at it.
-fn shown_and_paused(args: &VerifyArgs, result: &CaseResult) -> bool {
+/// Shows what is done, and waits for Enter if that is wanted of a case that has failed.
+fn report(args: &VerifyArgs, event: Event<'_>) {
+    if shown_and_paused(args, &event)
+        && let Event::Case(result) = event
+    {
+        crate::output::write_error(format_args!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id));
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+    }
+}
+
+/// Shows what is done; whether to wait then until a person has looked at it.
+fn shown_and_paused(args: &VerifyArgs, event: &Event<'_>) -> bool {
+    let result = match event {
+        Event::Probe { done, all } => {
+            show_progress(&format!("{done} of {}", counted(*all, "probe")));
+            return false;
+        }
+        Event::Case(result) => result,
+    };
     if args.output == VerifyFormat::Table {
         table::case(result);
     }

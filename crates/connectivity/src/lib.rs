@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Connection, Container};
 use futures::future::{join_all, try_join_all};
-use probe::{Asking, CaseResult, Change, Measuring, Outcome, ProbeTask, Run, Runner, Transport};
+use probe::{Asking, CaseResult, Change, Event, Measuring, Outcome, ProbeTask, Run, Runner, Transport};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use verify::case::Target;
@@ -116,8 +116,8 @@ pub enum Balancer {
 pub struct Reports<'a> {
     /// Called with what is being done, a line at a time.
     pub progress: &'a (dyn Fn(&str) + Sync),
-    /// Called with each case that is done.
-    pub case: &'a mut dyn FnMut(&CaseResult),
+    /// Called with each probe and each case that is done.
+    pub event: &'a mut dyn FnMut(Event<'_>),
     /// Set when somebody has pressed Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -166,14 +166,14 @@ pub fn verify(
     reports: &mut Reports<'_>,
 ) -> Result<Verified, ConnectivityError> {
     let interrupted = Arc::clone(&reports.interrupted);
-    let (progress, case) = (reports.progress, &mut *reports.case);
+    let (progress, event) = (reports.progress, &mut *reports.event);
     let (server, (results, recorded)) = on_stage(options, progress, (&interrupted, how.timeout), |asked, mut planned| {
         planned.retain(|planned| wanted(planned.case()));
         let probes = planned.iter().filter(|planned| matches!(planned, Planned::Check(_))).count();
         progress(&format!("asking {probes} questions"));
-        let mut report = |result: &CaseResult| {
+        let mut report = |next: Event<'_>| {
             if !interrupted.load(Ordering::Relaxed) {
-                case(result);
+                event(next);
             }
         };
         let results = probe::run(asked, planned, how, &mut report);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ::verify::{Case, Check, Expected, Observation, Planned, Protocol, Snapshot};
 use linux::Inside;
-use probe::{Answer, AskError, CaseResult, Change, Question, Run, Runner, Transport};
+use probe::{Answer, AskError, CaseResult, Change, Event, Question, Run, Runner, Transport};
 
 use crate::state::Lab;
 use namespaces::Namespaces;
@@ -55,7 +55,7 @@ pub fn verify(
     lab: &Lab,
     wanted: &dyn Fn(&Case) -> bool,
     (how, bandwidth): (Run, bool),
-    report: &mut dyn FnMut(&CaseResult),
+    report: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<CaseResult>, VerifyError> {
     let namespaces = Namespaces::open(lab)?;
     let mut site = site::of(lab, &namespaces)?;

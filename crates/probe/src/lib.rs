@@ -30,7 +30,7 @@ pub use client::{Answer, AskError, Question, ask};
 pub use measure::{Measured, Pair, pairs};
 pub use perf::{MEASURED, Sink, Speed, speed, sustained};
 pub use recorded::Recorded;
-pub use run::{CaseResult, Failure, Run, Runner, run};
+pub use run::{CaseResult, Event, Failure, Run, Runner, run};
 pub use sctp::has_sctp;
 pub use server::{ListenError, Listener, Transport, serve};
 pub use verify::SINK;

@@ -24,6 +24,20 @@ pub struct Run {
     pub timeout: Duration,
 }
 
+/// What happens while a plan is run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A probe has come out.
+    Probe {
+        /// How many have.
+        done: usize,
+        /// How many there are.
+        all: usize,
+    },
+    /// The last probe of a case has, and the cases before it are reported.
+    Case(&'a CaseResult),
+}
+
 /// What came of a case.
 #[derive(Debug)]
 pub struct CaseResult {
@@ -67,7 +81,7 @@ struct Done {
 }
 
 /// Runs the probes on threads, and reports each case when its last probe is done, in the order of the cases.
-pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dyn FnMut(&CaseResult)) -> Vec<CaseResult> {
+pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dyn FnMut(Event<'_>)) -> Vec<CaseResult> {
     let mut checks: Vec<Check> = Vec::new();
     let mut skipped = Vec::new();
     for planned in planned {
@@ -99,18 +113,21 @@ pub fn run(runner: &dyn Runner, planned: Vec<Planned>, how: Run, report: &mut dy
             CASES.iter().filter(|case| checks.iter().any(|check| check.case == *case) || skipped.iter().any(|(of, ..)| of == case));
         let mut results = Vec::new();
         let mut last: Option<Look> = None;
+        let (mut done, all) = (0, checks.len());
         for case in of_case {
             let own: Vec<usize> = (0..checks.len()).filter(|number| checks.get(*number).is_some_and(|check| check.case == case)).collect();
             while own.iter().any(|number| observed.get(*number).is_some_and(Option::is_none)) {
-                let Ok(done) = receiver.recv() else { break };
-                if let Some(place) = observed.get_mut(done.number) {
-                    *place = Some(done);
+                let Ok(next) = receiver.recv() else { break };
+                if let Some(place) = observed.get_mut(next.number) {
+                    *place = Some(next);
                 }
+                done += 1;
+                report(Event::Probe { done, all });
             }
             let of_it = own.iter().filter_map(|number| Some((checks.get(*number)?, observed.get(*number)?.as_ref()?))).collect::<Vec<_>>();
             let reasons = skipped.iter().filter(|(of, ..)| *of == case).map(|(_, is_ipv4, why)| (*is_ipv4, why.clone())).collect();
             let result = judged(runner, case, &of_it, (reasons, how.timeout), &mut last);
-            report(&result);
+            report(Event::Case(&result));
             results.push(result);
         }
         results
@@ -259,6 +276,45 @@ mod tests {
         let result = judged(&Unseen::default(), check.case, &[(&check, &done), (&check, &done)], how, &mut None);
         assert_eq!((result.passed, result.failures.len(), result.skipped.len()), (0, 0, 1), "{result:?}");
         assert!(result.skipped[0].1.contains("it does not answer"), "{result:?}");
+    }
+
+    /// Says nothing until so many are asked at a time, and counts how many were at most.
+    struct Crowd {
+        waits: std::sync::Barrier,
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Runner for Crowd {
+        fn ask(&self, _: &Check, timeout: Duration) -> Observation {
+            assert_eq!(timeout, Duration::from_secs(7));
+            self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            self.waits.wait();
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            Observation::Silent
+        }
+
+        fn observe(&self) -> Snapshot {
+            Snapshot::default()
+        }
+    }
+
+    /// Each probe waits for the others of its crowd: with fewer at a time none would end. All of them are reported.
+    #[test]
+    fn as_many_probes_at_a_time_as_are_wanted() {
+        for concurrency in [1, 4] {
+            let crowd = Crowd { waits: std::sync::Barrier::new(concurrency), now: AtomicUsize::new(0), most: AtomicUsize::new(0) };
+            let check = Check { expected: Expected::NobodyServes, ..isolated() };
+            let planned = (0..12).map(|_| Planned::Check(check.clone())).collect();
+            let mut seen = Vec::new();
+            let how = Run { concurrency, timeout: Duration::from_secs(7) };
+            let results = run(&crowd, planned, how, &mut |event| match event {
+                Event::Probe { done, all } => seen.push((done, all)),
+                Event::Case(result) => assert_eq!((result.passed, seen.len()), (12, 12)),
+            });
+            assert_eq!((results.len(), crowd.most.into_inner()), (1, concurrency));
+            assert_eq!(seen, (1..=12).map(|done| (done, 12)).collect::<Vec<_>>());
+        }
     }
 
     /// Cases that came out before a look are explained by it; what came out since is looked at again.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use netloom_tests::netloom;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::Value;
 
@@ -67,11 +68,36 @@ fn each_format_and_exit_code() {
     assert!(code == 1 && said.contains("netloom verify --list"), "{said}");
     let (code, _, said) = lab.verify(&["--test", "("]);
     assert!(code == 1 && said.contains("--test \"(\""), "{said}");
+    for wrong in [["--concurrency", "0"], ["--timeout", "0"], ["-o", "xml"], ["--namespace", "n"]] {
+        assert_eq!(lab.verify(&wrong).0, 2, "{wrong:?}");
+    }
+    let (code, printed, _) = lab.verify(&["--test", "^10$", "--concurrency", "1", "--timeout", "600"]);
+    assert!(code == 0 && printed.contains("passed   10 "), "{printed}");
     let (code, listed, _) = lab.verify(&["--list"]);
     assert!(code == 0 && listed.lines().count() == 67, "{listed}");
     lab.down();
     let (code, _, said) = lab.verify(&[]);
     assert!(code == 1 && said.contains("there is no lab \"lab\""), "{said}");
+}
+
+/// On a terminal, a line that is written again shows how many probes have come out; elsewhere, and in what is printed, there is no such line.
+#[test]
+fn progress_is_shown_on_a_terminal() {
+    let lab = Lab::up(&[node("left"), node("right"), pod("a", "left"), pod("b", "right")].concat(), &[]);
+    let verify = format!("{} verify --test ^2$", netloom().display());
+    let on_a_terminal = |line: &str, term: &str| {
+        let out = lab.host.command("", "script").args(["-qec", line, "/dev/null"]).env("TERM", term).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let shown = on_a_terminal(&verify, "xterm");
+    assert!(shown.contains("\r\u{1b}[K") && shown.contains(" of 8 probes"), "{shown:?}");
+    let (last, result) = (shown.rfind(" of 8 probes").unwrap(), shown.find("passed").unwrap());
+    assert!(last < result && shown[last..result].contains("\r\u{1b}[K"), "the line is gone before the case is printed: {shown:?}");
+    assert!(!on_a_terminal(&verify, "dumb").contains("\r\u{1b}"));
+    assert!(!on_a_terminal(&format!("{verify} 2>/run/said"), "xterm").contains(" of 8 probes"));
+    assert_eq!(lab.verify(&["--test", "^2$"]).2, "", "no line without a terminal");
+    lab.down();
 }
 
 /// Ports that pods publish, and networks that keep their pods apart.

@@ -12,7 +12,7 @@ use anyhow::Context;
 use connectivity::{Balancer, Options, Perf, Reports, Verified, Watching};
 use ipnet::IpNet;
 use linux::file::{Durability, write_atomic};
-use probe::{CaseResult, Change, Measured};
+use probe::{Change, Event, Measured};
 use verify::{Case, Snapshot};
 
 use crate::cli::{PerfCluster, ProbedCluster, VerifyArgs, VerifyCluster};
@@ -24,26 +24,28 @@ const MOST: usize = 1024;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Verifies a cluster; `case` is called with each case that is done, and says whether to wait for Enter.
+/// Verifies a cluster; `event` is called with what is done, and says whether to wait for Enter: then a case has failed.
 pub(super) fn verify(
     args: &VerifyArgs,
     wanted: &dyn Fn(&Case) -> bool,
     how: probe::Run,
-    case: &mut dyn FnMut(&CaseResult) -> bool,
+    event: &mut dyn FnMut(&Event<'_>) -> bool,
 ) -> anyhow::Result<Verified> {
     let options = Options { bandwidth: args.bandwidth, ..options(&args.cluster, args.pause_on_fail)? };
     let interrupted = Arc::new(AtomicBool::new(false));
     let stdout = StdoutGuard::new(Arc::clone(&interrupted));
     let paused = Arc::clone(&interrupted);
-    let mut case = |result: &CaseResult| {
-        if case(result) {
+    let mut event = |next: Event<'_>| {
+        if event(&next)
+            && let Event::Case(result) = next
+        {
             write_error(format_args!("{ODD}{} failed; press Enter to go on{ODD:#} ", result.case.id));
             wait_for_enter(&paused);
         }
     };
     let began = Instant::now();
     let progress = |line: &str| crate::output::eputln!("{FAINT}{:5.1} s  {line}{FAINT:#}", began.elapsed().as_secs_f64());
-    let mut reports = Reports { progress: &progress, case: &mut case, interrupted };
+    let mut reports = Reports { progress: &progress, event: &mut event, interrupted };
     let verified = connectivity::verify(&options, wanted, how, &mut reports);
     is_read(&stdout)?;
     Ok(verified?)

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use probe::{CaseResult, Recorded};
+use probe::{Event, Recorded};
 use verify::case::Need;
 use verify::{Attachment, Case, Check, Expected, Link, Place, Planned, Reach, Site, SiteNode, SitePod, Snapshot};
 
-use super::{Kind, Run, ended, table};
-use crate::cli::{VerifyArgs, VerifyFormat};
+use super::{Kind, Run, ended, report};
+use crate::cli::VerifyArgs;
 use crate::output::{FAINT, ODD};
 use crate::sysdump_command;
 
@@ -41,11 +41,7 @@ pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool
     let began = Instant::now();
     let planned = verify::plan(&site).into_iter().filter(|planned| wanted(planned.case())).map(recorded).collect();
     let how = probe::Run { concurrency: args.concurrency.into(), timeout: Duration::from_secs(args.timeout) };
-    let mut report = |result: &CaseResult| {
-        if args.output == VerifyFormat::Table {
-            table::case(result);
-        }
-    };
+    let mut report = |event: Event<'_>| report(args, event);
     let results = probe::run(&Recorded(snapshot), planned, how, &mut report);
     ended(args, &Run { kind: Kind::File, name: &file.display().to_string(), results: &results, took: began.elapsed() })
 }
