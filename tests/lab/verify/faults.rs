@@ -26,6 +26,7 @@ struct Row {
 
 const EITHER: &[&str] = &["reply", "request"];
 const REQUEST: &[&str] = &["request"];
+const REPLY: &[&str] = &["reply"];
 
 /// `a` is on node left, `b` and `b2` on node right.
 const FAULTS: &[Row] = &[
@@ -35,6 +36,22 @@ const FAULTS: &[Row] = &[
         mends: &["node.left: ip route add 10.244.1.0/24 via 172.30.0.2 proto 110"],
         test: "^2$",
         found: ("NoRoute", "node/left"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: ip route del 10.244.1.0/24"],
+        mends: &["node.left: ip route add 10.244.1.0/24 via 10.244.1.0 dev {tunnel} proto 110 onlink"],
+        test: "^2$",
+        found: ("NoRoute", "node/left"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip route add 10.244.1.2/32 via 10.244.0.2"],
+        mends: &["node.left: ip route del 10.244.1.2/32"],
+        test: "^2$",
+        found: ("WrongNextHop", "node/left netloom0"),
         on: EITHER,
     },
     Row {
@@ -186,12 +203,12 @@ const FAULTS: &[Row] = &[
         breaks: &[
             "node.right: nft add table inet other",
             "node.right: nft add chain inet other pass { type filter hook forward priority 0 ; }",
-            "node.right: nft add rule inet other pass ip daddr { 10.244.1.2, 10.244.0.2 } counter drop",
+            "node.right: nft add rule inet other pass ip daddr 10.244.1.2 counter drop",
         ],
         mends: &["node.right: nft delete table inet other"],
         test: "^2$",
         found: ("ForeignRuleDrops", "node/right"),
-        on: REQUEST,
+        on: EITHER,
     },
     Row {
         modes: BOTH,
@@ -206,7 +223,7 @@ const FAULTS: &[Row] = &[
         on: REQUEST,
     },
     Row {
-        modes: DIRECT,
+        modes: BOTH,
         breaks: &[
             "node.right: nft add table inet other",
             "node.right: nft add chain inet other guard { type filter hook input priority 0 ; }",
@@ -215,6 +232,30 @@ const FAULTS: &[Row] = &[
         mends: &["node.right: nft delete table inet other"],
         test: "^7$",
         found: ("NodeFirewall", "node/right eth0"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.right: nft add table inet other",
+            "node.right: nft add chain inet other guard { type filter hook output priority 0 ; }",
+            "node.right: nft add rule inet other guard tcp sport 26767 counter drop",
+        ],
+        mends: &["node.right: nft delete table inet other"],
+        test: "^7$",
+        found: ("NodeFirewall", "node/right"),
+        on: REPLY,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &[
+            "node.left: nft add table ip other",
+            "node.left: nft add chain ip other out { type nat hook postrouting priority 90 ; }",
+            "node.left: nft add rule ip other out oifname {tunnel} masquerade",
+        ],
+        mends: &["node.left: nft delete table ip other"],
+        test: "^2$",
+        found: ("MasqueradeTooWide", "node/left"),
         on: REQUEST,
     },
     Row {

@@ -80,6 +80,23 @@ fn each_format_and_exit_code() {
     assert!(code == 1 && said.contains("there is no lab \"lab\""), "{said}");
 }
 
+/// Half of the lab that a kernel with its usual table of neighbours has room for. The whole one, with 200 pods, takes 1 to 2 s.
+#[test]
+fn every_pair_of_ten_nodes() {
+    let nodes = (0..10).map(|n| format!("n{n}"));
+    let pods = |name: &String| (0..10).map(|p| pod(&format!("{name}-{p}"), name)).collect::<String>();
+    let manifests: String = nodes.clone().map(|name| node(&name)).chain(nodes.map(|name| pods(&name))).collect();
+    let lab = Lab::up(&manifests, &["--between", "vxlan"]);
+    let (code, json) = lab.verified(&[]);
+    assert_eq!(code, 0, "{json:#}");
+    // Both ways, over TCP and UDP, in both families.
+    assert_eq!(case(&json, "2")["passed"], 10 * 9 * 2 * 2);
+    // Each pod asks the next one of its node.
+    assert_eq!(case(&json, "1")["passed"], 100 * 2 * 2);
+    println!("{} s", json["seconds"]);
+    lab.down();
+}
+
 /// On a terminal, a line that is written again shows how many probes have come out; elsewhere, and in what is printed, there is no such line.
 #[test]
 fn progress_is_shown_on_a_terminal() {
