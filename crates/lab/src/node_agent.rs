@@ -30,7 +30,9 @@ use crate::manifest::SYSTEM_NAMESPACE;
 use crate::state::{Lab, Pod};
 use crate::up::DefaultNetwork;
 
-/// How long an agent may take to know the manifests, and at its end to have told everything.
+/// How long an agent may take to know the manifests. They are in this process: only a machine that is very slow makes it wait.
+const SLOW: Duration = Duration::from_secs(60);
+/// How long it may take to know the others' WireGuard keys, and at its end to have told everything.
 const MOMENT: Duration = Duration::from_secs(5);
 
 /// The agent of one node.
@@ -52,13 +54,13 @@ impl NodeAgent {
         let path = std::env::join_paths(&lab.cni_path).map_err(|e| failed(&e))?;
         let settings = settings(lab, node, default, conf_dirs).map_err(|e| failed(&e))?;
         let agent = Embedded::start(settings, || store.client().into()).map_err(|e| failed(&e))?;
-        agent.synced(MOMENT);
+        agent.synced(SLOW);
         Ok(NodeAgent { agent, path: path.to_string_lossy().into_owned() })
     }
 
     /// Makes the node's part of the cluster's network, from inside the node. What is wrong with it.
     pub(crate) fn provide(&self, dirs: Dirs) -> BTreeSet<String> {
-        self.agent.provide(dirs, MOMENT)
+        self.agent.provide(dirs, SLOW)
     }
 
     /// Waits until it knows a WireGuard key of each node.
@@ -104,7 +106,7 @@ impl NodeAgent {
 
     /// Waits until it knows pods, and gives them addresses of these ranges.
     pub(crate) fn synced(&self, pods: &[(&str, &str)], ranges: Option<&[IpNet]>) {
-        let until = Instant::now() + MOMENT;
+        let until = Instant::now() + SLOW;
         let is_synced = || {
             pods.iter().all(|(namespace, name)| self.agent.knows(namespace, name))
                 && ranges.is_none_or(|ranges| self.agent.has_ranges(ranges))
