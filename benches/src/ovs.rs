@@ -169,9 +169,15 @@ impl Daemons {
         })?;
         let took = begun.elapsed();
         (0..CROWD).try_for_each(|n| self.vsctl(false, &["del-port", BRIDGE, &format!("port{n}")]))?;
-        // Until that is applied.
-        self.vsctl(true, &["get", "bridge", BRIDGE, "name"])?;
+        self.settle()?;
         Ok(took)
+    }
+
+    /// Until ovs-vswitchd is done with the ports that were taken away. It says that it is before it has closed their sockets, each of which costs a
+    /// grace period of the kernel, and the next port waits for that: 0.6 s after a hundred.
+    fn settle(&self) -> Result<()> {
+        self.add_ourselves(true, PORT)?;
+        self.vsctl(true, &["del-port", BRIDGE, PORT])
     }
 
     fn add(&self, way: Way, port: &str) -> Result<()> {
