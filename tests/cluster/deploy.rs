@@ -46,6 +46,23 @@ fn s6_the_manifests_apply_and_apply_again() {
     // A pod made from it is accepted too, service account, priority and all.
     let one = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "netloom-x", "namespace": "kube-system"}, "spec": pod});
     plane.kubectl(&["apply", "--dry-run=server", "-f", "-"], &one.to_string()).unwrap();
+    // The manual's way to let agents see the sockets of vhost-user ports: nothing but that is added, and a pod of it is accepted.
+    let file = deploy().join("openstack/vhost-user.yaml");
+    let patched =
+        ["patch", "-n", "kube-system", "daemonset", "netloom", "--patch-file", file.to_str().unwrap(), "--dry-run=server", "-o", "json"];
+    let patched: Value = serde_json::from_str(&plane.kubectl(&patched, "").unwrap()).unwrap();
+    let (with, without) = (&patched["spec"]["template"]["spec"], pod);
+    let added = |list: &str, of: fn(&Value) -> &Value| {
+        let all = |pod: &Value| of(pod)[list].as_array().unwrap().clone();
+        let before = all(without);
+        all(with).into_iter().filter(|one| !before.contains(one)).collect::<Vec<_>>()
+    };
+    let mounts = added("volumeMounts", |pod| &pod["containers"][0]);
+    let volumes = added("volumes", |pod| pod);
+    assert_eq!(mounts, [json!({"name": "vhost-sockets", "mountPath": "/var/lib/vhost_sockets", "mountPropagation": "HostToContainer"})]);
+    assert_eq!(volumes, [json!({"name": "vhost-sockets", "hostPath": {"path": "/var/lib/vhost_sockets", "type": "DirectoryOrCreate"}})]);
+    let one = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "netloom-y", "namespace": "kube-system"}, "spec": with});
+    plane.kubectl(&["apply", "--dry-run=server", "-f", "-"], &one.to_string()).unwrap();
     // The manual's way to take it off all nodes.
     let patch = r#"[{"op": "replace", "path": "/spec/template/spec/initContainers/0/args", "value": ["agent", "uninstall"]}]"#;
     plane.kubectl(&["patch", "-n", "kube-system", "daemonset", "netloom", "--type=json", "-p", patch], "").unwrap();
