@@ -57,6 +57,25 @@ fn two_containers_reach_each_other() {
     assert_eq!(switch.ports("br0"), nobody());
 }
 
+/// With the userspace datapath, what a container receives is limited, and what it sends is not: ovs-vswitchd reads that before the kernel's
+/// traffic control, as docs/use/plugins/ovs.md says. (Both are over the kernel's datapath: tests/guest/kernel/ovs.rs.)
+#[test]
+fn a_limit_of_what_is_received() {
+    let (host, switch) = machine();
+    let config = network(json!({}));
+    let results = ["c1", "c2"].map(|container| at(&host, container).add(&config));
+    let limit = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "prevResult": results[0], "ingressRate": 8_000_000,
+        "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
+    let limited = at(&host, "c1").add(&limit);
+    host.carries("c2", "c1", &ips(&results[0])[0], 500_000);
+    let shown = host.json("", &format!("tc -s -j qdisc show dev {}", port_of(&results[0])));
+    let bucket = shown.as_array().unwrap().iter().find(|qdisc| qdisc["kind"] == "tbf");
+    assert!(bucket.is_some_and(|bucket| bucket["overlimits"].as_u64() > Some(0)), "{shown}");
+    at(&host, "c1").del(&limit, &limited);
+    ["c1", "c2"].iter().zip(&results).for_each(|(container, result)| at(&host, container).del(&config, result));
+    assert_eq!(switch.ports("br0"), nobody());
+}
+
 /// The port is told apart by others, and what cannot compute a checksum is not asked to.
 #[test]
 fn what_the_port_tells() {

@@ -30,6 +30,21 @@ impl Host {
         client.read_exact(&mut line).is_ok() && &line == LINE
     }
 
+    /// Sends so many bytes over TCP to an address of a container, and waits until all have come.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn carries(&self, from: &str, to: &str, address: &str, bytes: u64) {
+        let server = self.within(to, || TcpListener::bind(SocketAddr::new(address.parse().unwrap(), 0)).unwrap());
+        let port = server.local_addr().unwrap();
+        let mut client = self.within(from, || TcpStream::connect_timeout(&port, PATIENCE)).unwrap();
+        let mut far = server.accept().unwrap().0;
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        let sender = std::thread::spawn(move || std::io::copy(&mut std::io::repeat(7).take(bytes), &mut client).unwrap());
+        assert_eq!(std::io::copy(&mut far, &mut std::io::sink()).unwrap(), bytes);
+        sender.join().unwrap();
+    }
+
     /// As [`Host::tcp`], over UDP, where what is lost is sent again.
     ///
     /// # Panics
