@@ -10,6 +10,9 @@
 #   GUEST_TIMEOUT=600     seconds after which a command's guest is killed (a shell's is not): exit code 124
 #   GUEST_MEMORY=1536     MiB
 #   GUEST_KERNEL=DIR      another kernel: DIR/vmlinuz and DIR/lib/modules/VERSION
+#
+# The guest has two network cards on one wire, a virtio one and, where qemu knows it, one with virtual functions (igb), and a second virtio card.
+# Nothing drives them until a test loads their modules.
 set -euo pipefail
 cd_to=$PWD
 checkout=$(cd "$(dirname "$0")/.." && pwd)
@@ -186,13 +189,27 @@ mv "$seed/../$(basename "$seed").cpio" "$seed/initramfs"
 
 # === the guest
 
+# A newer qemu than the distribution's, where scripts/setup.sh has fetched one for its cards.
+qemu=(qemu-system-x86_64)
+fetched=${NETLOOM_QEMU:-$HOME/.cache/netloom-qemu}/usr
+if [ -x "$fetched/bin/qemu-system-x86_64" ]; then
+    qemu=(env "QEMU_MODULE_DIR=$fetched/lib/x86_64-linux-gnu/qemu" "$fetched/bin/qemu-system-x86_64" -L "$fetched/share/qemu" -L "$fetched/share/seabios")
+fi
+cards=(
+    -netdev hubport,id=wire,hubid=0 -device virtio-net-pci,netdev=wire,romfile=,mac=02:00:00:00:00:20
+    -netdev hubport,id=spare,hubid=1 -device virtio-net-pci,netdev=spare,romfile=,mac=fa:16:3e:00:00:02
+)
+if [[ $("${qemu[@]}" -device igb,help 2>&1) == *"igb options"* ]]; then
+    cards+=(-device pcie-root-port,id=root -netdev hubport,id=card,hubid=0 -device igb,bus=root,netdev=card,romfile=,mac=02:00:00:00:00:10)
+fi
+
 limit=()
 [ $# = 0 ] || limit=(timeout --foreground -s KILL "${GUEST_TIMEOUT:-600}" setpriv --pdeathsig KILL)
 # A comma in a path is two for qemu. The kernel is not to test its timer: where this machine is busy an emulated one is late,
 # and it would stop. Nor is it to wait for all its processors' leisure (RCU): a namespace that goes is waited for a dozen times.
 # Where each process has the same addresses, qemu translates a library once: a fifth less to compute.
 set +e
-setpriv --pdeathsig KILL "${limit[@]}" qemu-system-x86_64 \
+setpriv --pdeathsig KILL "${limit[@]}" "${qemu[@]}" \
     -accel tcg -machine q35 -smp 2 -m "${GUEST_MEMORY:-1536}" -nodefaults -no-user-config -display none -no-reboot \
     -chardev stdio,id=terminal,signal=off -serial chardev:terminal \
     -device isa-debug-exit,iobase=0xf4,iosize=1 \
@@ -200,6 +217,7 @@ setpriv --pdeathsig KILL "${limit[@]}" qemu-system-x86_64 \
     -device virtio-9p-pci,fsdev=machine,mount_tag=machine \
     -fsdev "local,id=shared,path=${shared//,/,,},security_model=none" \
     -device virtio-9p-pci,fsdev=shared,mount_tag=shared \
+    "${cards[@]}" \
     -kernel "$image" -initrd "$seed/initramfs" \
     -append "console=ttyS0 quiet panic=-1 oops=panic no_timer_check nokaslr mitigations=off random.trust_cpu=on rcupdate.rcu_expedited=1 norandmaps"
 code=$?

@@ -119,6 +119,35 @@ fetch_dpdk() {
     rm -r "$unpacked"
 }
 
+# A qemu that has a network card with virtual functions (igb, since 8.0), beside one that has none: from the distribution's backports.
+fetch_qemu() {
+    dir=${NETLOOM_QEMU:-$HOME/.cache/netloom-qemu}
+    ! qemu-system-x86_64 -device igb,help 2>&1 | grep -q "^igb options" || return 0
+    [ ! -x "$dir/usr/bin/qemu-system-x86_64" ] && command -v apt-get >/dev/null || return 0
+    codename=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME") || return 0
+    echo "setup: fetching qemu of $codename-backports"
+    mkdir -p "$dir"
+    new=$(mktemp -d "$dir/.new-XXXXXX")
+    (
+        cd "$new"
+        mkdir -p lists/partial cache/archives/partial root
+        echo "deb http://deb.debian.org/debian $codename-backports main" >sources
+        apt() {
+            apt-get -qq -o Dir::Etc::SourceList="$new/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$new/lists" \
+                -o Dir::Cache="$new/cache" -o APT::Sandbox::User=root "$@"
+        }
+        of="/$codename-backports"
+        apt update && apt download "qemu-system-x86$of" "qemu-system-common$of" "qemu-system-data$of" "seabios$of" && for file in *.deb; do dpkg -x "$file" root; done
+    ) >"$new/log" 2>&1 || {
+        cat "$new/log" >&2
+        rm -r "$new"
+        echo "setup: apt-get could not download qemu of $codename-backports: the guest will have no card with virtual functions" >&2
+        return 0
+    }
+    cp -r "$new/root/." "$dir/"
+    rm -r "$new"
+}
+
 # What kuryr-cni's daemon runs, to be measured beside us, and to plug what we take over.
 fetch_kuryr() {
     dir=${NETLOOM_KURYR:-$HOME/.cache/netloom-kuryr}
@@ -173,6 +202,7 @@ done
 if [ -z "$missing" ]; then
     [ "${1:-test}" != release ] || fetch_zig
     [ "${1:-test}" != neutron ] || fetch_dpdk
+    [ "${1:-test}" != guest ] || fetch_qemu
     case ${1:-test} in neutron | bench) fetch_kuryr ;; esac
     exit 0
 fi
@@ -203,4 +233,5 @@ if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recomm
 fi
 [ "${1:-test}" != release ] || fetch_zig
 [ "${1:-test}" != neutron ] || fetch_dpdk
+[ "${1:-test}" != guest ] || fetch_qemu
 case ${1:-test} in neutron | bench) fetch_kuryr ;; esac

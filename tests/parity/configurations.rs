@@ -50,6 +50,8 @@ const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("ovs-hybrid", "the reference set has none like it: tests/plugins/ovs/neutron.rs"),
     ("ovs-vhost-user", "the reference set has none like it: tests/plugins/ovs/vhost_user.rs"),
     ("ovs", "the reference set has none like it: tests/plugins/ovs.rs has what ovs-cni does otherwise"),
+    ("sriov-vf", "the reference set has none like it: tests/guest/kernel/cards.rs"),
+    ("dpdk-device", "the reference set has none like it: tests/guest/kernel/cards.rs"),
     ("passthru", "it is Multus's, and does nothing"),
     ("pool", "the reference set has none like it"),
     ("whereabouts", "its own reference needs a cluster: tests/addresses/whereabouts has what it is known to answer"),

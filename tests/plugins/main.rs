@@ -5,6 +5,7 @@
 mod bad_input;
 mod bandwidth;
 mod bridge;
+mod card;
 mod dhcp;
 mod firewall;
 mod flannel;

@@ -107,7 +107,8 @@ impl Agent {
         if self.settings.vifs.source != VifSource::Nowhere {
             laps.lap("vifs");
         }
-        let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
+        let need_devices = known.need_devices() || ports.need_devices();
+        let devices = if request.settings.kubelet && need_devices { Some(self.devices(pod, request.by)?) } else { None };
         let asked = Rc::default();
         let own = self.this_node(host, known.given(), pod, &asked);
         let wanted = PlanRequest {

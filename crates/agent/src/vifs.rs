@@ -36,7 +36,7 @@ mod network;
 mod vlan;
 
 pub(crate) use kuryr_cni::is_kuryr_list;
-use network::network;
+use network::{Base, network};
 
 /// How often it is looked whether the caller of an ADD that waits is still there: its end wakes nobody.
 const LOOK: Duration = Duration::from_secs(1);
@@ -82,6 +82,15 @@ type Matched = (Option<(String, Vif)>, Vec<(String, Vif)>);
 enum Changes {
     KuryrPorts { ports: Box<KuryrPorts>, last: Option<Arc<NodePort>> },
     Pods(PodChanges),
+}
+
+// === impl PodPorts ===
+
+impl PodPorts {
+    /// Whether one of them needs a device, so that the kubelet must be asked.
+    pub(crate) fn need_devices(&self) -> bool {
+        self.bound.values().any(|bound| bound.resource.is_some())
+    }
 }
 
 // === impl Agent ===
@@ -141,23 +150,29 @@ impl Agent {
             false => None,
         };
         let mut ports = PodPorts::default();
-        let mut list_of = |key: &str, vif: &Vif, is_default: bool| {
-            let refused =
-                |e: network::Unpluggable| CniError::new(Code::INVALID_CONFIG, format!("interface {key}, Neutron port {}: {e}", vif.id));
-            let list = network(vif, settings, link.as_deref(), is_default).map_err(refused)?;
+        let refused = |key: &str, vif: &Vif, e: network::Unpluggable| {
+            CniError::new(Code::INVALID_CONFIG, format!("interface {key}, Neutron port {}: {e}", vif.id))
+        };
+        let mut list_of = |key: &str, vif: &Vif, resource: Option<&str>, is_default: bool| {
+            let base = Base { link: link.as_deref(), resource };
+            let list = network(vif, settings, base, is_default).map_err(|e| refused(key, vif, e))?;
             let is_switched = matches!(vif.kind, VifKind::OpenVSwitch { .. } | VifKind::Bridge { .. } | VifKind::VhostUser { .. });
             let (key, id, switch_id) = (key.to_owned(), vif.id.clone(), network::port_id(vif).to_owned());
             ports.plugged.push(Port { key, id, place: place(vif), is_switched, switch_id });
             Ok::<_, CniError>(list)
         };
         if let Some((key, vif)) = &default {
-            known.default = Some(ImplicitNetwork { list: list_of(key, vif, true)?, definition: None });
+            known.default = Some(ImplicitNetwork { list: list_of(key, vif, None, true)?, definition: None });
         }
         let mut bound = BTreeMap::new();
         for ((key, vif), (number, selection)) in of_selections.iter().zip(selections) {
             let named = || IfName::parse(key).map_err(|e| CniError::new(Code::INVALID_CONFIG, format!("interface of a VIF: {e}")));
             let ifname = selection.interface.clone().map_or_else(named, Ok)?;
-            bound.insert(*number, Bound { list: list_of(key, vif, false)?, ifname });
+            let of_definition = known.definition(&selection.definition).and_then(|definition| definition.resource_name.as_deref());
+            let of_definition = of_definition.filter(|resource| !resource.is_empty());
+            let base = Base { link: None, resource: of_definition };
+            let resource = network::resource(vif, settings, base).map_err(|e| refused(key, vif, e))?.map(str::to_owned);
+            bound.insert(*number, Bound { list: list_of(key, vif, of_definition, false)?, ifname, resource });
         }
         Ok(PodPorts { bound, ..ports })
     }
@@ -327,9 +342,11 @@ fn still_waiting(plugged: &[Port], vifs: &BTreeMap<String, PodVif>) -> Result<Ve
     Ok(waiting)
 }
 
-/// Whether packets pass. A nested port is the node's own port's affair, which is ACTIVE.
+/// Whether packets pass. A nested port is the node's own port's affair, which is ACTIVE; for a card, nobody on the node waits until a port is wired.
 fn is_active(vif: &Vif) -> bool {
-    matches!(vif.kind, VifKind::VlanNested { .. } | VifKind::MacvlanNested) || vif.active == Some(true)
+    let is_of_another =
+        matches!(vif.kind, VifKind::VlanNested { .. } | VifKind::MacvlanNested | VifKind::DpdkNested { .. } | VifKind::Sriov { .. });
+    is_of_another || vif.active == Some(true)
 }
 
 fn place(vif: &Vif) -> String {

@@ -80,6 +80,8 @@ pub struct Bound {
     pub list: NetworkList,
     /// The interface, where the selection names none.
     pub ifname: IfName,
+    /// The resource of which the attachment must have a device, where it needs one.
+    pub resource: Option<String>,
 }
 
 /// Where an attachment comes from.

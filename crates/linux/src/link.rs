@@ -20,6 +20,7 @@ mod ipv6_conf;
 mod kind;
 mod port;
 mod remove;
+mod virtual_function;
 mod vlan;
 mod vxlan;
 
@@ -29,6 +30,7 @@ pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError, Tun};
 pub use port::{PortFlags, PortState, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
+pub use virtual_function::{VirtualFunction, set_vf_mac, set_vf_vlan};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 pub use vxlan::{Vxlan, set_vxlan};
 
@@ -110,6 +112,8 @@ pub struct Link {
     pub port: Option<PortFlags>,
     /// Whether it passes frames on as a bridge's port.
     pub port_state: Option<PortState>,
+    /// What a card has for its virtual functions; only [`Netlink::virtual_functions`] asks for it.
+    virtual_functions: Vec<VirtualFunction>,
     ipv6_conf: Vec<i32>,
 }
 
@@ -258,6 +262,7 @@ impl Link {
             bridge: None,
             port: None,
             port_state: None,
+            virtual_functions: Vec::new(),
             ipv6_conf: Vec::new(),
         };
         for (kind, value) in Attributes(attributes) {
@@ -282,6 +287,7 @@ impl Link {
                 IFLA_PARENT_DEV_NAME => link.device.get_or_insert_default().name = text(value),
                 IFLA_PARENT_DEV_BUS_NAME => link.device.get_or_insert_default().bus = text(value),
                 IFLA_LINKINFO => link.parse_info(value),
+                IFLA_VFINFO_LIST => link.virtual_functions = Attributes(value).filter_map(|(_, one)| VirtualFunction::parse(one)).collect(),
                 IFLA_AF_SPEC => link.ipv6_conf = ipv6_conf::parse(value),
                 _ => {}
             }

@@ -1,13 +1,14 @@
-//! Devices on a bus, as `/sys` shows them: which driver has one, and which interface it is.
+//! Devices on a bus, as `/sys` shows them: which driver has one, which interface it is, and of which card it is a virtual function.
 //!
 //! Of interfaces `/sys` shows those of the namespace in which it was mounted.
 
-use std::fs::{read_dir, read_to_string};
-use std::io;
+use std::fs::{File, read_dir, read_to_string};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::Link;
 use crate::link::BusDevice;
+use crate::proc_sys::make_sysfs_writable;
 
 /// A bus whose devices have names of their own (`/sys/bus/NAME/devices`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +45,75 @@ pub fn driver(device: &Path) -> io::Result<Option<String>> {
         Ok(path) => Ok(path.file_name().map(|name| name.to_string_lossy().into_owned())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
+    }
+}
+
+/// Whether a PCI device is a network card, by its class (`lspci -n`: 02).
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_network_card(device: &Path) -> io::Result<bool> {
+    Ok(read_to_string(device.join("class"))?.starts_with("0x02"))
+}
+
+/// The physical function of a virtual one (SR-IOV), and the number that it has there; `None` if it is none.
+///
+/// # Errors
+/// If a folder is there and cannot be read.
+pub fn physical_function(device: &Path) -> io::Result<Option<(PathBuf, u32)>> {
+    let card = match device.join("physfn").canonicalize() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        card => card?,
+    };
+    let device = device.canonicalize()?;
+    for entry in read_dir(&card)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("virtfn")).and_then(|number| number.parse().ok());
+        if let Some(number) = number.filter(|_: &u32| entry.path().canonicalize().is_ok_and(|function| function == device)) {
+            return Ok(Some((card, number)));
+        }
+    }
+    Ok(None)
+}
+
+/// The driver that a PCI device is bound to whatever other drivers know it, as `driverctl` and the like have set it; `None` if the kernel chooses.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn driver_override(device: &Path) -> io::Result<Option<String>> {
+    let text = read_to_string(device.join("driver_override"))?;
+    Ok(Some(text.trim_end()).filter(|text| !matches!(*text, "" | "(null)")).map(str::to_owned))
+}
+
+/// Says which driver a PCI device is bound to from now on (Documentation/ABI/testing/sysfs-bus-pci, `driver_override`); `None`: the kernel chooses.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn set_driver_override(device: &Path, driver: Option<&str>) -> io::Result<()> {
+    write(&device.join("driver_override"), driver.unwrap_or("\n"))
+}
+
+/// Takes a PCI device away from its driver, if it has one, and gives it to the one that its override or its ID says. The driver must have been loaded:
+/// else the device has none afterwards.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn rebind(device: &Path) -> io::Result<()> {
+    let device = device.canonicalize()?;
+    let Some(id) = device.file_name().and_then(|name| name.to_str()) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    if driver(&device)?.is_some() {
+        write(&device.join("driver/unbind"), id)?;
+    }
+    write(Path::new("/sys/bus/pci/drivers_probe"), id)
+}
+
+/// Writes to a file that is there. A container's runtime may have mounted `/sys` read-only.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let write = || File::options().write(true).open(path)?.write_all(text.as_bytes());
+    match write() {
+        Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem && make_sysfs_writable()? => write(),
+        written => written,
     }
 }
 
@@ -100,6 +170,15 @@ pub fn folder(device: &BusDevice) -> Option<PathBuf> {
     Path::new("/sys/bus").join(&device.bus).join("devices").join(&device.name).canonicalize().ok()
 }
 
+/// The address of the PCI device that a link is the interface of, itself or the virtio device on it; `None` if it is no PCI device's.
+pub fn pci_address(link: &Link) -> Option<String> {
+    let device = link.device.as_ref()?;
+    let folder = folder(device)?;
+    let folder = if device.bus == "pci" { folder.as_path() } else { folder.parent()? };
+    let id = folder.file_name()?.to_str()?;
+    Bus::Pci.device(id).map(|_| id.to_owned())
+}
+
 /// The first name in a folder that begins so, in the order of the alphabet.
 fn first(dir: &Path, prefix: &str) -> io::Result<Option<String>> {
     let entries = match read_dir(dir) {
@@ -129,5 +208,6 @@ mod tests {
         let nowhere = Path::new("/sys/no/such/device");
         assert_eq!(driver(nowhere).unwrap(), None);
         assert_eq!(interface(nowhere).unwrap(), None);
+        assert_eq!(physical_function(nowhere).unwrap(), None);
     }
 }

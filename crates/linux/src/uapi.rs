@@ -83,6 +83,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWNSID: u16 = 88;
     pub(crate) const RTM_GETNSID: u16 = 90;
 
+    /// Write what a card has for each of its virtual functions.
+    pub(crate) const RTEXT_FILTER_VF: u32 = 1 << 0;
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     /// Write the VLANs of a bridge's ports, ranges as two entries.
@@ -189,6 +191,7 @@ pub(crate) mod link {
     pub(crate) const IFLA_OPERSTATE: u16 = 16;
     pub(crate) const IFLA_LINKINFO: u16 = 18;
     pub(crate) const IFLA_IFALIAS: u16 = 20;
+    pub(crate) const IFLA_VFINFO_LIST: u16 = 22;
     pub(crate) const IFLA_AF_SPEC: u16 = 26;
     pub(crate) const IFLA_GROUP: u16 = 27;
     pub(crate) const IFLA_NET_NS_FD: u16 = 28;
@@ -208,6 +211,10 @@ pub(crate) mod link {
     pub(crate) const IFLA_INFO_DATA: u16 = 2;
     pub(crate) const IFLA_INFO_SLAVE_KIND: u16 = 4;
     pub(crate) const IFLA_INFO_SLAVE_DATA: u16 = 5;
+
+    pub(crate) const IFLA_VF_INFO: u16 = 1;
+    pub(crate) const IFLA_VF_MAC: u16 = 1;
+    pub(crate) const IFLA_VF_VLAN: u16 = 2;
 
     pub(crate) const VETH_INFO_PEER: u16 = 1;
 

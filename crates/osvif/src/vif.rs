@@ -61,6 +61,11 @@ pub enum VifKind {
         /// Its driver; empty until the node knows it.
         dev_driver: Option<String>,
     },
+    /// Kuryr's `VIFSriov` 1.1: a virtual function that a device plugin gives the pod.
+    Sriov {
+        /// The physical network on which its card must be.
+        physnet: String,
+    },
     /// `VIFVHostUser` 1.1: a socket.
     VhostUser {
         /// Who opens the socket.
@@ -141,6 +146,7 @@ impl VifKind {
             VifKind::VlanNested { .. } => "VIFVlanNested",
             VifKind::MacvlanNested => "VIFMacvlanNested",
             VifKind::DpdkNested { .. } => "VIFDPDKNested",
+            VifKind::Sriov { .. } => "VIFSriov",
             VifKind::VhostUser { .. } => "VIFVHostUser",
             VifKind::Other { name } => name,
         }
@@ -148,7 +154,7 @@ impl VifKind {
 
     fn version(&self) -> &'static str {
         match self {
-            VifKind::VhostUser { .. } => "1.1",
+            VifKind::Sriov { .. } | VifKind::VhostUser { .. } => "1.1",
             // It was read, and has its version.
             VifKind::Other { .. } => "",
             _ => "1.0",
@@ -165,6 +171,7 @@ impl VifKind {
                 pci_address: fields.optional("pci_address", fields::text)?,
                 dev_driver: fields.optional("dev_driver", fields::text)?,
             },
+            "VIFSriov" => VifKind::Sriov { physnet: fields.required("physnet", fields::text)? },
             "VIFVHostUser" => VifKind::VhostUser { mode: fields.required("mode", mode)?, path: fields.required("path", fields::text)? },
             name => VifKind::Other { name: name.to_owned() },
         })
@@ -178,6 +185,7 @@ impl VifKind {
                 put(data, "pci_address", pci_address);
                 put(data, "dev_driver", dev_driver);
             }
+            VifKind::Sriov { physnet } => put(data, "physnet", Some(physnet)),
             VifKind::VhostUser { mode, path } => {
                 put(data, "mode", Some(if mode == VhostUserMode::Client { "client" } else { "server" }));
                 put(data, "path", Some(path));

@@ -17,6 +17,7 @@ const VIFS: [(&str, &str); 7] = [
     ("VIFVHostUser", include_str!("captured/VIFVHostUser.json")),
     ("VIFDPDKNested", include_str!("captured/VIFDPDKNested.json")),
     ("VIFHostDevice", include_str!("captured/VIFHostDevice.json")),
+    ("VIFSriov", include_str!("captured/VIFSriov.json")),
 ];
 const POD_STATE: &str = include_str!("captured/PodState.annotation");
 
@@ -102,6 +103,7 @@ fn each_kind_has_its_own_fields() {
     assert_eq!(vif("VIFVlanNested").kind, VifKind::VlanNested { vlan_id: 101 });
     let socket = VifKind::VhostUser { mode: VhostUserMode::Client, path: "/var/cni/vhostuser/vhu0c1d2e3f-00".to_owned() };
     assert_eq!(vif("VIFVHostUser").kind, socket);
+    assert_eq!(vif("VIFSriov").kind, VifKind::Sriov { physnet: "physnet22".to_owned() });
     let network = vif("VIFVHostUser").network.unwrap();
     // `"mtu": null`: not known.
     assert_eq!((network.mtu, network.vlan, network.label.as_deref()), (None, Some(101), Some("nét \"b\"")));

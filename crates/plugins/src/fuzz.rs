@@ -5,4 +5,5 @@ pub fn file(bytes: &[u8]) {
     crate::flannel::fuzz(bytes);
     crate::tuning::fuzz(bytes);
     crate::host_device::fuzz(bytes);
+    crate::card::fuzz(bytes);
 }

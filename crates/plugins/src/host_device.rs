@@ -20,6 +20,7 @@ use crate::address::{self, Addresses, Dad};
 use crate::conflict::Wire;
 use crate::{identity, internal, open, verify};
 use conf::{Conf, Device};
+pub(crate) use lend::{collect as give_back, collect_stale as give_back_stale, lend as lend_link};
 
 /// The plugin `host-device`.
 pub(crate) struct HostDevice;
@@ -96,16 +97,7 @@ impl Plugin for HostDevice {
             // A program drives the device: there is nothing that the kernel could tell.
             return Ok(());
         }
-        let group = identity::group(call.id);
-        call.netns()?
-            .enter(|inside| {
-                let link = verify::device(&mut open(inside)?, prev, name, true)?;
-                match link.group == group || link.alias.is_some() {
-                    true => Ok(()),
-                    false => Err(verify::changed(name, "it is not the device that was moved here: its alias is gone")),
-                }
-            })
-            .map_err(internal)?
+        check_moved(call, prev)
     }
 
     fn del(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
@@ -128,6 +120,19 @@ impl Plugin for HostDevice {
     }
 }
 
+/// CHECK of an interface that was moved into the container, against the result of its ADD.
+pub(crate) fn check_moved(call: &Call<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let (name, group) = (call.id.ifname.as_str(), identity::group(call.id));
+    let check = |inside: &Inside| {
+        let link = verify::device(&mut open(inside)?, prev, name, true)?;
+        match link.group == group || link.alias.is_some() {
+            true => Ok(()),
+            false => Err(verify::changed(name, "it is not the device that was moved here: its alias is gone")),
+        }
+    };
+    call.netns()?.enter(check).map_err(internal)?
+}
+
 fn find(device: &Device, host: &mut Host) -> Result<Link, CniError> {
     let loan = lend::borrower(host, device)?;
     device.find(host.netlink()?, loan.as_ref())
@@ -143,7 +148,8 @@ fn present(conf: &Conf, host: &mut Host) -> Result<Option<Link>, CniError> {
     }
 }
 
-fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
+/// Brings it up in the container, with its addresses.
+pub(crate) fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
     let mut netlink = open(inside)?;
     let name = call.id.ifname.as_str();
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;

@@ -4,7 +4,8 @@
 //!   interface   bridge  ptp  ovs  ovs-hybrid        a veth pair to the host
 //!               ovs-vhost-user                      a socket
 //!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
-//!               host-device  loopback               a link that is there
+//!               host-device  sriov-vf  loopback     a link that is there
+//!               dpdk-device                         a device for a program
 //!               flannel                             one of those, by a daemon's file
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
 //!               bandwidth                           holds back what passes it
@@ -18,14 +19,16 @@
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
 //! `link_names.rs` (names that programs of the node give theirs),
-//! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
+//! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `card.rs` (PCI network cards), `single.rs` (links that live in the container alone)
 //! `parent.rs` (what some of those stand on), `trunk.rs` (VLANs with tags) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
 
 mod address;
 mod bandwidth;
 mod bridge;
+mod card;
 mod conflict;
 mod dhcp;
+mod dpdk_device;
 mod dummy;
 mod firewall;
 mod flannel;
@@ -55,6 +58,7 @@ mod reverse;
 mod sbr;
 mod single;
 mod spoof;
+mod sriov_vf;
 mod static_addresses;
 mod strict;
 mod tap;
@@ -78,6 +82,7 @@ pub const BUILTINS: Builtins = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
     &dhcp::Dhcp,
+    &dpdk_device::DpdkDevice,
     &dummy::Dummy,
     &firewall::Firewall,
     &flannel::Flannel,
@@ -94,6 +99,7 @@ pub const BUILTINS: Builtins = &[
     &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,
+    &sriov_vf::SriovVf,
     &static_addresses::Static,
     &tap::Tap,
     &tuning::Tuning,

@@ -111,7 +111,7 @@ fn types(entry: &Entry<'_>, resource: Option<&str>, around: &Surroundings<'_>) -
             found
                 .push(Finding::error(at, message).help(format!("name the plugin that makes the interface, and put {kind} below \"ipam\"")));
         }
-        Some(_) if around.is_lab && kind == "host-device" => found.push(stand_in(entry, &at)),
+        Some(_) if around.is_lab && ["host-device", "sriov-vf", "dpdk-device"].contains(&kind) => found.push(stand_in(entry, &at)),
         Some(_) => {}
         None if OF_OTHERS.contains(&kind) => {}
         None if OF_DEVICES.contains(&kind) => found.push(of_device(kind, &at, entry, resource)),
@@ -155,7 +155,10 @@ fn stand_in(entry: &Entry<'_>, at: &str) -> Finding {
     let device = ["device", "hwaddr", "kernelpath", "pciBusID"].iter().find_map(|key| raw.str(key)).unwrap_or("a device");
     let message = format!("the nodes of a lab have no device to lend: {device} is one of a real node");
     let name = raw.str("device").unwrap_or("eth1");
-    let help = format!("a link on a parent stands in for it: {{\"type\": \"macvlan\", \"master\": {name:?}}} in place of \"host-device\"");
+    let help = format!(
+        "a link on a parent stands in for it: {{\"type\": \"macvlan\", \"master\": {name:?}}} in place of {:?}",
+        entry.entry.kind.as_str()
+    );
     Finding::error(at, message).help(help)
 }
 

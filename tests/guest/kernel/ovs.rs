@@ -45,6 +45,19 @@ fn the_kernels_datapath() {
     for (container, port) in [("c1", results[0]["interfaces"][0]["name"].as_str().unwrap()), ("c3", "qvod1e40f3e-d1")] {
         assert!(tx_checksum(&host, container) && !ids(&switch, port).contains("netloom-tx-checksum"), "{container}");
     }
+    // A limit holds in both directions.
+    let limit = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "prevResult": results[0], "ingressRate": 8_000_000,
+        "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
+    let limited = at(&host, "c1").add(&limit);
+    host.carries("c2", "c1", &ips(&results[0])[0], 500_000);
+    host.carries("c1", "c2", &ips(&results[1])[0], 500_000);
+    let ifb = host.json("", "ip -j link show type ifb")[0]["ifname"].as_str().unwrap().to_owned();
+    for link in [results[0]["interfaces"][0]["name"].as_str().unwrap(), &ifb] {
+        let shown = host.json("", &format!("tc -s -j qdisc show dev {link}"));
+        let bucket = shown.as_array().unwrap().iter().find(|qdisc| qdisc["kind"] == "tbf");
+        assert!(bucket.is_some_and(|bucket| bucket["overlimits"].as_u64() > Some(0)), "{link}: {shown}");
+    }
+    at(&host, "c1").del(&limit, &limited);
     for ((container, config), result) in ["c1", "c2", "c3"].iter().zip([&plain, &plain, &hybrid]).zip(&results) {
         let check = at(&host, container).check(config, result);
         assert_eq!(check.code, 0, "{check:?}");

@@ -12,7 +12,7 @@ pub(crate) const OF_THE_AGENT: [&str; 9] =
     ["agent-", "install-", "uninstall-", "del-kept", "dhcp-", "idle-bridge-", "add-unplugging", "hybrid-", "kuryr-"];
 
 /// The points that only a kernel with modules lets a plugin come by: tests/guest/kernel/ does, in the guest.
-pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
+pub(crate) const IN_THE_GUEST: [&str; 5] = ["bridge-vlan-", "vrf-", "card-", "sriov-", "dpdk-"];
 
 /// The points that a plugin comes by where firewalld runs.
 pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];

@@ -200,6 +200,30 @@ pub const KEYS: &[Key] = &[
         "agent: nothing passes a Neutron port until Neutron's agent of the node has given it a VLAN, for which an ADD waits as well; none: for OVN, which gives none",
     ),
     key(
+        "openstackResources",
+        Origin::Own,
+        "none",
+        "physical networks of Neutron, each with the resource of a device plugin whose devices are virtual functions on it, as physnet1: intel.com/nic; a definition's annotation k8s.v1.cni.cncf.io/resourceName wins",
+    ),
+    key(
+        "openstackDrivers",
+        Origin::Own,
+        "none",
+        "such resources, each with the driver (vfio-pci, uio_pci_generic, igb_uio) to which a pod's virtual function is bound for a program in the pod",
+    ),
+    key(
+        "openstackDPDKDriver",
+        Origin::Own,
+        "uio_pci_generic",
+        "the driver to which the device of a nested DPDK port is bound: vfio-pci, uio_pci_generic or igb_uio; one of them that it has stays",
+    ),
+    key(
+        "openstackPCIDir",
+        Origin::Own,
+        "none",
+        "the directory of files CONTAINER-INTERFACE with the PCI addresses of nested DPDK ports, for programs in pods",
+    ),
+    key(
         "teardown",
         Origin::Own,
         "deferred",

@@ -1,5 +1,6 @@
 //! Values of keys: from JSON to what they mean.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -185,6 +186,18 @@ pub(super) fn strings(keys: &Object, key: &str) -> Result<Option<Vec<String>>, S
     let Value::Array(list) = value else { return Err(wrong(key, "a list of strings", value)) };
     let one = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| wrong(key, "a list of strings", value));
     list.iter().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+/// A text for each of some names.
+pub(super) fn texts(keys: &Object, key: &str) -> Result<BTreeMap<String, String>, SettingsError> {
+    const EXPECTED: &str = "names, each with a string";
+    let Some(value) = keys.get(key) else { return Ok(BTreeMap::new()) };
+    let Value::Object(object) = value else { return Err(wrong(key, EXPECTED, value)) };
+    let one = |(name, value): (&str, &Value)| match value.as_str().filter(|text| !text.is_empty()) {
+        Some(text) => Ok((name.to_owned(), text.to_owned())),
+        None => Err(wrong(key, EXPECTED, value)),
+    };
+    object.iter().map(one).collect()
 }
 
 pub(super) fn wrong(key: &str, expected: &str, found: &Value) -> SettingsError {

@@ -1,5 +1,6 @@
 //! The keys about ports of OpenStack's Neutron that this agent plugs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,14 @@ pub struct Vifs {
     pub socket: Option<PathBuf>,
     /// The directory of the sockets of vhost-user ports; without it none is plugged.
     pub vhost_dir: Option<PathBuf>,
+    /// By physical network, the resource of a device plugin whose devices are virtual functions of a card on it.
+    pub resources: BTreeMap<String, String>,
+    /// By such a resource, the driver to which a virtual function is bound for a program in the pod; without it the one that it has stays.
+    pub drivers: BTreeMap<String, String>,
+    /// The driver to which the device of a nested DPDK port is bound; the plugin's choice if not given.
+    pub dpdk_driver: Option<String>,
+    /// The directory of the files that tell programs in pods the PCI addresses of their nested DPDK ports.
+    pub pci_dir: Option<PathBuf>,
 }
 
 /// Where a controller says which Neutron ports a pod has.
@@ -56,6 +65,10 @@ const OTHERS: &[&str] = &[
     "openstackSocket",
     "openstackVhostDir",
     "openstackVLAN",
+    "openstackResources",
+    "openstackDrivers",
+    "openstackDPDKDriver",
+    "openstackPCIDir",
 ];
 
 impl Vifs {
@@ -82,6 +95,10 @@ impl Vifs {
             max_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             socket: values::path(keys, "openstackSocket")?,
             vhost_dir: values::path(keys, "openstackVhostDir")?,
+            resources: values::texts(keys, "openstackResources")?,
+            drivers: values::texts(keys, "openstackDrivers")?,
+            dpdk_driver: values::text(keys, "openstackDPDKDriver")?,
+            pci_dir: values::path(keys, "openstackPCIDir")?,
         })
     }
 }

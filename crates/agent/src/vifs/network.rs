@@ -6,6 +6,8 @@
 //!   VIFVHostUser     ovs-vhost-user, with a socket in a directory of the settings
 //!   VIFVlanNested    vlan, and tuning for its hardware address, on the node's trunk port
 //!   VIFMacvlanNested macvlan, on the node's port
+//!   VIFSriov         sriov-vf, with a device that the kubelet gave the pod
+//!   VIFDPDKNested    dpdk-device, with the machine's device of the port's hardware address, or one of the kubelet's
 //! ```
 //!
 //! Addresses, gateways, routes and name servers are the subnets': `static` assigns them. A route of the pod's default network is not taken
@@ -23,7 +25,7 @@ use crate::settings::Vifs;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unpluggable {
     /// Its kind is not supported.
-    #[error("a VIF of kind {0} is not supported: use a Neutron port of binding:vif_type ovs, a trunk's subport or nested macvlan")]
+    #[error("a VIF of kind {0} is not supported: use a Neutron port of binding:vif_type ovs, a trunk's subport, nested macvlan or SR-IOV")]
     Kind(String),
     /// It does not say where it is plugged into.
     #[error("its VIF names no bridge: set ovs_bridge in the controller's settings")]
@@ -47,13 +49,43 @@ pub(crate) enum Unpluggable {
     /// There is nothing that it could stand on.
     #[error("it is nested, and this node has no default route whose interface it could stand on: set openstackLink")]
     NoLink,
+    /// Nobody says which devices are on its physical network.
+    #[error(
+        "no resource has devices on its physical network {physnet:?}: set openstackResources, or the annotation {} of its definition",
+        npwg::RESOURCE_NAME
+    )]
+    NoResource {
+        /// The physical network.
+        physnet: String,
+    },
+    /// The pod asks for the device in its resources, and for its default network it cannot.
+    #[error("the port of the default network cannot be a virtual function: select it as an additional network")]
+    DefaultFunction,
     /// No configuration can be made of it.
     #[error("its VIF cannot be used: {0}")]
     Unusable(String),
 }
 
-/// The network of a VIF. `link` is what nested ones stand on; that of the pod's default network has default routes.
-pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default: bool) -> Result<NetworkList, Unpluggable> {
+/// What of the node a VIF is plugged into, as far as the VIF does not say it itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Base<'a> {
+    /// What nested ones stand on.
+    pub(crate) link: Option<&'a str>,
+    /// The resource that the definition names.
+    pub(crate) resource: Option<&'a str>,
+}
+
+/// The resource of which a VIF must have a device, if it needs one.
+pub(crate) fn resource<'a>(vif: &'a Vif, settings: &'a Vifs, base: Base<'a>) -> Result<Option<&'a str>, Unpluggable> {
+    let VifKind::Sriov { physnet } = &vif.kind else { return Ok(None) };
+    let found = base.resource.or_else(|| settings.resources.get(physnet).map(String::as_str));
+    let missing = || Unpluggable::NoResource { physnet: physnet.chars().take(80).collect() };
+    found.ok_or_else(missing).map(Some)
+}
+
+/// The network of a VIF; that of the pod's default network has default routes.
+pub(crate) fn network(vif: &Vif, settings: &Vifs, base: Base<'_>, is_default: bool) -> Result<NetworkList, Unpluggable> {
+    let Base { link, .. } = base;
     let mut plugin = match &vif.kind {
         VifKind::OpenVSwitch { bridge_name } => switched("ovs", vif, bridge_name.as_ref().or_else(|| of_network(vif)), settings)?,
         // The bridge that it names is the Linux one.
@@ -61,17 +93,23 @@ pub(crate) fn network(vif: &Vif, settings: &Vifs, link: Option<&str>, is_default
         VifKind::VhostUser { mode, path } => vhost_user(vif, *mode, path, settings)?,
         VifKind::VlanNested { vlan_id } => json!({"type": "vlan", "master": link.ok_or(Unpluggable::NoLink)?, "vlanId": vlan_id}),
         VifKind::MacvlanNested => json!({"type": "macvlan", "master": link.ok_or(Unpluggable::NoLink)?, "mode": "bridge"}),
+        VifKind::Sriov { .. } if is_default => return Err(Unpluggable::DefaultFunction),
+        VifKind::Sriov { .. } => virtual_function(vif, resource(vif, settings, base)?, settings),
+        VifKind::DpdkNested { .. } => dpdk_device(vif, settings),
         other => return Err(Unpluggable::Kind(other.name().to_owned())),
     };
     let network = vif.network.as_ref();
     let mtu = [network.and_then(|network| network.mtu), settings.max_mtu].into_iter().flatten().min();
-    if let Some(mtu) = mtu.filter(|mtu| *mtu > 0) {
+    let has_link = !matches!(vif.kind, VifKind::DpdkNested { .. });
+    if let Some(mtu) = mtu.filter(|mtu| *mtu > 0 && has_link) {
         put(&mut plugin, "mtu", mtu.into());
     }
     // A VLAN has its parent's hardware address, until `tuning` gives it another one.
     let mut behind = None;
     if let Some(mac) = &vif.address {
         match vif.kind {
+            // It is the device's own.
+            VifKind::DpdkNested { .. } => {}
             VifKind::VlanNested { .. } => behind = Some(json!({"type": "tuning", "mac": mac})),
             _ => put(&mut plugin, "mac", mac.as_str().into()),
         }
@@ -93,6 +131,31 @@ fn vhost_user(vif: &Vif, mode: VhostUserMode, path: &str, settings: &Vifs) -> Re
     put(&mut plugin, "socketDir", dir.to_string_lossy().as_ref().into());
     put(&mut plugin, "mode", if mode == VhostUserMode::Client { "client" } else { "server" }.into());
     Ok(plugin)
+}
+
+/// A virtual function; which one the kubelet says. The card adds and removes the tags of a network that is a VLAN.
+fn virtual_function(vif: &Vif, resource: Option<&str>, settings: &Vifs) -> Value {
+    let mut plugin = json!({"type": "sriov-vf", "capabilities": {"deviceID": true}});
+    let network = vif.network.as_ref().filter(|network| network.should_provide_vlan == Some(true));
+    if let Some(vlan) = network.and_then(|network| network.vlan) {
+        put(&mut plugin, "vlan", vlan.into());
+    }
+    if let Some(driver) = resource.and_then(|resource| settings.drivers.get(resource)) {
+        put(&mut plugin, "driver", driver.as_str().into());
+    }
+    plugin
+}
+
+/// A device of the machine, which its cloud has given it for the pod. One that the kubelet gave the pod comes first.
+fn dpdk_device(vif: &Vif, settings: &Vifs) -> Value {
+    let mut plugin = json!({"type": "dpdk-device", "capabilities": {"deviceID": true}});
+    let dir = settings.pci_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned());
+    for (key, text) in [("hwaddr", &vif.address), ("driver", &settings.dpdk_driver), ("pciDir", &dir)] {
+        if let Some(text) = text {
+            put(&mut plugin, key, text.as_str().into());
+        }
+    }
+    plugin
 }
 
 fn of_network(vif: &Vif) -> Option<&String> {

@@ -8,7 +8,11 @@ const OPEN_VSWITCH: &str = include_str!("../../../osvif/tests/captured/VIFOpenVS
 const BRIDGE: &str = include_str!("../../../osvif/tests/captured/VIFBridge.json");
 const VLAN: &str = include_str!("../../../osvif/tests/captured/VIFVlanNested.json");
 const VHOST_USER: &str = include_str!("../../../osvif/tests/captured/VIFVHostUser.json");
+const SRIOV: &str = include_str!("../../../osvif/tests/captured/VIFSriov.json");
+const DPDK: &str = include_str!("../../../osvif/tests/captured/VIFDPDKNested.json");
 const MACVLAN: &str = include_str!("../../../osvif/tests/captured/VIFMacvlanNested.json");
+
+const ON_ENS3: Base<'_> = Base { link: Some("ens3"), resource: None };
 
 fn vif(text: &str) -> Vif {
     Vif::read(serde_json::from_str(text).unwrap()).unwrap()
@@ -19,7 +23,7 @@ fn settings(more: &str) -> Vifs {
 }
 
 fn made(vif: &Vif, settings: &Vifs, is_default: bool) -> Value {
-    let list = network(vif, settings, Some("ens3"), is_default).unwrap();
+    let list = network(vif, settings, ON_ENS3, is_default).unwrap();
     serde_json::from_slice(&list.source).unwrap()
 }
 
@@ -57,7 +61,7 @@ fn each_kind_is_a_plugins_configuration() {
 #[test]
 fn a_socket_is_in_the_directory_of_the_settings() {
     let vif = vif(VHOST_USER);
-    let list = |more: &str| network(&vif, &settings(more), None, false);
+    let list = |more: &str| network(&vif, &settings(more), Base::default(), false);
     let plugin = &made(&vif, &settings("openstackVhostDir: /var/cni/vhostuser"), false)["plugins"][0];
     let keys = ["type", "bridge", "socketDir", "mode", "iface_id", "isolate", "mac"].map(|key| &plugin[key]);
     let id = "0c1d2e3f-0000-4000-8000-00000000abcd";
@@ -82,22 +86,56 @@ fn a_socket_is_in_the_directory_of_the_settings() {
 
 #[test]
 fn what_is_not_plugged_says_why() {
-    let refused = |vif: &Vif, link| network(vif, &settings("openstackBridges: [br-a, br-b]"), link, false).unwrap_err().to_string();
-    assert!(refused(&vif(VLAN), None).contains("set openstackLink"));
-    let bridge = refused(&vif(OPEN_VSWITCH), None);
+    let refused = |vif: &Vif, base| network(vif, &settings("openstackBridges: [br-a, br-b]"), base, false).unwrap_err().to_string();
+    let nothing = Base::default();
+    assert!(refused(&vif(VLAN), nothing).contains("set openstackLink"));
+    let bridge = refused(&vif(OPEN_VSWITCH), nothing);
     assert_eq!(bridge, r#"its VIF names the bridge "br-int", and the agent's openstackBridges are br-a, br-b: add it there"#);
-    for (name, text) in [
-        ("VIFDPDKNested", include_str!("../../../osvif/tests/captured/VIFDPDKNested.json")),
-        ("VIFHostDevice", include_str!("../../../osvif/tests/captured/VIFHostDevice.json")),
-    ] {
-        assert!(refused(&vif(text), Some("ens3")).starts_with(&format!("a VIF of kind {name} is not supported")), "{name}");
-    }
+    let device = include_str!("../../../osvif/tests/captured/VIFHostDevice.json");
+    assert!(refused(&vif(device), ON_ENS3).starts_with("a VIF of kind VIFHostDevice is not supported"));
+    let unknown = refused(&vif(SRIOV), ON_ENS3);
+    assert!(unknown.starts_with(r#"no resource has devices on its physical network "physnet22": set openstackResources"#), "{unknown}");
+    let of_default = network(&vif(SRIOV), &settings("openstackResources: {physnet22: example.com/vf}"), nothing, true).unwrap_err();
+    assert_eq!(of_default, network::Unpluggable::DefaultFunction);
     let mut nowhere = vif(OPEN_VSWITCH);
     nowhere.kind = VifKind::OpenVSwitch { bridge_name: None };
     if let Some(network) = &mut nowhere.network {
         network.bridge = None;
     }
-    assert!(refused(&nowhere, None).contains("names no bridge"));
+    assert!(refused(&nowhere, nothing).contains("names no bridge"));
+}
+
+/// Which device it is the kubelet says, or the cloud by its hardware address; how it is used, the settings.
+#[test]
+fn devices_are_configurations_of_plugins_too() {
+    let resources = "openstackResources: {physnet22: example.com/vf}";
+    let plugin = |vif: &Vif, more: &str, base| {
+        let list = network(vif, &settings(more), base, false).unwrap();
+        let list: Value = serde_json::from_slice(&list.source).unwrap();
+        list["plugins"].as_array().unwrap().clone()
+    };
+    let of_card = |driver: Value| {
+        let mut plugin = json!({"type": "sriov-vf", "capabilities": {"deviceID": true}, "vlan": 3501, "mtu": 1500, "mac": "fa:16:3e:53:39:69",
+            "ipam": {"type": "static", "addresses": [{"address": "203.0.114.7/24", "gateway": "203.0.114.1"}], "dns": {"nameservers": ["192.0.2.53"]}}});
+        plugin.as_object_mut().unwrap().extend(driver.as_object().unwrap().clone());
+        vec![plugin]
+    };
+    let vif_of_card = vif(SRIOV);
+    assert_eq!(plugin(&vif_of_card, resources, ON_ENS3), of_card(json!({})));
+    let bound = format!("{resources}\nopenstackDrivers: {{example.com/vf: vfio-pci, example.com/other: igb_uio}}");
+    assert_eq!(plugin(&vif_of_card, &bound, ON_ENS3), of_card(json!({"driver": "vfio-pci"})));
+    // The definition's own resource wins, for its driver as well.
+    let base = Base { resource: Some("example.com/other"), ..ON_ENS3 };
+    assert_eq!(network::resource(&vif_of_card, &settings(&bound), base).unwrap(), Some("example.com/other"));
+    assert_eq!(plugin(&vif_of_card, &bound, base), of_card(json!({"driver": "igb_uio"})));
+    let nested = &plugin(&vif(DPDK), "openstackDPDKDriver: vfio-pci\nopenstackPCIDir: /var/pci_address", ON_ENS3)[0];
+    let keys = ["type", "hwaddr", "driver", "pciDir", "mac", "mtu"].map(|key| nested.get(key).and_then(Value::as_str));
+    assert_eq!(keys, [Some("dpdk-device"), Some("fa:16:3e:00:00:02"), Some("vfio-pci"), Some("/var/pci_address"), None, None]);
+    assert_eq!(
+        network::resource(&vif(DPDK), &settings(resources), base).unwrap(),
+        None,
+        "it may have a device of the kubelet's, and needs none"
+    );
 }
 
 /// A subnet's own default route does not take the pod's away.
@@ -143,5 +181,8 @@ fn nested_ports_count_as_active() {
         [&switched, &vlan, &macvlan].map(|vif| (vif.active, is_active(vif))),
         [(Some(false), false), (Some(false), true), (Some(false), true)]
     );
+    for device in [SRIOV, DPDK].map(vif) {
+        assert!(is_active(&Vif { active: Some(false), ..device }));
+    }
     assert!(is_active(&Vif { active: Some(true), ..switched }));
 }

@@ -249,13 +249,12 @@ impl<'a> Resolver<'a> {
     /// The network of a selection that a controller has bound. Which namespaces may refer to its definition is asked as of any other; what
     /// the network uses of the host is the controller's choice, and no definition's. Addresses and MAC are the port's: the result tells
     /// whether they are those that were selected.
-    fn bound(&mut self, selection: &Selection, bound: &Bound, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+    fn bound(&mut self, selection: &Selection, bound: &'a Bound, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
         let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
         if let Some(isolation) = &self.asked.admission.isolation {
             isolation.check(&self.asked.pod.namespace, &selection.definition).map_err(&mut refuse).ok()?;
         }
-        let device = self.choice.next(resource(&selection.definition, self.networks), selection.device_id.as_deref());
-        let device = device.map_err(&mut refuse).ok()?;
+        let device = self.device_of(selection, bound).map_err(&mut refuse).ok()?;
         let rest = Selection { ips: Vec::new(), mac: None, ..selection.clone() };
         if let Err(missing) = rest.verify(&bound.list) {
             refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
@@ -269,6 +268,25 @@ impl<'a> Resolver<'a> {
         let mut resolved = Resolved { args: rest.runtime_config(), device, protection, is_on_disk: true, ..network };
         self.tell(&mut resolved, false);
         Some(resolved)
+    }
+
+    /// The device of a selection that a controller has bound: one that the kubelet gave the pod.
+    fn device_of(&mut self, selection: &Selection, bound: &'a Bound) -> Result<Option<Device>, CniError> {
+        if self.asked.devices.is_none() && selection.device_id.is_some() {
+            return Err(CniError::invalid(
+                "deviceID",
+                "a port of Neutron has a device that the kubelet gave the pod, or none: remove the key",
+            ));
+        }
+        let needed = bound.resource.as_deref();
+        let device = self.choice.next(needed.or(resource(&selection.definition, self.networks)), selection.device_id.as_deref())?;
+        match (&device, needed.filter(|_| self.asked.devices.is_some())) {
+            (None, Some(needed)) => {
+                let next = format!("request it in the resources of a container ({needed}: 1)");
+                Err(CniError::new(Code::INVALID_CONFIG, format!("the pod has no device of the resource {needed}: {next}")))
+            }
+            _ => Ok(device),
+        }
     }
 
     /// The host ports that the plugins of a network are told to publish: each that gets them publishes all. Those of the pod's spec, which the

@@ -49,6 +49,8 @@ fn devices_of_every_known_plugin_are_found() {
         (r#"{"type":"host-device","kernelpath":"/sys/devices/x"}"#, "/sys/devices/x"),
         (r#"{"type":"host-device","hwaddr":"02:00:00:00:00:01"}"#, "02:00:00:00:00:01"),
         (r#"{"type":"host-device","pciBusID":"0000:18:02.5"}"#, "0000:18:02.5"),
+        (r#"{"type":"sriov-vf","pciBusID":"0000:18:02.5"}"#, "0000:18:02.5"),
+        (r#"{"type":"dpdk-device","hwaddr":"02:00:00:00:00:01"}"#, "02:00:00:00:00:01"),
         (r#"{"type":"tuning"},{"type":"vlan","master":"eth0","linkInContainer":false}"#, "eth0"),
         // A plugin that hides its link in the container from us, and not from itself.
         (r#"{"type":"vlan","master":"eth0","linkInContainer":true,"linkincontainer":false}"#, "eth0"),
@@ -502,6 +504,7 @@ fn every_key_of_every_plugin_says_what_of_the_host_it_names() {
         paths,
         [
             "dhcp ipam.daemonSocketPath",
+            "dpdk-device pciDir",
             "flannel dataDir",
             "flannel subnetFile",
             "host-local ipam.dataDir",
@@ -656,6 +659,8 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.IFNAME":"1"}}"#, "net.ipv4.conf.eth0.IFNAME"),
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_IFNAME":"1"}}"#, "set it for IFNAME"),
         (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from the node (plugins[0].device)"),
+        (r#"{"type":"dpdk-device","hwaddr":"02:00:00:00:00:01"}"#, "takes eth0"),
+        (r#"{"type":"sriov-vf","pciBusID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"host-device","HWAddr":"02:00:00:00:00:01"}"#, "takes eth0"),
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),
         (r#"{"type":"macvlan","mode":"passthru"}"#, "takes eth0"),

@@ -108,7 +108,7 @@ struct DeviceKeys {
 pub(crate) const DEFAULT_ROUTE: &str = "<interface of the default route>";
 
 /// Plugins that move a device of the host into the pod.
-pub(crate) const TAKERS: &[&str] = &["host-device", "sriov", "ib-sriov"];
+pub(crate) const TAKERS: &[&str] = &["host-device", "sriov-vf", "dpdk-device", "sriov", "ib-sriov"];
 
 /// What is known of plugin types. One that is not here is refused by a rule about devices or sysctls, unless that rule
 /// lists its type.
@@ -118,6 +118,8 @@ const KNOWN: &[DeviceKeys] = &[
     DeviceKeys { may_be_inside: true, ..devices("ipvlan", &["master"], Some(DEFAULT_ROUTE)) },
     DeviceKeys { may_be_inside: true, ..devices("vlan", &["master"], None) },
     devices("host-device", &["device", "hwaddr", "kernelpath", "pciBusID", "deviceID"], None),
+    devices("sriov-vf", &["pciBusID", "deviceID"], None),
+    devices("dpdk-device", &["pciBusID", "hwaddr", "deviceID"], None),
     devices("sriov", &["deviceID", "pciBusID"], None),
     devices("ib-sriov", &["deviceID", "pciBusID"], None),
     DeviceKeys { sysctls: true, ..devices("tuning", &[], None) },

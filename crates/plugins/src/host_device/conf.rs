@@ -8,10 +8,8 @@ use linux::{Link, Netlink};
 use serde::Deserialize;
 
 use super::loan::Loan;
+use crate::card::USERSPACE_DRIVERS;
 use crate::{internal, parent};
-
-/// Drivers whose devices have no interface: a program in the container drives them (DPDK).
-const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]

@@ -53,7 +53,7 @@ struct Borrower {
 }
 
 /// Moves the device into the container. It is down there.
-pub(super) fn lend(call: &Call<'_>, cx: &mut Cx<'_>, device: &Link) -> Result<(), CniError> {
+pub(crate) fn lend(call: &Call<'_>, cx: &mut Cx<'_>, device: &Link) -> Result<(), CniError> {
     let netns = call.netns()?;
     let name = call.id.ifname.clone();
     let inside = || netns.enter(|inside| open(inside)?.link(name.as_str()).map_err(internal)).map_err(internal)?;
@@ -91,12 +91,12 @@ pub(super) fn lend(call: &Call<'_>, cx: &mut Cx<'_>, device: &Link) -> Result<()
 }
 
 /// DEL: the device is to come back.
-pub(super) fn collect(call: &Call<'_>, cx: &mut Cx<'_>) {
+pub(crate) fn collect(call: &Call<'_>, cx: &mut Cx<'_>) {
     Borrower::of(call, cx).note(cx);
 }
 
 /// GC: those of gone attachments come back.
-pub(super) fn collect_stale(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
+pub(crate) fn collect_stale(config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
     for (file, loan) in LoanFile::stale(&cx.host.dirs.borrowed, config, valid)? {
         Borrower { id: loan.id, netns: None, device: None, file }.note(cx);
         cx.teardown.next_attachment();
