@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use operator::{Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphan, delete_ready, look};
+use operator::{Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
 use serde_json::{Value, json};
 
 use crate::cli::{
@@ -118,8 +118,8 @@ fn pools(args: &OpenstackPoolsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
-    let openstack = args.look.openstack.read()?;
-    let seen = look(&openstack, args.look.of.file()?.as_deref())?;
+    let (openstack, kubeconfig) = (args.look.openstack.read()?, args.look.of.file()?);
+    let seen = look(&openstack, kubeconfig.as_deref())?;
     if let Some(format) = args.look.output.and_then(Format::structured) {
         structured(&seen.orphans.iter().map(orphan).collect::<Vec<_>>(), format)?;
     } else if seen.orphans.is_empty() {
@@ -136,12 +136,11 @@ fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
         putln!("{ODD}{} with the name of this cluster, of another cluster: {next}{ODD:#}", counted(seen.anothers.len(), "port"));
     }
     if args.delete {
-        for orphan in &seen.orphans {
-            let was_there = delete_orphan(&openstack, orphan)?;
+        delete_orphans(&openstack, kubeconfig.as_deref(), &seen.orphans, |orphan, was_there| {
             if args.look.output.is_none() {
                 putln!("{} {}", orphan.port.id, if was_there { "deleted" } else { "was gone already" });
             }
-        }
+        })?;
     }
     let is_well = seen.orphans.is_empty() || args.delete;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })

@@ -45,8 +45,8 @@ pub fn address_pairs(port: &Port) -> impl Iterator<Item = AddressPair> {
 
 impl<'w> Index<'w> {
     /// What is to carry the port of an element; none where it has to be read first, or is not known yet.
-    pub(crate) fn carrier(&mut self, pod: &Pod, element: &Element, network_id: &str) -> Result<Option<Carrier>, Refused> {
-        let Some(node_port) = self.node_port(pod)? else { return Ok(None) };
+    pub(crate) fn carrier(&mut self, uid: &str, pod: &Pod, element: &Element, network_id: &str) -> Result<Option<Carrier>, Refused> {
+        let Some(node_port) = self.node_port(uid, pod)? else { return Ok(None) };
         if element.driver == VifDriver::NestedVlan {
             let trunk = node_port.trunk.clone().ok_or_else(|| Refused::NodeWithoutTrunk(node_port.id.clone()))?;
             return Ok(Some(Carrier::Trunk(trunk)));
@@ -59,10 +59,11 @@ impl<'w> Index<'w> {
     }
 
     /// The port of the pod's node.
-    fn node_port(&mut self, pod: &Pod) -> Result<Option<&'w Port>, Refused> {
+    fn node_port(&mut self, uid: &str, pod: &Pod) -> Result<Option<&'w Port>, Refused> {
         let ip = &pod.host_ip;
         if ip.is_empty() {
             // The kubelet writes it when it has seen the pod.
+            self.step.without_address.insert(uid.to_owned());
             return Ok(None);
         }
         let Some(ids) = self.world.node_ports.get(ip) else {
@@ -149,14 +150,14 @@ impl<'w> Index<'w> {
                 }
                 Some(_) => delete(),
             },
-            // Its address may become a pair after it was deleted, and would stay one.
-            Some(Carrier::Port(id)) if world.unsettled.contains(&id) => None,
             Some(Carrier::Port(id)) => match world.carriers.get(&id) {
                 None => Some(Call::ReadCarrier(id)),
                 Some(Some(carrier)) if address_pairs(port).any(|pair| carrier.allowed_address_pairs.contains(&pair)) => {
                     self.moves.unpairing.entry(id).or_default().push(port);
                     None
                 }
+                // Its address may become a pair after it was deleted, and would stay one.
+                Some(_) if world.unsettled.contains(&id) => None,
                 Some(_) => delete(),
             },
         };

@@ -31,7 +31,8 @@ pub struct Snapshot {
     pub node_ports: BTreeMap<String, Vec<String>>,
     /// Ports of nodes by ID; none where Neutron has no such port.
     pub carriers: BTreeMap<String, Option<Port>>,
-    /// IDs of nodes' ports whose address pairs a call that began before may still change: no port that one of them carries is deleted.
+    /// IDs of nodes' ports whose address pairs a call that began before may still change, of this operator or of the one before it: no port that one
+    /// of them carries is deleted.
     pub unsettled: BTreeSet<String>,
     /// Trunks by ID; none where Neutron has no such trunk.
     pub trunks: BTreeMap<String, Option<Trunk>>,

@@ -96,6 +96,8 @@ pub struct Step {
     pub pools: BTreeMap<String, (usize, bool)>,
     /// Pods that wait for something to be read, by UID, and for what: [`Call::ReadSubnet`], [`Call::ReadNetwork`].
     pub reading: BTreeMap<String, Vec<Call>>,
+    /// UIDs of pods that wait for their node's address, which the kubelet writes into the pod's status.
+    pub without_address: BTreeSet<String>,
 }
 
 /// Ports by what they are for.
@@ -205,11 +207,11 @@ impl<'w> Index<'w> {
         }
         let reading = std::mem::take(&mut self.reading);
         // A port alone is of no use, and many are made by one request: nothing is made before all is known of the pod.
-        if !reading.is_empty() || self.step.refused.contains_key(uid) {
+        if !reading.is_empty() || self.step.without_address.contains(uid) || self.step.refused.contains_key(uid) {
             self.new.truncate(before);
         }
         self.count(uid, pod, before);
-        self.settle(pod, !reading.is_empty() || self.step.refused.contains_key(uid));
+        self.settle(pod, !reading.is_empty() || self.step.without_address.contains(uid) || self.step.refused.contains_key(uid));
         if !reading.is_empty() {
             self.step.reading.insert(uid.to_owned(), reading);
         }
@@ -312,7 +314,7 @@ impl<'w> Index<'w> {
             return Ok(Some(ready));
         }
         let carrier = match element.driver {
-            VifDriver::NestedVlan | VifDriver::NestedMacvlan => match self.carrier(pod, element, network_id)? {
+            VifDriver::NestedVlan | VifDriver::NestedMacvlan => match self.carrier(&key.0, pod, element, network_id)? {
                 None => return Ok(None),
                 carrier => carrier,
             },

@@ -11,7 +11,7 @@ use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Tried, 
 use openstack::resource::{AddressPair, Port};
 use proptest::prelude::*;
 
-use crate::cloud::{Cloud, FULL, MACVLAN, Made, NOWHERE, VLAN, mine};
+use crate::cloud::{Cloud, FULL, HOST_IP, MACVLAN, Made, NODE_PORT, NOWHERE, VLAN, mine};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -73,11 +73,11 @@ impl Life {
 
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
-        // It has waited for the Lease.
-        self.arrive();
         let node_subnets = vec!["subnet-6".to_owned()];
         let defaults = Defaults { project: "p".to_owned(), node_subnets, ..self.world.defaults.clone() };
         self.world = Snapshot::new(self.world.cluster.clone(), defaults);
+        // What the one before it has sent may still be carried out.
+        self.world.unsettled.insert(NODE_PORT.to_owned());
         self.blind = true;
     }
 
@@ -721,6 +721,40 @@ fn a_late_change_of_address_pairs_leaves_none_behind() {
     assert_eq!(life.cloud.owned(), 1, "its address may be a pair soon");
     life.settle();
     assert_eq!(life.cloud.owned(), 0);
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+/// An operator is killed while its change of address pairs is on its way, the pod goes, and Neutron carries the change out while the next operator
+/// works.
+#[test]
+fn a_killed_operators_late_change_of_address_pairs_leaves_none_behind() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[MACVLAN]);
+    let call = until(&mut life, |call| matches!(call, Call::SetPairs { .. }));
+    life.call(call, Fate::Late);
+    life.start();
+    life.cloud.delete_pod(0);
+    life.blind = false;
+    for _ in 0..5 {
+        life.happen(&Event::Work(vec![Fate::Answered; 20]));
+    }
+    assert_eq!(life.cloud.owned(), 1, "its address may be a pair soon");
+    life.settle();
+    assert_eq!(life.cloud.owned(), 0);
+    life.cloud.assert_complete(&BTreeSet::new());
+}
+
+/// No port is made for a pod before the kubelet has written the node's address, which says what carries one of them.
+#[test]
+fn a_pod_without_its_nodes_address_waits() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, VLAN]);
+    let uid = life.cloud.pods.keys().next().unwrap().clone();
+    life.cloud.pods.get_mut(&uid).unwrap().host_ip = String::new();
+    let step = life.settle();
+    assert_eq!((step.without_address, life.cloud.owned()), ([uid.clone()].into(), 0));
+    life.cloud.pods.get_mut(&uid).unwrap().host_ip = HOST_IP.to_owned();
+    assert!(life.settle().without_address.is_empty());
     life.cloud.assert_complete(&BTreeSet::new());
 }
 

@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 
 pub use self::adopt::{Adoption, adopt};
 use self::known::{FOLLOWED, PortStore};
-pub use self::look::{LookError, Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphan, delete_ready, look};
+pub use self::look::{LookError, Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
 pub(crate) use self::numbers::Numbers;
 pub use self::options::{NeutronRule, OpenStack, OpenStackError};
 use crate::lease::Leadership;

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use neutron::{Neutron, Refusal};
 use openstack::resource::{Port, PortUpdate};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::call::all_ports;
 use super::cluster_uid::cluster_uid;
@@ -222,15 +222,42 @@ fn pool(kind: PoolKind, ready: &[Port], used: &[Port]) -> PoolSeen {
     PoolSeen { kind, subnets: subnets.into_iter().collect(), ready: ready.len(), used: used.len() }
 }
 
-/// Deletes a port that nobody has; whether it was there.
+/// Deletes ports that nobody has, and says of each whether it was there. An operator may work meanwhile, or may just have ended: its last change of a
+/// node's address pairs may be carried out until a request's time is over. So a port whose addresses a node's port may have is deleted after that time,
+/// if it is still an orphan then.
 ///
 /// # Errors
 /// [`LookError`]
-pub fn delete_orphan(openstack: &OpenStack, orphan: &Orphan) -> Result<bool, LookError> {
+pub fn delete_orphans(
+    openstack: &OpenStack,
+    kubeconfig: Option<&Path>,
+    orphans: &[Orphan],
+    mut done: impl FnMut(&Orphan, bool),
+) -> Result<(), LookError> {
+    let is_paired = |orphan: &&Orphan| matches!(Carrier::of(&orphan.port), Some(Carrier::Port(_)));
+    let (paired, others): (Vec<&Orphan>, Vec<&Orphan>) = orphans.iter().partition(is_paired);
     runtime()?.block_on(async {
-        detach(&openstack.neutron, &orphan.port).await?;
-        Ok(openstack.neutron.delete_port(&orphan.port.id).await?.value)
+        for orphan in others {
+            done(orphan, delete_orphan(&openstack.neutron, orphan).await?);
+        }
+        if paired.is_empty() {
+            return Ok(());
+        }
+        let client = cluster::client(kubeconfig).await?.client();
+        sleep(openstack.neutron.timeout()).await;
+        let still: BTreeSet<String> = look_with(openstack, &client).await?.orphans.into_iter().map(|orphan| orphan.port.id).collect();
+        for orphan in paired {
+            let is_there = still.contains(&orphan.port.id) && delete_orphan(&openstack.neutron, orphan).await?;
+            done(orphan, is_there);
+        }
+        Ok(())
     })
+}
+
+/// Whether it was there.
+async fn delete_orphan(neutron: &Neutron, orphan: &Orphan) -> Result<bool, neutron::Error> {
+    detach(neutron, &orphan.port).await?;
+    Ok(neutron.delete_port(&orphan.port.id).await?.value)
 }
 
 /// So that nothing carries it any more.
@@ -242,20 +269,27 @@ async fn detach(neutron: &Neutron, port: &Port) -> Result<(), neutron::Error> {
             Err(e) if is_gone(&e) => Ok(()),
             removed => removed,
         },
-        Some(Carrier::Port(id)) => {
-            let parent = match neutron.port(&id).await {
+        Some(Carrier::Port(id)) => loop {
+            match unpair(neutron, port, &id).await {
                 Err(e) if is_gone(&e) => return Ok(()),
-                parent => parent?,
-            };
-            let own: Vec<_> = address_pairs(port).collect();
-            let rest: Vec<_> = parent.allowed_address_pairs.iter().filter(|pair| !own.contains(pair)).cloned().collect();
-            if rest.len() == parent.allowed_address_pairs.len() {
-                return Ok(());
+                // Somebody else was faster.
+                Err(e) if e.refusal() == Some(Refusal::Changed) => {}
+                done => return done,
             }
-            let update = PortUpdate { allowed_address_pairs: Some(rest), ..PortUpdate::default() };
-            neutron.update_port(&id, &update, Some(parent.revision_number)).await.map(drop)
-        }
+        },
     }
+}
+
+/// Takes a port's addresses from the address pairs of a node's port.
+async fn unpair(neutron: &Neutron, port: &Port, id: &str) -> Result<(), neutron::Error> {
+    let parent = neutron.port(id).await?;
+    let own: Vec<_> = address_pairs(port).collect();
+    let rest: Vec<_> = parent.allowed_address_pairs.iter().filter(|pair| !own.contains(pair)).cloned().collect();
+    if rest.len() == parent.allowed_address_pairs.len() {
+        return Ok(());
+    }
+    let update = PortUpdate { allowed_address_pairs: Some(rest), ..PortUpdate::default() };
+    neutron.update_port(id, &update, Some(parent.revision_number)).await.map(drop)
 }
 
 /// Deletes the ready ports that no pod has, while no operator works: one that does may be giving them to pods. The IDs of those that were there.

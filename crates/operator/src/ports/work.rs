@@ -16,10 +16,12 @@ mod answers;
 mod blocked;
 mod calls;
 mod carriers;
+mod former;
 mod ready;
 mod waiting;
 mod wants;
 
+use self::former::Former;
 use self::ready::Ready;
 use self::waiting::Waiting;
 use super::Ports;
@@ -36,6 +38,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const RECONCILE: Duration = Duration::from_secs(300);
 /// A pod that has ports, is there, and is not one that is followed, is asked for again after this time.
 const ALIVE: Duration = Duration::from_secs(600);
+/// A pod whose node's address is missing for so long has a kubelet that does not write it.
+const UNWRITTEN: Duration = Duration::from_secs(30);
 /// It is looked at the clock so often at the least.
 const LOOK: Duration = Duration::from_secs(2);
 /// Ready ports of a kind that pods have not used for so long are deleted.
@@ -64,6 +68,10 @@ struct Work {
     unsure: Unsure,
     /// Nodes' ports whose address pairs a call may still change: one on its way, or one without an answer, until when.
     pairing: BTreeMap<String, Instant>,
+    /// What the operator that worked before may have sent.
+    former: Former,
+    /// Since when pods wait for their node's address.
+    without_address: BTreeMap<String, Instant>,
     /// When subnets and networks had no address left the last time.
     scarce: BTreeMap<String, Instant>,
     /// When subnets and networks were read.
@@ -163,6 +171,8 @@ impl Work {
             making: BTreeSet::new(),
             unsure: Unsure::default(),
             pairing: BTreeMap::new(),
+            former: Former::default(),
+            without_address: BTreeMap::new(),
             scarce: BTreeMap::new(),
             read_at: BTreeMap::new(),
             ready: Ready::default(),
@@ -194,10 +204,12 @@ impl Work {
         self.world.claims.clear();
         self.ready = Ready::default();
         self.told = EventDedup::default();
+        self.former = Former::default();
     }
 
     fn go_on(&mut self, ports: &Ports) {
         let begun = Instant::now();
+        self.former.begin(begun + ports.neutron.timeout());
         let (step, tasks, mut problems) = self.decide(ports);
         self.took = begun.elapsed();
         if self.is_supported {
@@ -281,6 +293,7 @@ impl Work {
             }
         }
         self.blocked(&step, &mut problems);
+        self.unwritten(&step, now, &mut problems);
         (step, tasks, problems)
     }
 

@@ -1,6 +1,6 @@
 //! What a Kuryr-Kubernetes has left is taken over while its pods run.
 
-use netloom_operator::{LookError, OpenStack, adopt, delete_orphan, delete_ready, look};
+use netloom_operator::{LookError, OpenStack, adopt, delete_orphans, delete_ready, look};
 use serde_json::{Value, json};
 
 use crate::scene::{KURYR_PORT, NODE, Scene, run, until};
@@ -123,7 +123,7 @@ fn orphans_are_this_clusters_alone() {
         let asked = tokio::task::spawn_blocking(move || {
             let openstack = OpenStack::read(Some(&settings), None, None).unwrap();
             let before = look(&openstack, Some(&kubeconfig)).unwrap();
-            before.orphans.iter().for_each(|orphan| assert!(delete_orphan(&openstack, orphan).unwrap()));
+            delete_orphans(&openstack, Some(&kubeconfig), &before.orphans, |_, was_there| assert!(was_there)).unwrap();
             (before, look(&openstack, Some(&kubeconfig)).unwrap())
         });
         let (before, after) = asked.await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use netloom_operator::{OpenStack, adopt};
+use netloom_operator::{OpenStack, adopt, delete_orphans, look};
 use serde_json::{Value, json};
 
 use crate::between::{Act, Between};
@@ -70,6 +70,35 @@ impl Node {
         let macs = sql(&format!("SELECT mac_address FROM ports WHERE id = '{}'", self.port));
         let others_pairs = pairs.iter().filter(|row| row[0] == macs[0][0]).count();
         Counts { vlans, others_vlans: subports.len() - vlans, pairs: pairs.len() - others_pairs, others_pairs, ports: ours.len() }
+    }
+
+    /// An operator is killed while its change of the node's address pairs is on its way, before this; then the pod that it was for is deleted.
+    async fn orphan_a_pair(&self, neutron: &Between, is_held: &AtomicBool) {
+        let scene = &self.scene;
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let mut child = crate::killed::begin(&scene.settings(&neutron.url()), &kubeconfig, "");
+        scene.pod_at("web", HOST_IP, "red,near");
+        until("the change is on its way", || is_held.load(Ordering::Relaxed)).await;
+        until("the other port is on the trunk", || self.counts().vlans == 1).await;
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        served.abort();
+        scene.delete_pod("web");
+        assert_eq!(self.counts(), Counts { vlans: 1, others_vlans: 1, pairs: 0, others_pairs: 1, ports: 2 });
+    }
+
+    /// Before Neutron: it gets a change of the node's port when nobody waits any more. Whether there is one.
+    fn late(&self) -> (Between, Arc<AtomicBool>) {
+        let (line, is_held) = (format!("PUT /v2.0/ports/{} ", self.port), Arc::new(AtomicBool::new(false)));
+        let held = Arc::clone(&is_held);
+        let between = Between::before(&self.scene.neutron.url(), move |first| {
+            let is_change = first.starts_with(&line);
+            held.fetch_or(is_change, Ordering::Relaxed);
+            if is_change { Act::Late } else { Act::Pass }
+        });
+        (between, is_held)
     }
 
     /// The VLAN ID that a VIF has, and that which its port has on the trunk.
@@ -163,6 +192,60 @@ fn a_nested_port_is_found_in_its_place_after_a_kill() {
     });
 }
 
+/// Neutron carries out what a killed operator has sent while the next one works: the port whose address it has made a pair is not deleted before that.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_killed_operators_late_change_leaves_no_address_pair() {
+    let node = node();
+    let (late, is_held) = node.late();
+    run(async {
+        node.orphan_a_pair(&late, &is_held).await;
+        let scene = &node.scene;
+        // For as long as that something may still be carried out.
+        let operator = scene.operator_of(scene.options_with(&scene.neutron.url(), &json!({"neutron": {"timeout": 3600}})));
+        until("its subport is gone", || node.counts().vlans == 0 && node.counts().ports == 1).await;
+        late.release();
+        let with = |pairs, ports| Counts { vlans: 0, others_vlans: 1, pairs, others_pairs: 1, ports };
+        until("the change is carried out", || node.counts() == with(1, 1)).await;
+        drop(operator);
+        // One that sees the pair takes it away, and then nothing else can come.
+        let _operator = scene.operator();
+        until("nothing is left", || node.counts() == with(0, 0) && scene.kuryr_port("web").is_none()).await;
+    });
+}
+
+/// The same where a person deletes what the killed operator has left.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn orphans_of_a_killed_operator_leave_no_address_pair() {
+    let node = node();
+    let (late, is_held) = node.late();
+    run(async {
+        node.orphan_a_pair(&late, &is_held).await;
+        let scene = &node.scene;
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let delete = |timeout: u64| {
+            let settings = scene.settings_with(&scene.neutron.url(), &json!({"neutron": {"timeout": timeout}}));
+            let (openstack, kubeconfig) = (OpenStack::read(Some(&settings), None, None).unwrap(), kubeconfig.clone());
+            // The first one waits for longer than this test.
+            std::thread::spawn(move || {
+                let orphans = look(&openstack, Some(&kubeconfig)).unwrap().orphans;
+                delete_orphans(&openstack, Some(&kubeconfig), &orphans, |_, was_there| assert!(was_there)).unwrap();
+            })
+        };
+        let _waits = delete(3600);
+        until("the subport is gone", || node.counts().vlans == 0 && node.counts().ports == 1).await;
+        late.release();
+        let with = |pairs, ports| Counts { vlans: 0, others_vlans: 1, pairs, others_pairs: 1, ports };
+        until("the change is carried out", || node.counts() == with(1, 1)).await;
+        let _deletes = delete(60);
+        until("nothing is left", || node.counts() == with(0, 0)).await;
+        served.abort();
+    });
+}
+
 /// Who can read why: a node that Neutron does not know, one without a trunk, and another network than the node's.
 #[test]
 #[ignore = "needs Neutron: cargo xtask test neutron"]
@@ -178,13 +261,17 @@ fn a_pod_whose_node_carries_nothing_is_told_why() {
         scene.pod_at("unknown", "10.80.0.99", "red");
         scene.pod_at("trunkless", "10.80.0.10", "red");
         scene.pod_at("far", HOST_IP, "far");
+        scene.pod("early", NODE, "blue,red");
         scene.pod_at("good", HOST_IP, "red,near");
         let says = |pod: &str, words: &str| scene.events(pod).iter().any(|event| event.contains(words));
         until("the address", || says("unknown", "has the node's address 10.80.0.99")).await;
         until("the trunk", || says("trunkless", "has no trunk: create one")).await;
         until("the network", || says("far", "a nested-macvlan port is one of the node's own network")).await;
         until("the other one is served", || scene.vifs("good").len() == 2).await;
+        until("the kubelet", || says("early", "status.hostIP is missing, and its nested ports wait for it")).await;
         assert_eq!(node.counts().ports, 2, "nothing was made for those that are refused");
+        scene.say_address("early", HOST_IP);
+        until("it is served", || scene.vifs("early").len() == 2).await;
     });
 }
 

@@ -188,6 +188,11 @@ impl Scene {
     /// On a node with this address, which the kubelet writes when it has seen the pod.
     pub(crate) fn pod_at(&self, name: &str, host_ip: &str, networks: &str) {
         self.pod(name, NODE, networks);
+        self.say_address(name, host_ip);
+    }
+
+    /// The kubelet has seen the pod.
+    pub(crate) fn say_address(&self, name: &str, host_ip: &str) {
         let metadata = json!({"namespace": "default", "name": name});
         let status = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"hostIP": host_ip}});
         assert!(self.store.merge(&status).unwrap());

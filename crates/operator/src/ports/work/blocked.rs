@@ -6,7 +6,7 @@ use binding::{Call, Carrier, Owner, Step};
 use openstack::resource::{NewPort, Port};
 use tokio::time::Instant;
 
-use super::{FRESH, Work};
+use super::{FRESH, UNWRITTEN, Work};
 use crate::ports::call::{Slot, Task};
 
 // === impl Work ===
@@ -78,6 +78,21 @@ impl Work {
                     self.carried_by(slot).into_iter().for_each(|uid| add(&uid, format!("{why}; {next}")));
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Pods whose kubelet does not say where they are.
+    pub(super) fn unwritten(&mut self, step: &Step, now: Instant, problems: &mut BTreeMap<String, String>) {
+        self.without_address.retain(|uid, _| step.without_address.contains(uid));
+        for uid in &step.without_address {
+            let since = *self.without_address.entry(uid.clone()).or_insert(now);
+            if let Some(pod) = self.world.pods.get(uid).filter(|_| since + UNWRITTEN <= now) {
+                let why = format!(
+                    "the pod's status.hostIP is missing, and its nested ports wait for it: check that the kubelet of node {} runs",
+                    pod.node
+                );
+                problems.entry(uid.clone()).or_insert(why);
             }
         }
     }

@@ -85,6 +85,7 @@ impl Work {
         }
         match paired {
             Ok(port) => {
+                self.former.has_changed(id);
                 let pairs = port.allowed_address_pairs.len();
                 Line::info("port").with("updated", id).with("allowed_address_pairs", pairs).end();
                 self.world.lone.remove(id);
@@ -112,6 +113,16 @@ impl Work {
             self.world.carriers.remove(&id);
         }
         self.world.unsettled = self.pairing.keys().cloned().collect();
+        let ports = self.world.ports.iter().flat_map(BTreeMap::values);
+        let carriers = ports.filter_map(|port| match Carrier::of(port)? {
+            Carrier::Port(id) => Some(id),
+            Carrier::Trunk(_) => None,
+        });
+        let of_former = self.former.settle(carriers, &self.busy, now);
+        for id in of_former.settled {
+            self.world.carriers.remove(&id);
+        }
+        self.world.unsettled.extend(of_former.unsettled);
     }
 
     /// A port that Neutron does not delete: what is known of its trunk is wrong.
