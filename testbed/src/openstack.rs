@@ -12,6 +12,7 @@
 
 mod keystone;
 mod kuryr;
+mod kuryr_controller;
 mod neutron;
 mod rabbit;
 mod request;
@@ -23,6 +24,7 @@ use anyhow::Result;
 
 pub use keystone::Keystone;
 pub use kuryr::Kuryr;
+pub use kuryr_controller::KuryrController;
 pub use neutron::Neutron;
 pub use request::request;
 pub use switch_agent::SwitchAgent;

@@ -25,7 +25,7 @@ struct Shared {
     act: Box<dyn Fn(&str) -> Act + Send + Sync>,
     released: Mutex<bool>,
     changed: Condvar,
-    /// First lines of requests that were passed on.
+    /// Requests that were passed on.
     passed: Mutex<Vec<String>>,
 }
 
@@ -66,7 +66,12 @@ impl Between {
 
     /// How many requests were passed on that begin so.
     pub(crate) fn passed(&self, line: &str) -> usize {
-        locked(&self.shared.passed).iter().filter(|passed| passed.starts_with(line)).count()
+        self.requests(line).len()
+    }
+
+    /// Those requests, with their bodies.
+    pub(crate) fn requests(&self, line: &str) -> Vec<String> {
+        locked(&self.shared.passed).iter().filter(|passed| passed.starts_with(line)).cloned().collect()
     }
 }
 
@@ -97,7 +102,7 @@ impl Shared {
                 }
             }
         }
-        locked(&self.passed).push(line.clone());
+        locked(&self.passed).push(request.clone());
         let Ok(mut server) = TcpStream::connect(&self.server) else { return };
         let closing = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
         if server.write_all(closing.as_bytes()).is_ok() {

@@ -10,6 +10,7 @@ mod between;
 mod deployed;
 mod follow;
 mod killed;
+mod kuryr;
 mod life;
 mod nested;
 mod refused;
