@@ -107,7 +107,8 @@ fn pools(args: &OpenstackPoolsArgs) -> anyhow::Result<ExitCode> {
         let columns = if is_wide { header.len() } else { 5 };
         let mut rows = Rows::new(header.get(..columns).unwrap_or(&header));
         for PoolSeen { kind, subnets, ready, used } in &seen.pools {
-            let mut row = vec![kind.host.clone(), kind.network.clone(), subnets.join(", "), ready.to_string(), used.to_string()];
+            let place = kind.trunk.as_ref().map_or_else(|| kind.host.clone(), |id| format!("trunk {id}"));
+            let mut row = vec![place, kind.network.clone(), subnets.join(", "), ready.to_string(), used.to_string()];
             row.extend([kind.project.clone(), kind.groups.iter().cloned().collect::<Vec<_>>().join(", ")]);
             row.truncate(columns);
             rows.push(row);
@@ -188,7 +189,7 @@ fn value(owned: &OwnedPort) -> Value {
 fn pool(pool: &PoolSeen) -> Value {
     let PoolSeen { kind, subnets, ready, used } = pool;
     json!({
-        "host": kind.host, "project": kind.project, "network": kind.network, "subnets": subnets, "securityGroups": kind.groups,
+        "host": kind.host, "trunk": kind.trunk, "project": kind.project, "network": kind.network, "subnets": subnets, "securityGroups": kind.groups,
         "ready": ready, "used": used,
     })
 }

@@ -70,7 +70,8 @@ impl<'w> Index<'w> {
         let (cluster, defaults) = (&self.world.cluster, &self.world.defaults);
         let ports = self.world.ports.iter().flat_map(BTreeMap::values);
         for port in ports.filter(|port| port.tags.is_empty() && cluster.is_pooled(port)) {
-            let tags = cluster.pool_tags(subnets_of(port)).into_iter().chain(defaults.tags.iter().cloned()).collect();
+            let carrier = Carrier::of(port).map(|carrier| carrier.tag());
+            let tags = cluster.pool_tags(subnets_of(port)).into_iter().chain(carrier).chain(defaults.tags.iter().cloned()).collect();
             self.step.calls.push(Call::TagPort(port.id.clone(), tags));
         }
     }

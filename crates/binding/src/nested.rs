@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack::VifDriver;
-use openstack::resource::{AddressPair, Port, SubPort};
+use openstack::resource::{AddressPair, Port, SubPort, Trunk};
 use osvif::{Vif, VifKind};
 
 use crate::owner::Carrier;
@@ -26,8 +26,8 @@ const LAST_VLAN: u16 = 4094;
 /// Nested ports that are to be put somewhere, or to be taken away, by what carries them.
 #[derive(Default)]
 pub(crate) struct Moves<'a> {
-    /// By trunk: ports that are to be on it, each with its pod's UID.
-    joining: BTreeMap<String, Vec<(String, &'a str)>>,
+    /// By trunk: ports that are to be on it, each with its pod's UID; ready ones have none.
+    joining: BTreeMap<String, Vec<(Option<String>, &'a str)>>,
     leaving: BTreeMap<String, Vec<String>>,
     /// By the node's port: ports whose addresses are to be among its address pairs.
     pairing: BTreeMap<String, Vec<&'a Port>>,
@@ -103,20 +103,38 @@ impl<'w> Index<'w> {
 
     /// A subport's VLAN ID, if it is on its trunk.
     fn on_trunk(&mut self, uid: &str, port: &'w Port, id: &str) -> Result<Option<u16>, Refused> {
-        let trunk = match self.world.trunks.get(id) {
-            Some(Some(trunk)) => trunk,
-            Some(None) => return Err(Refused::NoTrunk(id.to_owned())),
-            None => {
-                self.read(Call::ReadTrunk(id.to_owned()));
-                return Ok(None);
-            }
-        };
+        let Some(trunk) = self.known_trunk(id)? else { return Ok(None) };
         let on_it = trunk.sub_ports.iter().find(|sub| sub.port_id == port.id);
         // Its tags come first: Neutron's agent makes it another owner's port, and its description alone would not be looked at any more.
         if on_it.is_none() && !port.tags.is_empty() {
-            self.moves.joining.entry(id.to_owned()).or_default().push((uid.to_owned(), port.id.as_str()));
+            self.moves.joining.entry(id.to_owned()).or_default().push((Some(uid.to_owned()), port.id.as_str()));
         }
         Ok(on_it.map(|sub| sub.segmentation_id))
+    }
+
+    /// A trunk by its ID; none where it has to be read first.
+    pub(crate) fn known_trunk(&mut self, id: &str) -> Result<Option<&'w Trunk>, Refused> {
+        match self.world.trunks.get(id) {
+            Some(Some(trunk)) => Ok(Some(trunk)),
+            Some(None) => Err(Refused::NoTrunk(id.to_owned())),
+            None => {
+                self.read(Call::ReadTrunk(id.to_owned()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Puts a ready port on its trunk, if it is to be on one; whether that is there.
+    pub(crate) fn join_ready(&mut self, port: &'w Port) -> bool {
+        let Some(Carrier::Trunk(id)) = Carrier::of(port).filter(|_| !self.world.joined.contains(&port.id)) else { return true };
+        match self.world.trunks.get(&id) {
+            Some(None) => return false,
+            Some(Some(trunk)) if trunk.sub_ports.iter().any(|sub| sub.port_id == port.id) || port.tags.is_empty() => {}
+            Some(Some(_)) => self.moves.joining.entry(id).or_default().push((None, port.id.as_str())),
+            None if !self.step.calls.contains(&Call::ReadTrunk(id.clone())) => self.step.calls.push(Call::ReadTrunk(id)),
+            None => {}
+        }
+        true
     }
 
     /// Whether the node's port may send from the addresses of a port.
@@ -194,7 +212,7 @@ impl<'w> Index<'w> {
     }
 
     /// Puts ports on a trunk. A VLAN ID that was given away last is given away again last: a node may still be taking its interface down.
-    fn join(&mut self, id: &str, ports: Vec<(String, &'w str)>) {
+    fn join(&mut self, id: &str, ports: Vec<(Option<String>, &'w str)>) {
         let Some(Some(trunk)) = self.world.trunks.get(id) else { return };
         let taken: BTreeSet<u16> = trunk.sub_ports.iter().map(|sub| sub.segmentation_id).collect();
         let last = self.world.last_vlan.get(id).copied().unwrap_or_default().min(LAST_VLAN);
@@ -202,7 +220,9 @@ impl<'w> Index<'w> {
         let (mut alone, mut together) = (Vec::new(), Vec::new());
         for (uid, port) in ports {
             let Some(vlan) = free.next() else {
-                self.step.refused.entry(uid).or_default().push(Refused::TrunkFull(id.to_owned()));
+                if let Some(uid) = uid {
+                    self.step.refused.entry(uid).or_default().push(Refused::TrunkFull(id.to_owned()));
+                }
                 continue;
             };
             let list = if self.world.lone.contains(port) { &mut alone } else { &mut together };

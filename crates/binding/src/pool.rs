@@ -6,6 +6,9 @@
 //!   the KuryrPort is gone --DOWN again: the node has unplugged it--> waits
 //! ```
 //!
+//! A ready nested port waits on the trunk of its node's port, with its VLAN ID: AddSubPorts follows CreatePorts, and RemoveSubPorts comes before
+//! DeletePort. Neutron says nothing of whether a node has taken its interface down; another one with this VLAN ID cannot be made before.
+//!
 //! Whose a ready port is, KuryrPorts say, and nothing else does: who starts reads them. Between the decision and the KuryrPort, [`Snapshot::claims`] does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,15 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use openstack::VifDriver;
 use openstack::resource::{NewPort, Port, WantedIp};
 
-use crate::owner::{digest, subnets_of};
+use crate::owner::{Carrier, digest, subnets_of};
 use crate::snapshot::{Element, Key, Pod, PoolSize, Snapshot, Tried};
-use crate::step::{CLUSTER_LABEL, Call, DEVICE_OWNER, Index};
+use crate::step::{CLUSTER_LABEL, DEVICE_OWNER, Index};
 
 /// What ports of one pool have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PoolKind {
-    /// The host that they are bound to.
+    /// The host that they are bound to; empty where they are on a trunk.
     pub host: String,
+    /// The trunk that they are on.
+    pub trunk: Option<String>,
     /// Their project.
     pub project: String,
     /// Their network.
@@ -38,6 +43,8 @@ pub(crate) struct Pool<'a> {
     all: BTreeSet<&'a str>,
     /// Those that nobody has.
     pub(crate) free: BTreeMap<&'a str, &'a Port>,
+    /// Those that are being taken off their trunk.
+    leaving: Vec<&'a Port>,
     /// With the subnets to ask for.
     used: BTreeMap<PoolKind, BTreeSet<String>>,
 }
@@ -57,6 +64,7 @@ impl PoolKind {
     pub fn of(port: &Port) -> Self {
         PoolKind {
             host: port.host.clone(),
+            trunk: trunk_of(Carrier::of(port).as_ref()),
             project: port.project_id.clone(),
             network: port.network_id.clone(),
             subnets: subnets_of(port).to_owned(),
@@ -67,7 +75,8 @@ impl PoolKind {
     /// The pool's name; also the first part of the keys of ports that are made for it.
     fn name(&self) -> String {
         let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
-        format!("pool {} {} {} {} {}", self.host, self.project, self.network, self.subnets, list(&self.groups))
+        let place = self.trunk.as_ref().unwrap_or(&self.host);
+        format!("pool {place} {} {} {} {}", self.project, self.network, self.subnets, list(&self.groups))
     }
 }
 
@@ -98,12 +107,20 @@ impl<'a> Pool<'a> {
             }
         }
         free.retain(|id, _| !world.deleting.contains(*id));
-        Pool { all, free, used: BTreeMap::new() }
+        let leaving = world.leaving.iter().filter_map(|id| free.remove(id.as_str())).collect();
+        Pool { all, free, leaving, used: BTreeMap::new() }
     }
 
     /// Whether it is a ready port, in use or not.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.all.contains(id)
+    }
+}
+
+fn trunk_of(carrier: Option<&Carrier>) -> Option<String> {
+    match carrier {
+        Some(Carrier::Trunk(id)) => Some(id.clone()),
+        _ => None,
     }
 }
 
@@ -116,15 +133,29 @@ fn is_any(element: &Element) -> bool {
 
 impl<'w> Index<'w> {
     /// A ready port for an element. Without security groups there is none: which ones Neutron chooses is not known before.
-    pub(crate) fn ready(&mut self, key: &Key, pod: &'w Pod, element: &Element, network: &str) -> Option<&'w Port> {
-        let kind = self.kind(pod, element, network)?;
+    pub(crate) fn ready(
+        &mut self,
+        key: &Key,
+        pod: &'w Pod,
+        element: &Element,
+        network: &str,
+        carrier: Option<&Carrier>,
+    ) -> Option<&'w Port> {
+        let kind = self.kind(pod, element, network, carrier)?;
         let used = self.used.entry(pod.name.namespace.as_str()).or_default();
         let addresses = element.subnets.len();
         if self.world.defaults.ports_per_namespace.is_some_and(|max| *used + addresses > max) {
             return None;
         }
         let has_all = |port: &Port| element.subnets.iter().all(|id| port.fixed_ips.iter().any(|ip| ip.subnet_id == *id));
-        let fits = |port: &&Port| port.status == "DOWN" && port.vif_type == "ovs" && PoolKind::of(port) == kind && has_all(port);
+        let trunk = kind.trunk.as_ref().and_then(|id| self.world.trunks.get(id)?.as_ref());
+        let can_be_plugged = |port: &Port| match trunk {
+            // Its status is that of the trunk's subport, whoever has it.
+            Some(trunk) => !port.status.is_empty() && trunk.sub_ports.iter().any(|sub| sub.port_id == port.id),
+            None => port.status == "DOWN" && port.vif_type == "ovs",
+        };
+        let is_kept = |port: &Port| !self.world.inherited.contains(&port.id);
+        let fits = |port: &&Port| can_be_plugged(port) && is_kept(port) && PoolKind::of(port) == kind && has_all(port);
         let found = self.pool.free.values().find(|port| fits(port)).copied();
         self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
         let port = found?;
@@ -136,24 +167,37 @@ impl<'w> Index<'w> {
     }
 
     /// The pod uses such ports: that which it has may be a ready one, or not.
-    pub(crate) fn note(&mut self, pod: &Pod, element: &Element, network: &str) {
-        if let Some(kind) = self.kind(pod, element, network) {
+    pub(crate) fn note(&mut self, pod: &Pod, element: &Element, port: &Port) {
+        if let Some(kind) = self.kind(pod, element, &port.network_id, Carrier::of(port).as_ref()) {
             self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
         }
     }
 
     /// The kind of ready ports that an element can have.
-    fn kind(&self, pod: &Pod, element: &Element, network: &str) -> Option<PoolKind> {
+    fn kind(&self, pod: &Pod, element: &Element, network: &str, carrier: Option<&Carrier>) -> Option<PoolKind> {
         let defaults = &self.world.defaults;
         let groups = element.security_groups.as_ref().unwrap_or(&defaults.security_groups);
-        let kind = || PoolKind {
-            host: pod.node.clone(),
+        let trunk = trunk_of(carrier);
+        let has_pools = match element.driver {
+            VifDriver::NeutronVif => carrier.is_none(),
+            VifDriver::NestedVlan => trunk.is_some(),
+            VifDriver::NestedMacvlan | VifDriver::NestedDpdk => false,
+        };
+        let kind = PoolKind {
+            host: if trunk.is_none() { pod.node.clone() } else { String::new() },
+            trunk,
             project: element.project.as_ref().unwrap_or(&defaults.project).clone(),
             network: network.to_owned(),
             subnets: digest(&element.subnets.iter().cloned().collect()),
             groups: groups.iter().cloned().collect(),
         };
-        (defaults.pool.is_some() && element.driver == VifDriver::NeutronVif && is_any(element) && !groups.is_empty()).then(kind)
+        (has_pools && self.size(&kind).is_some() && is_any(element) && !groups.is_empty()).then_some(kind)
+    }
+
+    /// How many ports of a kind are kept ready.
+    fn size(&self, kind: &PoolKind) -> Option<PoolSize> {
+        let defaults = &self.world.defaults;
+        if kind.trunk.is_some() { defaults.nested_pool } else { defaults.pool }
     }
 
     /// The pod has what it has taken, and pools are filled for it; where it cannot be served now, neither.
@@ -171,41 +215,42 @@ impl<'w> Index<'w> {
 
     /// Makes what is missing, and deletes what is too many, or has not been needed for long.
     pub(crate) fn fill(&mut self) {
-        let before = self.step.calls.len();
-        self.keep_size();
+        let surplus = self.keep_size();
         // What seems to wait may be the port of a pod whose KuryrPort does not say it.
-        if self.world.kuryr_ports.values().any(|stored| stored.damage.is_some()) {
-            self.step.calls.truncate(before);
+        if self.world.kuryr_ports.values().all(|stored| stored.damage.is_none()) {
+            surplus.into_iter().for_each(|port| self.delete(port));
         }
     }
 
-    /// Its calls are deletions.
-    fn keep_size(&mut self) {
-        let Some(size) = self.world.defaults.pool else {
-            // They were switched off.
-            let ids = self.pool.free.keys().map(|id| Call::DeletePort((*id).to_owned()));
-            return self.step.calls.extend(ids);
-        };
-        let mut free: BTreeMap<PoolKind, Vec<&Port>> = self.pool.used.keys().map(|kind| (kind.clone(), Vec::new())).collect();
+    /// What is to be deleted.
+    fn keep_size(&mut self) -> Vec<&'w Port> {
+        let mut surplus = std::mem::take(&mut self.pool.leaving);
+        let mut free: BTreeMap<PoolKind, Vec<&'w Port>> = self.pool.used.keys().map(|kind| (kind.clone(), Vec::new())).collect();
         for port in self.pool.free.values() {
             free.entry(PoolKind::of(port)).or_default().push(*port);
         }
         for (kind, ports) in free {
+            let Some(size) = self.size(&kind) else {
+                // They were switched off.
+                surplus.extend(ports);
+                continue;
+            };
             let (name, subnets) = (kind.name(), self.pool.used.get(&kind).cloned());
             let is_used = subnets.is_some();
             // One that no mechanism driver could bind stays so: another one is made in its place, some time later.
-            let (dead, ports): (Vec<&Port>, Vec<&Port>) = ports.into_iter().partition(|port| port.is_unbindable());
-            let late = dead.iter().filter(|port| !is_used || self.world.dead.contains(&port.id));
-            self.step.calls.extend(late.map(|port| Call::DeletePort(port.id.clone())));
+            let (dead, mut ports): (Vec<&Port>, Vec<&Port>) = ports.into_iter().partition(|port| port.is_unbindable());
+            surplus.extend(dead.iter().filter(|port| !is_used || self.world.dead.contains(&port.id)));
             self.step.pools.insert(name.clone(), (ports.len(), is_used));
             if let Some(subnets) = &subnets {
                 self.refill(&kind, subnets, &name, (ports.len(), dead.len()), size);
             }
             let is_idle = !is_used && self.world.idle.contains(&name);
             let keep = if is_idle { 0 } else { Some(size.max).filter(|max| *max > 0).unwrap_or(usize::MAX) };
-            let surplus = ports.iter().skip(keep).map(|port| Call::DeletePort(port.id.clone()));
-            self.step.calls.extend(surplus);
+            surplus.extend(ports.split_off(keep.min(ports.len())));
+            let lost = ports.into_iter().filter(|port| !self.join_ready(port));
+            surplus.extend(lost);
         }
+        surplus
     }
 
     fn refill(&mut self, kind: &PoolKind, subnets: &BTreeSet<String>, name: &str, (free, dead): (usize, usize), size: PoolSize) {
@@ -231,9 +276,11 @@ impl<'w> Index<'w> {
 
     fn ready_port(&self, kind: &PoolKind, subnets: &BTreeSet<String>) -> NewPort {
         let (defaults, cluster) = (&self.world.defaults, &self.world.cluster);
+        let trunk = kind.trunk.clone().map(|id| Carrier::Trunk(id).tag());
+        let own = cluster.pool_tags(&kind.subnets).into_iter().chain(trunk);
         let (tags, description) = match defaults.tags_later {
-            true => (Vec::new(), cluster.pool_tags(&kind.subnets).join(" ")),
-            false => (cluster.pool_tags(&kind.subnets).into_iter().chain(defaults.tags.iter().cloned()).collect(), String::new()),
+            true => (Vec::new(), own.collect::<Vec<_>>().join(" ")),
+            false => (own.chain(defaults.tags.iter().cloned()).collect(), String::new()),
         };
         let wanted = |id: &String| WantedIp { subnet_id: Some(id.clone()), ip_address: None };
         NewPort {

@@ -50,6 +50,12 @@ pub struct Snapshot {
     pub claims: BTreeMap<String, Key>,
     /// Ports that are being deleted at this moment, by ID: they are given to nobody.
     pub deleting: BTreeSet<String>,
+    /// Ready ports that are being taken off their trunk, or may be, by ID: they are given to nobody, and deleted.
+    pub leaving: BTreeSet<String>,
+    /// Ports that were seen on their trunk, by ID.
+    pub joined: BTreeSet<String>,
+    /// Ready ports that the operator before may be deleting, by ID: they are given to nobody.
+    pub inherited: BTreeSet<String>,
     /// Ready ports that could not be bound for some time, by ID: others are made in their place.
     pub dead: BTreeSet<String>,
     /// Pools that nobody has needed for long.
@@ -77,13 +83,15 @@ pub struct Defaults {
     pub ports_per_namespace: Option<usize>,
     /// How many ports are kept ready for pods that come.
     pub pool: Option<PoolSize>,
+    /// The same of nested ports on trunks.
+    pub nested_pool: Option<PoolSize>,
     /// Whether Neutron takes no tags with a new port: it gets them afterwards.
     pub tags_later: bool,
     /// The subnets of the nodes' own ports.
     pub node_subnets: Vec<String>,
 }
 
-/// How many ports are kept ready for each node, project, network, subnets and security groups that pods use.
+/// How many ports are kept ready for each node or trunk, project, network, subnets and security groups that pods use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSize {
     /// At the least.
@@ -191,6 +199,9 @@ impl Snapshot {
             scarce: BTreeSet::new(),
             claims: BTreeMap::new(),
             deleting: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            joined: BTreeSet::new(),
+            inherited: BTreeSet::new(),
             dead: BTreeSet::new(),
             idle: BTreeSet::new(),
             pending: BTreeSet::new(),

@@ -152,9 +152,9 @@ pub fn step(world: &Snapshot) -> Step {
         }
     }
     index.free();
+    index.fill();
     index.change_carriers();
     index.tag();
-    index.fill();
     index.watch();
     index.make();
     index.step
@@ -246,7 +246,7 @@ impl<'w> Index<'w> {
         let key = (uid.to_owned(), element.number);
         let bound = self.bound(uid, pod, &element.interface);
         let port = if let Some(port) = self.port(&key) {
-            self.note(pod, element, &port.network_id);
+            self.note(pod, element, port);
             port
         } else {
             // It was ACTIVE, so it was plugged: who runs with it would not notice another one.
@@ -310,9 +310,6 @@ impl<'w> Index<'w> {
         element.ips.iter().try_for_each(|ip| may_have(*ip, &subnets, element.outside_allocation_pools))?;
         // It is needed as soon as the port is there.
         self.network(network_id)?;
-        if let Some(ready) = self.ready(&key, pod, element, network_id) {
-            return Ok(Some(ready));
-        }
         let carrier = match element.driver {
             VifDriver::NestedVlan | VifDriver::NestedMacvlan => match self.carrier(&key.0, pod, element, network_id)? {
                 None => return Ok(None),
@@ -320,6 +317,14 @@ impl<'w> Index<'w> {
             },
             VifDriver::NeutronVif | VifDriver::NestedDpdk => None,
         };
+        if let Some(Carrier::Trunk(id)) = &carrier
+            && self.known_trunk(id)?.is_none()
+        {
+            return Ok(None);
+        }
+        if let Some(ready) = self.ready(&key, pod, element, network_id, carrier.as_ref()) {
+            return Ok(Some(ready));
+        }
         if self.world.tried.get(&key) == Some(&Tried::Alone) {
             let place = element.subnets.first().unwrap_or(&element.network).clone();
             return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
@@ -383,9 +388,15 @@ impl<'w> Index<'w> {
                 self.step.watched.extend(ports.iter().filter(|port| !counts_as_active(port)).map(|port| port.id.clone()));
             }
         }
-        self.step
-            .watched
-            .extend(self.pool.free.values().filter(|port| port.status != "DOWN" || port.vif_type == "unbound").map(|port| port.id.clone()));
+        self.step.watched.extend(self.pool.free.values().filter(|port| is_unknown(port)).map(|port| port.id.clone()));
+    }
+}
+
+/// Whether a ready port has to be looked at before a pod can have it. A subport is ACTIVE or DOWN, whoever has it.
+fn is_unknown(port: &Port) -> bool {
+    match Carrier::of(port) {
+        Some(_) => port.status.is_empty(),
+        None => port.status != "DOWN" || port.vif_type == "unbound",
     }
 }
 

@@ -129,18 +129,24 @@ impl Life {
                 drop(self.world.carriers.insert(id.clone(), self.cloud.node_port.clone().filter(|port| port.id == id)))
             }
             Call::ReadTrunk(id) if heard => {
-                drop(self.world.trunks.insert(id.clone(), self.cloud.trunk.clone().filter(|trunk| trunk.id == id)))
+                let trunk = self.cloud.trunk.clone().filter(|trunk| trunk.id == id);
+                self.world.joined = trunk.iter().flat_map(|trunk| &trunk.sub_ports).map(|sub| sub.port_id.clone()).collect();
+                self.world.trunks.insert(id, trunk);
             }
             Call::ListPorts | Call::ReadSubnet(_) | Call::ReadNetwork(_) => {}
             Call::ReadNodePorts(_) | Call::ReadCarrier(_) | Call::ReadTrunk(_) => {}
             Call::AddSubPorts(id, ports) => {
                 let is_done = self.cloud.add_sub_ports(&ports);
                 match self.world.trunks.get_mut(&id).and_then(Option::as_mut).filter(|_| heard && is_done) {
-                    Some(trunk) => trunk.sub_ports.extend(ports),
+                    Some(trunk) => {
+                        self.world.joined.extend(ports.iter().map(|sub| sub.port_id.clone()));
+                        trunk.sub_ports.extend(ports);
+                    }
                     None => drop(self.world.trunks.remove(&id)),
                 }
             }
             Call::RemoveSubPorts(id, ports) => {
+                self.world.leaving.extend(ports.iter().cloned());
                 let is_done = self.cloud.remove_sub_ports(&ports);
                 match self.world.trunks.get_mut(&id).and_then(Option::as_mut).filter(|_| heard && is_done) {
                     Some(trunk) => trunk.sub_ports.retain(|sub| !ports.contains(&sub.port_id)),
@@ -263,10 +269,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_pod_has_its_ports_once_and_no_other_ones_stay(tags_later in any::<bool>(), pool in any::<bool>(), events in prop::collection::vec(event(), 1..60)) {
+    fn every_pod_has_its_ports_once_and_no_other_ones_stay(
+        tags_later in any::<bool>(),
+        pools in any::<(bool, bool)>(),
+        events in prop::collection::vec(event(), 1..60),
+    ) {
         let mut life = Life::new();
         life.world.defaults.tags_later = tags_later;
-        life.world.defaults.pool = pool.then_some(POOL);
+        life.world.defaults.pool = pools.0.then_some(POOL);
+        life.world.defaults.nested_pool = pools.1.then_some(POOL);
         life.world.defaults.security_groups = vec!["g".to_owned()];
         for event in &events {
             life.happen(event);
@@ -491,6 +502,61 @@ fn ready_ports_go_from_pod_to_pod() {
     life.world.defaults.pool = None;
     life.settle();
     assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 0), "they were switched off");
+}
+
+/// A pod of a virtual machine gets a subport that waits on the node's trunk, and gives it back.
+#[test]
+fn ready_subports_go_from_pod_to_pod() {
+    for tags_later in [false, true] {
+        let mut life = Life::new();
+        (life.world.defaults.nested_pool, life.world.defaults.tags_later) = (Some(POOL), tags_later);
+        life.world.defaults.security_groups = vec!["g".to_owned()];
+        let on_trunk = |life: &Life| life.cloud.trunk.as_ref().unwrap().sub_ports.len() - 1;
+        life.cloud.add_pod(&[VLAN]);
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), on_trunk(&life)), (1, 3, 4), "three wait");
+        life.cloud.posts = 0;
+        life.cloud.add_pod(&[VLAN]);
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (1, 3, 0), "two wait: nothing is to be made");
+        life.cloud.assert_complete(&BTreeSet::new());
+        // Another controller starts, and knows as much.
+        life.start();
+        life.blind = false;
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), on_trunk(&life)), (1, 3, 4));
+        // Those of before may be being deleted.
+        life.world.inherited = life.world.ports.iter().flatten().map(|(id, _)| id.clone()).collect();
+        life.cloud.add_pod(&[VLAN]);
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 3), "it has its own");
+        life.world.inherited.clear();
+        let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
+        uids[..2].iter().for_each(|uid| drop(life.cloud.pods.remove(uid)));
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), on_trunk(&life)), (1, 3, 4), "it is given back");
+        life.world.defaults.nested_pool = None;
+        life.settle();
+        assert_eq!((life.cloud.owned(), life.cloud.pooled(), on_trunk(&life)), (1, 0, 1), "they were switched off");
+    }
+}
+
+/// One that is being taken off its trunk is given to nobody, also where it is not known whether it was.
+#[test]
+fn a_ready_subport_that_leaves_its_trunk_is_deleted() {
+    let mut life = Life::new();
+    life.world.defaults.nested_pool = Some(PoolSize { max: 1, min: 1, batch: 1 });
+    life.world.defaults.security_groups = vec!["g".to_owned()];
+    (0..3).for_each(|_| life.cloud.add_pod(&[VLAN]));
+    life.settle();
+    life.world.defaults.nested_pool = None;
+    let call = until(&mut life, |call| matches!(call, Call::RemoveSubPorts(..)));
+    life.world.defaults.nested_pool = Some(PoolSize { max: 1, min: 1, batch: 1 });
+    life.call(call, Fate::Unanswered);
+    life.cloud.add_pod(&[VLAN]);
+    let step = life.settle();
+    assert_eq!((step.refused.len(), life.cloud.owned(), life.cloud.pooled()), (0, 4, 1), "it has its own, and another one waits");
+    life.cloud.assert_complete(&BTreeSet::new());
 }
 
 /// A port that is not unplugged yet is given to nobody.

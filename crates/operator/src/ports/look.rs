@@ -311,6 +311,7 @@ pub fn delete_ready(openstack: &OpenStack, kubeconfig: Option<&Path>, namespace:
             return Err(LookError::Unreadable(seen.unreadable));
         }
         for port in seen.ready {
+            detach(&openstack.neutron, &port).await?;
             if openstack.neutron.delete_port(&port.id).await?.value {
                 deleted.push(port.id);
             }

@@ -29,6 +29,8 @@ pub struct OpenStack {
     pub default_network: bool,
     /// How many ports are kept ready.
     pub pool: Option<PoolSize>,
+    /// The same of nested ports on trunks.
+    pub nested_pool: Option<PoolSize>,
     /// How many ports the pods of a namespace have at most.
     pub ports_per_namespace: Option<usize>,
     /// What the author of a kuryr.conf should know.
@@ -198,7 +200,8 @@ impl OpenStack {
         let neutron = neutron.map_err(|source| OpenStackError::Setup { file: file.to_owned(), source })?;
         Ok(OpenStack {
             cluster: ClusterName::parse(&cluster)?,
-            pool: pool_of(&settings),
+            pool: pool_of(&settings, VifDriver::NeutronVif, PoolDriver::Neutron),
+            nested_pool: pool_of(&settings, VifDriver::NestedVlan, PoolDriver::Nested),
             settings,
             rules,
             default_network,
@@ -242,7 +245,11 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
     let is_dpdk = |driver: &VifDriver| *driver == VifDriver::NestedDpdk;
     let is_nested = |driver: &VifDriver| matches!(driver, VifDriver::NestedVlan | VifDriver::NestedMacvlan);
     let drivers = || settings.subnet_of_driver.keys().chain([&settings.vif_driver]);
-    let pools = settings.pool_driver == PoolDriver::Nested || settings.pool.of_driver.values().any(|driver| *driver == PoolDriver::Nested);
+    let has_pools = |(vif, pool): (&VifDriver, &PoolDriver)| match pool {
+        PoolDriver::Noop => true,
+        PoolDriver::Neutron => *vif == VifDriver::NeutronVif,
+        PoolDriver::Nested => *vif == VifDriver::NestedVlan,
+    };
     let all = [
         (
             !settings.selections && !default_network,
@@ -258,18 +265,21 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
             drivers().any(is_nested) && settings.nested.node_subnets.is_empty(),
             "[pod_vif_nested] worker_nodes_subnets is missing: nested-vlan and nested-macvlan need the subnets of the nodes' own ports",
         ),
-        (pools, "[kubernetes] vif_pool_driver, [vif_pool] vif_pool_mapping: nested is not supported: use neutron or noop"),
+        (
+            !settings.pool.of_driver.iter().all(has_pools),
+            "[vif_pool] vif_pool_mapping: pools of driver neutron are of neutron-vif ports, those of driver nested of nested-vlan ports: use noop for others",
+        ),
         (settings.subnet_per_namespace, "[kubernetes] pod_subnets_driver: only default is supported"),
     ];
     all.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why).collect()
 }
 
-/// Ready ports, if they are wanted.
-fn pool_of(settings: &Settings) -> Option<PoolSize> {
-    let driver = settings.pool.of_driver.get(&VifDriver::NeutronVif).unwrap_or(&settings.pool_driver);
+/// Ready ports of this driver, if those pools are wanted for it.
+fn pool_of(settings: &Settings, vif: VifDriver, pool: PoolDriver) -> Option<PoolSize> {
+    let driver = settings.pool.of_driver.get(&vif).unwrap_or(&settings.pool_driver);
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let (min, max, batch) = (number(settings.pool.min), number(settings.pool.max), number(settings.pool.batch));
-    (*driver == PoolDriver::Neutron).then_some(PoolSize { min, max, batch: batch.min(MAX_BULK) })
+    (*driver == pool).then_some(PoolSize { min, max, batch: batch.min(MAX_BULK) })
 }
 
 fn text(file: &Path) -> Result<String, OpenStackError> {

@@ -42,6 +42,20 @@ fn a_namespace_has_so_many_ports_where_nothing_else_is_written() {
 }
 
 #[test]
+fn each_driver_of_pools_has_ports_of_its_own() {
+    let of = |kubernetes: &str, pool: &str| {
+        let text = GOOD.replacen("[npwg_multiple_interfaces]", &format!("[npwg_multiple_interfaces], {kubernetes}"), 1);
+        let options = read(&text.replacen("[g-0]}", &format!("[g-0]}}\n  vifPool: {{portsPoolMin: 2{pool}}}"), 1), None).unwrap();
+        (options.pool.map(|size| size.min), options.nested_pool.map(|size| size.min))
+    };
+    assert_eq!(of("vifPoolDriver: noop", ""), (None, None));
+    assert_eq!(of("vifPoolDriver: neutron", ""), (Some(2), None));
+    assert_eq!(of("vifPoolDriver: nested", ""), (None, Some(2)));
+    assert_eq!(of("vifPoolDriver: noop", ", vifPoolMapping: {neutron-vif: neutron, nested-vlan: nested}"), (Some(2), Some(2)));
+    assert_eq!(of("vifPoolDriver: nested", ", vifPoolMapping: {nested-vlan: noop}"), (None, None));
+}
+
+#[test]
 fn what_is_not_offered_is_refused_by_its_name() {
     for (from, to, words) in [
         ("multiVifDrivers: [npwg_multiple_interfaces]", "multiVifDrivers: [noop]", "multi_vif_drivers must be npwg_multiple_interfaces"),
@@ -58,7 +72,8 @@ fn what_is_not_offered_is_refused_by_its_name() {
         ),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podVifDriver: nested-dpdk", "nested-dpdk is not supported"),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podVifDriver: nested-vlan", "worker_nodes_subnets is missing"),
-        ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], vifPoolDriver: nested", "nested is not supported: use neutron or noop"),
+        ("[g-0]}", "[g-0]}\n  vifPool: {vifPoolMapping: {nested-vlan: neutron}}", "those of driver nested of nested-vlan ports"),
+        ("[g-0]}", "[g-0]}\n  vifPool: {vifPoolMapping: {nested-macvlan: nested}}", "use noop for others"),
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podSubnetsDriver: namespace", "pod_subnets_driver: only default"),
         ("project: p, ", "", "[neutron_defaults] project is missing"),
         ("cluster: prod", "cluster: 'a b'", "is not a valid cluster name"),

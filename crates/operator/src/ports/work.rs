@@ -158,6 +158,7 @@ impl Work {
             max_mtu: settings.max_mtu,
             ports_per_namespace: ports.options.ports_per_namespace,
             pool: ports.options.pool,
+            nested_pool: ports.options.nested_pool,
             tags_later: false,
             node_subnets: settings.nested.node_subnets.clone(),
         };
@@ -267,6 +268,9 @@ impl Work {
         self.world.networks.retain(|id, network| network.is_some() || is_paused(Slot::Network(id.clone())));
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
         self.settle_pairs(now);
+        if self.former.is_over() {
+            self.world.inherited.clear();
+        }
         self.ready.look(&mut self.world, &self.busy, now);
         let mut step = step(&self.world);
         self.world.claims.append(&mut step.claims);

@@ -246,6 +246,46 @@ fn orphans_of_a_killed_operator_leave_no_address_pair() {
     });
 }
 
+/// A pod of a virtual machine gets a subport that waits on the node's trunk, without a change of Neutron, and another pod gets it after it.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ready_subports_go_from_pod_to_pod() {
+    let node = node();
+    let scene = &node.scene;
+    let group = json!({"security_group": {"name": "web", "project_id": scene.project}});
+    let group = scene.neutron.ask("POST", "security-groups", &group).unwrap()["security_group"]["id"].clone();
+    scene.define("red", &json!({"subnetId": scene.subnets["red"], "driverType": "nested-vlan", "securityGroups": [group]}));
+    let kubernetes = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "vifPoolDriver": "nested"});
+    let more = json!({"openstack": {"kubernetes": kubernetes, "vifPool": {"portsPoolMin": 1, "portsPoolBatch": 3}}});
+    let between = Between::before(&scene.neutron.url(), |_| Act::Pass);
+    let on_trunk = || scene.neutron.sql(&format!("SELECT port_id FROM subports WHERE trunk_id = '{}'", node.trunk)).unwrap().len();
+    let changes = || ["POST", "PUT", "DELETE"].map(|method| between.passed(method));
+    run(async {
+        let operator = scene.operator_of(scene.options_with(&between.url(), &more));
+        scene.pod_at("first", HOST_IP, "red");
+        // Somebody else's, the pod's, and three.
+        until("some wait on the trunk", || scene.vifs("first").len() == 1 && on_trunk() == 5).await;
+        let before = changes();
+        scene.pod_at("second", HOST_IP, "red");
+        until("it has one", || scene.vifs("second").len() == 1).await;
+        let (vlan, on) = node.vlan("second", "eth1");
+        assert_eq!(vlan, on);
+        scene.delete_pod("second");
+        until("it is released", || scene.kuryr_port("second").is_none()).await;
+        scene.pod_at("third", HOST_IP, "red");
+        until("it has one, too", || scene.vifs("third").len() == 1).await;
+        assert_eq!(changes(), before, "POST, PUT, DELETE");
+        drop(operator);
+        // Another operator without pools takes off the trunk what waits, and nothing of pods.
+        let _operator = scene.operator();
+        until("what waited is gone", || on_trunk() == 3).await;
+        assert_eq!((scene.vifs("first").len(), scene.vifs("third").len()), (1, 1));
+        ["first", "third"].iter().for_each(|pod| scene.delete_pod(pod));
+        // The node's port, and two of others.
+        until("nothing is left", || on_trunk() == 1 && scene.ports().len() == 3 && scene.kuryr_port("third").is_none()).await;
+    });
+}
+
 /// Who can read why: a node that Neutron does not know, one without a trunk, and another network than the node's.
 #[test]
 #[ignore = "needs Neutron: cargo xtask test neutron"]

@@ -66,7 +66,7 @@ impl Work {
                 None
             }
             Came::Trunk(id, Ok(trunk)) => {
-                self.world.trunks.insert(id, trunk);
+                self.read_trunk(id, trunk);
                 None
             }
             Came::AddedSubPorts(id, ports, added) => self.added(&id, &ports, added),
@@ -153,6 +153,13 @@ impl Work {
             listed.entry(port.id.clone()).or_insert(port);
         }
         listed.retain(|id, _| !self.deleted.contains(id));
+        if self.world.ports.is_none() {
+            let pooled = listed.values().filter(|port| self.world.cluster.is_pooled(port));
+            self.world.inherited = pooled.map(|port| port.id.clone()).collect();
+        }
+        for of in [&mut self.world.leaving, &mut self.world.joined] {
+            of.retain(|id| listed.contains_key(id));
+        }
         keep_newer(&mut listed, self.world.ports.take().unwrap_or_default());
         self.notice_anothers(&listed);
         let there: BTreeSet<Key> =

@@ -95,6 +95,7 @@ impl Work {
             Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
             Task::Poll(ids) => self.ready.poll_begins(ids),
             Task::Write(name, _, object) => self.ready.write_begins(name, &object.spec.pod_uid),
+            Task::RemoveSubPorts(_, ports) => self.world.leaving.extend(ports.iter().cloned()),
             Task::Pairs { port, .. } => {
                 self.pairing.entry(port.clone()).or_insert(now);
             }

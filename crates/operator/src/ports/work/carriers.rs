@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use binding::Carrier;
 use neutron::{Error, Refusal};
-use openstack::resource::{Port, SubPort};
+use openstack::resource::{Port, SubPort, Trunk};
 use tokio::time::Instant;
 
 use super::Work;
@@ -33,11 +33,21 @@ impl Work {
         }
     }
 
+    pub(super) fn read_trunk(&mut self, id: String, trunk: Option<Trunk>) {
+        let of = Some(Carrier::Trunk(id.clone()));
+        for port in self.world.ports.iter().flat_map(BTreeMap::values).filter(|port| Carrier::of(port) == of) {
+            self.world.joined.remove(&port.id);
+        }
+        self.world.joined.extend(trunk.iter().flat_map(|trunk| &trunk.sub_ports).map(|sub| sub.port_id.clone()));
+        self.world.trunks.insert(id, trunk);
+    }
+
     pub(super) fn added(&mut self, id: &str, ports: &[SubPort], added: Result<(), Error>) -> Option<String> {
         let Err(e) = added else {
             for port in ports {
                 Line::info("port").with("added", &port.port_id).with("trunk", id).with("vlan", port.segmentation_id).end();
                 self.world.lone.remove(&port.port_id);
+                self.world.joined.insert(port.port_id.clone());
             }
             if let Some(last) = ports.last() {
                 self.world.last_vlan.insert(id.to_owned(), last.segmentation_id);

@@ -4,6 +4,7 @@
 //!   killed: PUT of address pairs, If-Match 7, on its way --pod gone--> the next operator reads revision 7 without the pair
 //!     it changes the node's port itself: revision 8, and the other request is refused
 //!     it has nothing to change there: it waits, reads again, and only then deletes the port that has the address
+//!   killed: DELETE of a ready port that was too many, on its way --> the next operator gives no ready port of before to a pod meanwhile
 //! ```
 
 use std::collections::BTreeSet;
@@ -44,6 +45,11 @@ impl Former {
         if matches!(self, Former::Unknown) {
             *self = Former::MayAct { until, changed: BTreeSet::new() };
         }
+    }
+
+    /// Whether none of them is carried out any more.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Former::Over)
     }
 
     /// This operator has changed a node's port.
@@ -89,7 +95,9 @@ mod tests {
         former.has_changed("a");
         assert_eq!(ask(&mut former, &[], 59), (ids(&["b"]), ids(&[])));
         assert_eq!(ask(&mut former, &[Slot::Carrier("b".to_owned())], 60), (ids(&["b"]), ids(&[])), "the answer may be of before");
+        assert!(!former.is_over());
         assert_eq!(ask(&mut former, &[], 60), (ids(&[]), ids(&["b"])));
+        assert!(former.is_over());
         assert_eq!(ask(&mut former, &[], 61), (ids(&[]), ids(&[])), "it is read again once");
     }
 }
