@@ -1,26 +1,31 @@
 //! What a definition says of its ports: the annotation [`KURYR_CONFIG`].
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use openstack::VifDriver;
+use openstack::resource::AddressPair;
 use serde_json::{Map, Value};
 
 /// The annotation that makes a definition one of Neutron's.
 pub const KURYR_CONFIG: &str = "openstack.org/kuryr-config";
 
 /// The keys that there are.
-const KEYS: [&str; 6] = ["driverType", "networkId", "projectId", "securityGroups", "subnetId", "subnetIds"];
+const KEYS: [&str; 8] =
+    ["allowedAddressPairs", "driverType", "networkId", "projectId", "qosPolicy", "securityGroups", "subnetId", "subnetIds"];
 
 /// Keys that somebody may expect, and what to do instead.
-const NOT_OFFERED: [(&str, &str); 4] = [
+const NOT_OFFERED: [(&str, &str); 2] = [
     ("portId", "a port that exists already cannot be given to a pod: select an address of it in the pod's annotation (ips, mac)"),
-    ("allowedAddressPairs", "address pairs are not supported"),
-    ("qosPolicy", "set the policy on the Neutron network"),
     ("vnicType", "only ports of type normal are made"),
 ];
 
 /// So many subnets a port has at most: each takes an address.
 pub(crate) const MAX_SUBNETS: usize = 8;
+
+/// So many address pairs a port has at most: `max_allowed_address_pair` of Neutron.
+const MAX_PAIRS: usize = 10;
 
 /// What a definition says of its ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +40,10 @@ pub struct PortConfig {
     pub project: Option<String>,
     /// The port's security groups.
     pub security_groups: Option<Vec<String>>,
+    /// The port's QoS policy.
+    pub qos_policy: Option<String>,
+    /// Addresses that the pod may send from besides its own.
+    pub address_pairs: Vec<AddressPair>,
 }
 
 /// The annotation cannot be used.
@@ -66,6 +75,14 @@ pub enum ConfigError {
     /// No driver of Kuryr has this name.
     #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif, nested-vlan or nested-macvlan")]
     UnknownDriver(String),
+    /// An address pair that cannot be read.
+    #[error(
+        "{KURYR_CONFIG}: allowedAddressPairs must be a list of objects with ipAddress, an address or a range such as 10.9.0.0/24, and macAddress, which may be missing"
+    )]
+    AddressPairs,
+    /// More address pairs than Neutron takes where nobody has changed its limit.
+    #[error("{KURYR_CONFIG}: allowedAddressPairs has {0} elements, and a port has {MAX_PAIRS} at most: name fewer")]
+    TooManyPairs(usize),
     /// More subnets than a port may have.
     #[error("{KURYR_CONFIG}: subnetIds names {0} subnets, and a port has {MAX_SUBNETS} at most: name fewer")]
     TooManySubnets(usize),
@@ -113,6 +130,8 @@ impl PortConfig {
             driver,
             project: text_of(&mut keys, "projectId")?,
             security_groups: list_of(&mut keys, "securityGroups")?,
+            qos_policy: text_of(&mut keys, "qosPolicy")?,
+            address_pairs: pairs_of(&mut keys)?,
         })
     }
 }
@@ -121,6 +140,24 @@ impl PortConfig {
 pub(crate) fn once(all: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     all.into_iter().filter(|one| seen.insert(one.clone())).collect()
+}
+
+/// The address pairs, as a definition has them.
+fn pairs_of(keys: &mut Map<String, Value>) -> Result<Vec<AddressPair>, ConfigError> {
+    let Some(value) = keys.remove("allowedAddressPairs") else { return Ok(Vec::new()) };
+    let Value::Array(all) = value else { return Err(ConfigError::AddressPairs) };
+    if all.len() > MAX_PAIRS {
+        return Err(ConfigError::TooManyPairs(all.len()));
+    }
+    all.into_iter().map(pair_of).collect::<Option<_>>().ok_or(ConfigError::AddressPairs)
+}
+
+fn pair_of(value: Value) -> Option<AddressPair> {
+    let Value::Object(mut keys) = value else { return None };
+    let mac_address = text_of(&mut keys, "macAddress").ok()?;
+    let ip_address = text_of(&mut keys, "ipAddress").ok()??;
+    let is_good = ip_address.parse::<IpAddr>().is_ok() || ip_address.parse::<IpNet>().is_ok();
+    (is_good && keys.is_empty()).then_some(AddressPair { ip_address, mac_address })
 }
 
 fn text_of(keys: &mut Map<String, Value>, key: &'static str) -> Result<Option<String>, ConfigError> {
@@ -156,6 +193,14 @@ mod tests {
             (vec!["s".to_owned()], Some(VifDriver::NeutronVif), Some("p"))
         );
         assert_eq!(config.security_groups.unwrap(), ["a", "b"]);
+        let pairs = r#"[{"ipAddress": "10.9.0.0/24"}, {"ipAddress": "fd00::9", "macAddress": "02:00:00:00:00:09"}]"#;
+        let config = PortConfig::parse(&format!(r#"{{"qosPolicy": "q", "allowedAddressPairs": {pairs}}}"#)).unwrap();
+        let shown: Vec<_> = config.address_pairs.iter().map(|pair| (pair.ip_address.as_str(), pair.mac_address.as_deref())).collect();
+        assert_eq!(shown, [("10.9.0.0/24", None), ("fd00::9", Some("02:00:00:00:00:09"))]);
+        assert_eq!(config.qos_policy.as_deref(), Some("q"));
+        let eleven = vec![r#"{"ipAddress": "10.9.0.1"}"#; 11].join(",");
+        let refused = PortConfig::parse(&format!(r#"{{"allowedAddressPairs": [{eleven}]}}"#)).unwrap_err();
+        assert_eq!(refused, ConfigError::TooManyPairs(11));
         assert_eq!(PortConfig::parse(r#"{"subnetId": null}"#).unwrap(), PortConfig::default());
         let twice = PortConfig::parse(r#"{"subnetIds": ["t", "s", "t", "s"]}"#).unwrap();
         assert_eq!(twice.subnets, ["t", "s"]);
@@ -165,12 +210,15 @@ mod tests {
             (many(9).as_str(), "subnetIds names 9 subnets, and a port has 8 at most"),
             ("{", "is not a JSON object"),
             ("[]", "is not a JSON object"),
-            (r#"{"subnetID": "x"}"#, r#"unknown key "subnetID"; known keys are driverType,"#),
+            (r#"{"subnetID": "x"}"#, r#"unknown key "subnetID"; known keys are allowedAddressPairs, driverType,"#),
             (r#"{"subnetId": ""}"#, "subnetId must be a text"),
             (r#"{"subnetIds": []}"#, "subnetIds must be a list"),
             (r#"{"securityGroups": "a"}"#, "securityGroups must be a list"),
             (r#"{"driverType": "vlan"}"#, r#"driverType "vlan" is unknown"#),
             (r#"{"portId": "x"}"#, "portId is not supported"),
+            (r#"{"vnicType": "direct"}"#, "vnicType is not supported"),
+            (r#"{"allowedAddressPairs": [{"ipAddress": "10.9.0.x"}]}"#, "allowedAddressPairs must be a list of objects with ipAddress"),
+            (r#"{"allowedAddressPairs": [{"ip_address": "10.9.0.1"}]}"#, "allowedAddressPairs must be a list of objects with ipAddress"),
             (r#"{"subnetId": "x", "networkId": "y"}"#, "subnetId and networkId are both given"),
             (r#"{"subnetId": "x", "subnetIds": ["y"]}"#, "subnetId and subnetIds are both given"),
         ] {

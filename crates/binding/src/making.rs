@@ -39,6 +39,8 @@ impl Index<'_> {
             host: pod.node.clone(),
             tags,
             description,
+            qos_policy_id: element.qos_policy.clone(),
+            allowed_address_pairs: element.address_pairs.clone(),
             ..NewPort::default()
         }
     }

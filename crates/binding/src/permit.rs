@@ -17,6 +17,10 @@ pub struct Permit {
     pub projects: Vec<String>,
     /// Names of the drivers that plug ports: with a nested one, the port's security groups may not filter.
     pub drivers: Vec<String>,
+    /// IDs of QoS policies.
+    pub qos_policies: Vec<String>,
+    /// Whether ports may have address pairs: with them a pod may send from others' addresses.
+    pub address_pairs: bool,
     /// Whether a pod may ask for an address that lies in a subnet and in none of its allocation pools.
     pub outside_allocation_pools: bool,
 }
@@ -48,6 +52,7 @@ impl Permit {
             .chain(each("networkId", config.network.as_slice(), &self.networks))
             .chain(each("securityGroups", config.security_groups.as_deref().unwrap_or_default(), &self.security_groups))
             .chain(each("projectId", config.project.as_slice(), &self.projects))
+            .chain(each("qosPolicy", config.qos_policy.as_slice(), &self.qos_policies))
             .chain(config.driver.map(|driver| ("driverType", driver.name(), &self.drivers)));
         for (key, id, allowed) in named {
             if !allowed.iter().any(|one| one == "*" || one == id) {
@@ -55,7 +60,13 @@ impl Permit {
                 return Err(Forbidden { rule: self.rule.clone(), key, id: id.chars().take(80).collect(), allowed });
             }
         }
-        Ok(())
+        match config.address_pairs.first().filter(|_| !self.address_pairs) {
+            Some(pair) => {
+                let (key, id) = ("allowedAddressPairs", pair.ip_address.clone());
+                Err(Forbidden { rule: self.rule.clone(), key, id, allowed: "none".to_owned() })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -74,6 +85,14 @@ mod tests {
         assert_eq!(refused, r#"policy rule "r" does not allow subnetId "s-3"; allowed: s-1, s-2"#);
         assert!(check(r#"{"networkId": "n"}"#).unwrap_err().ends_with("allowed: none"));
         assert!(check(r#"{"projectId": "p"}"#).unwrap_err().contains("projectId"));
+        assert!(check(r#"{"qosPolicy": "q"}"#).unwrap_err().contains("does not allow qosPolicy \"q\"; allowed: none"));
+        let pairs = r#"{"allowedAddressPairs": [{"ipAddress": "0.0.0.0/0"}]}"#;
+        assert_eq!(check(pairs).unwrap_err(), r#"policy rule "r" does not allow allowedAddressPairs "0.0.0.0/0"; allowed: none"#);
+        let wide = Permit { qos_policies: list(&["q"]), address_pairs: true, ..Permit::default() };
+        assert!(
+            wide.check(&PortConfig::parse(pairs).unwrap()).is_ok()
+                && wide.check(&PortConfig::parse(r#"{"qosPolicy": "q"}"#).unwrap()).is_ok()
+        );
         let permit = Permit { rule: "r".to_owned(), drivers: list(&["neutron-vif"]), ..Permit::default() };
         let check = |text: &str| permit.check(&PortConfig::parse(text).unwrap()).map_err(|e| e.to_string());
         assert_eq!(check(r#"{"driverType": "neutron-vif"}"#), Ok(()));

@@ -126,7 +126,8 @@ fn trunk_of(carrier: Option<&Carrier>) -> Option<String> {
 
 /// Whether any port of its networks will do.
 fn is_any(element: &Element) -> bool {
-    element.ips.is_empty() && element.mac.is_none() && !element.subnets.is_empty()
+    let is_plain = element.qos_policy.is_none() && element.address_pairs.is_empty();
+    is_plain && element.ips.is_empty() && element.mac.is_none() && !element.subnets.is_empty()
 }
 
 // === impl Index ===

@@ -50,6 +50,12 @@ pub enum RequestError {
         "definition {0}: driverType nested-vlan and nested-macvlan need the setting [pod_vif_nested] worker_nodes_subnets, which is missing"
     )]
     NoNodeSubnets(DefinitionRef),
+    /// Neutron does nothing with it.
+    #[error(
+        "definition {0}: qosPolicy and allowedAddressPairs have no effect on a port of driverType nested-macvlan, which Neutron's agent does not plug: \
+         remove them, or use another driverType"
+    )]
+    NotPlugged(DefinitionRef),
     /// No subnet is named anywhere.
     #[error("definition {0} names no subnet, and the setting [neutron_defaults] pod_subnet is missing")]
     NoSubnet(DefinitionRef),
@@ -110,6 +116,9 @@ pub fn elements<'d>(
             }
             _ => {}
         }
+        if driver == VifDriver::NestedMacvlan && (config.qos_policy.is_some() || !config.address_pairs.is_empty()) {
+            return Err(RequestError::NotPlugged(of));
+        }
         if selection.interface.as_ref().is_some_and(|name| name.as_str() == osvif::DEFAULT_INTERFACE) {
             return Err(RequestError::DefaultInterface(osvif::DEFAULT_INTERFACE, of));
         }
@@ -134,6 +143,8 @@ pub fn elements<'d>(
             mac: selection.mac.map(|mac| mac.to_string()),
             project: config.project,
             security_groups: config.security_groups,
+            qos_policy: config.qos_policy,
+            address_pairs: config.address_pairs,
         });
     }
     match absent {
@@ -236,6 +247,11 @@ mod tests {
         assert!(of("one, missing").unwrap_err().starts_with("definition a/missing does not exist"));
         assert!(of("vlan").unwrap_err().ends_with("need the setting [pod_vif_nested] worker_nodes_subnets, which is missing"));
         assert!(of("dpdk").unwrap_err().contains("nested-dpdk is not supported"));
+        let mut nested = settings();
+        nested.nested.node_subnets = vec!["s-1".to_owned()];
+        let text = r#"{"driverType": "nested-macvlan", "allowedAddressPairs": [{"ipAddress": "10.9.0.1"}]}"#;
+        let refused = elements("one", "a", &nested, |_| KnownDefinition::Neutron(text), |_| Vec::new()).unwrap_err();
+        assert!(matches!(refused, RequestError::NotPlugged(_)), "{refused}");
         assert_eq!(of("one@eth2, one").unwrap_err(), "interface eth2 is asked for twice: choose another name in the pod's annotation");
         let default = "interface eth0 is that of the pod's default network: choose another name for the network that a/one selects";
         assert_eq!((of("one@eth0").unwrap_err(), of("bridge@eth0")), (default.to_owned(), Ok(Vec::new())));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use openstack::VifDriver;
-use openstack::resource::{Network, Port, Subnet, Trunk};
+use openstack::resource::{AddressPair, Network, Port, Subnet, Trunk};
 use osvif::KuryrPort;
 
 use crate::Cluster;
@@ -140,6 +140,10 @@ pub struct Element {
     pub project: Option<String>,
     /// The security groups of its port, where they are not the default ones.
     pub security_groups: Option<Vec<String>>,
+    /// The QoS policy of its port.
+    pub qos_policy: Option<String>,
+    /// Addresses that it may send from besides its own.
+    pub address_pairs: Vec<AddressPair>,
 }
 
 /// Namespace and name.

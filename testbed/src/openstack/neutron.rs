@@ -223,7 +223,7 @@ impl Neutron {
             "neutron.conf",
             &format!(
                 "[DEFAULT]\nbind_host = 127.0.0.1\nbind_port = {port}\nauth_strategy = {strategy}\napi_paste_config = {paste}\n\
-             core_plugin = ml2\nservice_plugins = trunk\ntransport_url = {bus}\nstate_path = {dir}/state\n\
+             core_plugin = ml2\nservice_plugins = trunk,qos\ntransport_url = {bus}\nstate_path = {dir}/state\n\
              pagination_max_limit = 5\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
              notify_nova_on_port_status_changes = false\nnotify_nova_on_port_data_changes = false\n\
              [database]\nconnection = {connection}\n[oslo_concurrency]\nlock_path = {dir}/lock\n[oslo_policy]\npolicy_dirs = {dir}/policy.d\n\
@@ -239,5 +239,5 @@ const QUOTAS: &str = "[quotas]\nquota_driver = neutron.db.quota.driver_nolock.Db
 
 /// Without a driver that knows trunks, the trunk plugin refuses to start: hence Open vSwitch, which binds nothing without its agents.
 const ML2: &str = "[ml2]\ntype_drivers = flat,vlan,vxlan,local\ntenant_network_types = vxlan\nmechanism_drivers = fakebind,openvswitch\n\
-    extension_drivers = port_security,tag_ports_during_bulk_creation\n[ml2_type_flat]\nflat_networks = *\n\
+    extension_drivers = port_security,qos,tag_ports_during_bulk_creation\n[ml2_type_flat]\nflat_networks = *\n\
     [ml2_type_vlan]\nnetwork_vlan_ranges = physnet1:100:199\n[ml2_type_vxlan]\nvni_ranges = 1:1000\n";

@@ -149,6 +149,10 @@ struct WrittenNeutron {
     projects: Option<Vec<String>>,
     drivers: Option<Vec<String>>,
     #[serde(default)]
+    qos_policies: Vec<String>,
+    #[serde(default)]
+    allowed_address_pairs: bool,
+    #[serde(default)]
     outside_allocation_pools: bool,
 }
 
@@ -236,6 +240,8 @@ fn configured(settings: &Settings) -> Permit {
             .chain(settings.subnet_of_driver.keys())
             .map(|driver| driver.name().to_owned())
             .collect(),
+        qos_policies: Vec::new(),
+        address_pairs: false,
         outside_allocation_pools: false,
     }
 }
@@ -313,6 +319,8 @@ impl WrittenRule {
                 security_groups: written.security_groups.unwrap_or(default.security_groups),
                 projects: written.projects.unwrap_or(default.projects),
                 drivers: written.drivers.unwrap_or(default.drivers),
+                qos_policies: written.qos_policies,
+                address_pairs: written.allowed_address_pairs,
                 outside_allocation_pools: written.outside_allocation_pools,
             },
         }

@@ -53,6 +53,38 @@ fn security_groups_follow_the_definition() {
     });
 }
 
+/// A definition's QoS policy and address pairs are the port's, where a rule allows them.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn a_port_has_the_policy_and_the_address_pairs_of_its_definition() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    let policy = json!({"policy": {"name": "slow", "project_id": scene.project}});
+    let policy = scene.neutron.ask("POST", "qos/policies", &policy).unwrap()["policy"]["id"].as_str().unwrap().to_owned();
+    let pairs = json!([{"ipAddress": "10.99.0.0/24"}, {"ipAddress": "10.81.0.250", "macAddress": "00:00:5e:00:01:07"}]);
+    scene.define("red", &json!({"subnetId": scene.subnets["red"], "qosPolicy": policy, "allowedAddressPairs": pairs}));
+    let rule = |allow: Value| json!({"file": {"policy": [{"name": "tests", "allow": {"neutron": allow}}]}});
+    run(async {
+        let operator = scene.operator();
+        scene.pod("web", NODE, "red");
+        let says = |words: &str| scene.events("web").iter().any(|event| event.contains(words));
+        until("it is refused", || says("does not allow qosPolicy")).await;
+        drop(operator);
+        let allow = json!({"subnets": ["*"], "qosPolicies": [policy], "allowedAddressPairs": true});
+        let _operator = scene.operator_of(scene.options_with(&scene.neutron.url(), &rule(allow)));
+        until("it has its port", || scene.vifs("web").len() == 1).await;
+        let port = scene.neutron.ask("GET", &format!("ports/{}", scene.ports()[0].id), &Value::Null).unwrap()["port"].clone();
+        assert_eq!(port["qos_policy_id"], json!(policy));
+        let mut all: Vec<(Value, Value)> = port["allowed_address_pairs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pair| (pair["ip_address"].clone(), pair["mac_address"].clone()))
+            .collect();
+        all.sort_by_key(|(ip, _)| ip.to_string());
+        assert_eq!(all, [(json!("10.81.0.250"), json!("00:00:5e:00:01:07")), (json!("10.99.0.0/24"), port["mac_address"].clone())]);
+    });
+}
+
 /// A server that fails between a port and its binding leaves one that nobody binds: it is asked to bind it.
 #[test]
 #[ignore = "needs Neutron: cargo xtask test neutron"]
