@@ -139,7 +139,7 @@ pub const OPTIONS: &[ConfOption] = &[
     option("kubernetes", "watch_retry_timeout", Number, Nothing(WATCHES)),
     option("kubernetes", "watch_connection_timeout", Number, Nothing(WATCHES)),
     option("kubernetes", "watch_read_timeout", Number, Nothing(WATCHES)),
-    option("kubernetes", "watch_reconcile_period", Number, Nothing(WATCHES)),
+    option("kubernetes", "watch_reconcile_period", Number, Same),
     option("kubernetes", "controller_ha", Flag, Nothing("operators elect a leader by a Lease")),
     option("kubernetes", "controller_ha_elector_port", Number, Nothing("operators elect a leader by a Lease")),
     option("kubernetes", "enable_manager", Flag, Nothing("pools are read from Neutron at each start")),

@@ -40,6 +40,8 @@ pub struct Settings {
     pub nested: Nested,
     /// Where vhost-user sockets are in a pod.
     pub vhostuser_mount_point: String,
+    /// How often all ports are listed without another reason.
+    pub reconcile_every: Duration,
     /// Whether each namespace has a subnet of its own (`pod_subnets_driver = namespace`).
     pub subnet_per_namespace: bool,
 }
@@ -180,6 +182,8 @@ impl Settings {
             tags: given.list("neutron_defaults", "resource_tags"),
             pool,
             nested,
+            // 0 would ask Neutron all the time.
+            reconcile_every: Duration::from_secs(given.number("kubernetes", "watch_reconcile_period").unwrap_or(300).max(1)),
             vhostuser_mount_point: text("vhostuser", "mount_point").unwrap_or_else(|| "/var/cni/vhostuser".to_owned()),
             subnet_per_namespace: subnet_per_namespace.unwrap_or_default(),
         })

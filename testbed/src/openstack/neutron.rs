@@ -13,8 +13,8 @@ use crate::control::free_port;
 use crate::sweep::Claim;
 use crate::{Den, Process, Signal};
 
-/// Until the server answers. It is 3 seconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Until the server answers. It is 3 seconds on an idle machine, and more than 180 on one with twenty compilers.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// How long the server may take to end by itself.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -31,6 +31,15 @@ pub struct Neutron {
     _claim: Claim,
 }
 
+/// How long a page of a list is.
+#[derive(Debug, Clone, Copy)]
+enum Lists {
+    /// Five elements, so that lists of a test have several pages.
+    Short,
+    /// As many as are asked for.
+    Long,
+}
+
 // === impl Neutron ===
 
 impl Neutron {
@@ -40,7 +49,15 @@ impl Neutron {
     /// # Errors
     /// If this is not root's process, the packages are missing, or it does not start: with the end of its log.
     pub fn named(name: &str, keystone: Option<&Keystone>) -> Result<Self> {
-        Neutron::made(name, keystone, ML2, false)
+        Neutron::made(name, keystone, ML2, Lists::Short, false)
+    }
+
+    /// The same, with pages as long as who lists wants them.
+    ///
+    /// # Errors
+    /// As [`Neutron::named`].
+    pub fn with_long_pages(name: &str) -> Result<Self> {
+        Neutron::made(name, None, ML2, Lists::Long, false)
     }
 
     /// The same as most clouds have it: a port gets its tags after it was made (without `tag_ports_during_bulk_creation`).
@@ -48,7 +65,7 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn without_new_tags(name: &str) -> Result<Self> {
-        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""), false)
+        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""), Lists::Short, false)
     }
 
     /// One with a message bus, whose ports are bound and wired by real agents ([`super::SwitchAgent`]) and nobody else.
@@ -56,7 +73,7 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn with_agents(name: &str) -> Result<Self> {
-        Neutron::made(name, None, &ML2.replace("fakebind,", ""), true)
+        Neutron::made(name, None, &ML2.replace("fakebind,", ""), Lists::Short, true)
     }
 
     /// `127.0.0.1:PORT`: where the bus is, if it has one.
@@ -65,7 +82,7 @@ impl Neutron {
         self.bus.as_ref().map(Rabbit::address)
     }
 
-    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str, has_bus: bool) -> Result<Self> {
+    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str, lists: Lists, has_bus: bool) -> Result<Self> {
         if !Path::new("/usr/bin/neutron-server").exists() {
             bail!("neutron-server is missing: run scripts/setup.sh neutron");
         }
@@ -76,7 +93,7 @@ impl Neutron {
         }
         let bus = has_bus.then(|| Rabbit::start(claim.dir().join("rabbitmq"))).transpose()?;
         let mut neutron = Neutron { server: None, bus, den: Den::new(None, "")?, port: free_port(0)?, dir, _claim: claim };
-        neutron.write_files(keystone, ml2)?;
+        neutron.write_files(keystone, ml2, lists)?;
         neutron.make_database()?;
         if let Some(keystone) = keystone {
             keystone.add_service("network", &neutron.url())?;
@@ -88,7 +105,7 @@ impl Neutron {
     /// Starts the server on the port that it had, and waits until it answers. Does nothing if it runs.
     ///
     /// # Errors
-    /// If it does not answer within three minutes: with the end of its log.
+    /// If it does not answer within fifteen minutes: with the end of its log.
     pub fn start(&mut self) -> Result<()> {
         if self.server.as_mut().is_some_and(|server| server.alive().is_ok()) {
             return Ok(());
@@ -201,7 +218,7 @@ impl Neutron {
         crate::den::printed("neutron-db-manage stamp heads", output).map(drop)
     }
 
-    fn write_files(&self, keystone: Option<&Keystone>, ml2: &str) -> Result<()> {
+    fn write_files(&self, keystone: Option<&Keystone>, ml2: &str, lists: Lists) -> Result<()> {
         let write = |name: &str, text: &str| std::fs::write(self.dir.join(name), text).with_context(|| format!("{name} cannot be written"));
         write("drivers/fakebind.py", include_str!("fakebind.py"))?;
         write("drivers/fakebind-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: fakebind\nVersion: 0.1\n")?;
@@ -214,6 +231,10 @@ impl Neutron {
             Some(keystone) => ("keystone", "/usr/share/neutron-common/api-paste.ini", keystone.middleware()),
         };
         let (dir, port, connection) = (self.dir.display(), self.port, self.connection());
+        let page = match lists {
+            Lists::Short => 5,
+            Lists::Long => -1,
+        };
         // With an in-process bus all work is in one process. An agent counts as down after 75 s without a report; where there is none, never.
         let (bus, workers, down) = match &self.bus {
             None => ("fake:/".to_owned(), 0, 2_147_483),
@@ -224,7 +245,7 @@ impl Neutron {
             &format!(
                 "[DEFAULT]\nbind_host = 127.0.0.1\nbind_port = {port}\nauth_strategy = {strategy}\napi_paste_config = {paste}\n\
              core_plugin = ml2\nservice_plugins = trunk,qos\ntransport_url = {bus}\nstate_path = {dir}/state\n\
-             pagination_max_limit = 5\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
+             pagination_max_limit = {page}\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
              notify_nova_on_port_status_changes = false\nnotify_nova_on_port_data_changes = false\n\
              [database]\nconnection = {connection}\n[oslo_concurrency]\nlock_path = {dir}/lock\n[oslo_policy]\npolicy_dirs = {dir}/policy.d\n\
              {QUOTAS}{middleware}",

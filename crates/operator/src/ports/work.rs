@@ -34,8 +34,6 @@ use crate::log::Line;
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
-/// How often all ports are listed without a reason.
-const RECONCILE: Duration = Duration::from_secs(300);
 /// A pod that has ports, is there, and is not one that is followed, is asked for again after this time.
 const ALIVE: Duration = Duration::from_secs(600);
 /// A pod whose node's address is missing for so long has a kubelet that does not write it.
@@ -85,6 +83,8 @@ struct Work {
     made: Vec<Port>,
     deleted: BTreeSet<String>,
     next_list: Instant,
+    /// How often all ports are listed without another reason.
+    reconcile_every: Duration,
     /// Ports that are not ACTIVE.
     waiting: Waiting,
     /// When Neutron was asked to bind a port that it had not bound, by its ID.
@@ -182,6 +182,7 @@ impl Work {
             made: Vec::new(),
             deleted: BTreeSet::new(),
             next_list: now,
+            reconcile_every: settings.reconcile_every,
             waiting: Waiting::default(),
             bound_again: BTreeMap::new(),
             asked: BTreeMap::new(),

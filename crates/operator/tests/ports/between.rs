@@ -12,6 +12,12 @@ pub(crate) enum Act {
     Refuse(u16),
     /// It is passed on after [`Between::release`], and its answer goes nowhere.
     Late,
+    /// It is not passed on: this is the answer.
+    Answer(String),
+    /// It is passed on, and the end of the answer is missing.
+    Cut,
+    /// Nothing comes, as long as the client waits.
+    Hang,
 }
 
 /// It listens as long as the process lives.
@@ -81,9 +87,12 @@ impl Shared {
     /// One request; the connection ends with it.
     fn serve(&self, mut client: TcpStream) {
         let Some(request) = whole(&mut client) else { return };
-        let line = request.lines().next().unwrap_or_default().to_owned();
-        match (self.act)(&line) {
-            Act::Pass => {}
+        let act = (self.act)(&request);
+        let is_cut = matches!(act, Act::Cut);
+        match act {
+            Act::Pass | Act::Cut => {}
+            Act::Answer(answer) => return drop(client.write_all(answer.as_bytes())),
+            Act::Hang => return drop(client.read(&mut [0])),
             Act::Refuse(status) => {
                 let body = format!(
                     "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"code\":{status},\
@@ -105,11 +114,17 @@ impl Shared {
         locked(&self.passed).push(request.clone());
         let Ok(mut server) = TcpStream::connect(&self.server) else { return };
         let closing = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
-        if server.write_all(closing.as_bytes()).is_ok() {
+        if server.write_all(closing.as_bytes()).is_err() {
+            return;
+        }
+        if is_cut {
+            let mut answer = Vec::new();
+            drop(server.read_to_end(&mut answer));
+            answer.truncate(answer.len().saturating_sub(20));
+            drop(client.write_all(&answer));
+        } else if copy(&mut server, &mut client).is_err() {
             // Who does not wait any more does not stop the server.
-            if copy(&mut server, &mut client).is_err() {
-                drop(copy(&mut server, &mut std::io::sink()));
-            }
+            drop(copy(&mut server, &mut std::io::sink()));
         }
     }
 }

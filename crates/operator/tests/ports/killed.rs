@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netloom_operator::Options;
 
-use crate::scene::{Scene, run, until};
+use crate::scene::{KURYR_PORT, Scene, run, until};
 
 /// What a child serves: files of settings and kubeconfig.
 const CHILD: &str = "NETLOOM_TEST_OPERATOR";
@@ -79,6 +79,85 @@ fn at_each_crash_point_the_next_one_goes_on() {
                 assert!(!ended.success(), "{at} was not reached");
             }
         }
+        served.abort();
+    });
+}
+
+/// Points at which an operator dies: after what it has done, and before it has noted it.
+const POINTS: [&str; 4] = ["operator-port-made", "operator-kuryrport-written", "operator-port-deleted", "operator-kuryrport-released"];
+
+/// Twenty pods of three networks come and go without an end, while operators are killed, at their crash points and at any moment, Neutron is restarted
+/// and the API server is away. Others' ports stay as they are.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn twenty_pods_come_and_go_while_everything_fails() {
+    const PODS: usize = 20;
+    let mut scene = Scene::alone(&[("red", "10.81.0.0/22"), ("blue", "10.85.0.0/22"), ("green", "10.89.0.0/22")]);
+    let kills: usize = std::env::var("NETLOOM_SOAK").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12);
+    let others = scene.others();
+    let (begun, untouched) = (std::time::Instant::now(), scene.rows(&others));
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let (settings, kubeconfig) = (scene.settings(&scene.neutron.url()), scene.kubeconfig(port));
+        let (mut first, mut last, mut at_points, mut restarts) = (0, 0, 0, 0);
+        for kill in 0..kills {
+            scene.pod(&format!("p{last}"), "node-1", "red,blue,green");
+            last += 1;
+            if last - first > PODS || (kill % 2 == 1 && last - first > 3) {
+                scene.delete_pod(&format!("p{first}"));
+                first += 1;
+            }
+            let point = if kill % 3 == 0 { POINTS[kill / 3 % POINTS.len()] } else { "" };
+            let is_away = kill % 7 == 5;
+            if is_away {
+                scene.store.stop();
+            }
+            let mut child = begin(&settings, &kubeconfig, point);
+            let until_dead = tokio::time::Instant::now() + Duration::from_secs(20);
+            // It is not sure that it comes by there: there may be nothing to delete.
+            let is_dead = |child: &mut Child| child.0.try_wait().unwrap().is_some();
+            let moment = Duration::from_millis(kill as u64 * 397 % 3000);
+            while !is_dead(&mut child) && !point.is_empty() && tokio::time::Instant::now() < until_dead {
+                // Sleeps: between two looks.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            at_points += usize::from(!point.is_empty() && is_dead(&mut child));
+            if point.is_empty() {
+                // Sleeps: the moment of the kill is what is tried, from before the first request to long after it.
+                tokio::time::sleep(moment).await;
+            }
+            if is_away {
+                scene.store.start();
+            }
+            if kill % 25 == 11 {
+                let neutron = std::sync::Arc::get_mut(&mut scene.neutron).unwrap();
+                neutron.stop().unwrap();
+                neutron.start().unwrap();
+                restarts += 1;
+            }
+            drop(child);
+        }
+        let child = begin(&settings, &kubeconfig, "");
+        let pods = scene.pods();
+        for (name, _) in &pods {
+            until(&format!("{name} has its ports"), || scene.vifs(name).iter().filter(|(_, active)| *active).count() == 3).await;
+        }
+        until("and no others are left", || scene.ports().len() == 3 * pods.len() + others.len()).await;
+        scene.assert_ports(3, &others);
+        pods.iter().for_each(|(name, _)| scene.delete_pod(name));
+        until("nothing is left", || {
+            scene.ports().len() == others.len() && scene.store.objects(KURYR_PORT, "KuryrPort").unwrap().is_empty()
+        })
+        .await;
+        assert_eq!(scene.rows(&others), untouched);
+        assert!(at_points > 0 && (restarts > 0 || kills < 12), "{at_points} {restarts}");
+        println!(
+            "{kills} kills, {at_points} of them at crash points, {restarts} restarts of Neutron, {last} pods: {:.0?}",
+            begun.elapsed()
+        );
+        drop(child);
         served.abort();
     });
 }

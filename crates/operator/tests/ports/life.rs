@@ -9,20 +9,7 @@ use crate::scene::{NODE, Scene, run, until};
 #[ignore = "needs Neutron: cargo xtask test neutron"]
 fn a_pod_of_two_networks_gets_its_ports_and_they_go_with_it() {
     let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
-    // Ports of others: one without tags, one of another cluster, two of one that has the same name by mistake, whose pods nobody here knows.
-    let named = format!("netloom:cluster={}", scene.project);
-    let of_namesake = vec![named.as_str(), "netloom:uid=another", "netloom:pod=x", "netloom:element=1"];
-    let without_uid = vec![named.as_str(), "netloom:pod=x", "netloom:element=2"];
-    let others: Vec<String> = [vec![], vec!["netloom:cluster=other", "netloom:pod=x", "netloom:element=1"], of_namesake, without_uid]
-        .into_iter()
-        .map(|tags| {
-            let network =
-                scene.neutron.ask("GET", &format!("subnets/{}", scene.subnets["red"]), &json!(null)).unwrap()["subnet"]["network_id"]
-                    .clone();
-            let port = json!({"port": {"network_id": network, "project_id": scene.project, "tags": tags, "device_owner": "compute:kuryr"}});
-            scene.neutron.ask("POST", "ports", &port).unwrap()["port"]["id"].as_str().unwrap().to_owned()
-        })
-        .collect();
+    let others = scene.others();
     run(async {
         let operator = scene.operator();
         scene.pod(

@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod adopt;
+mod answers;
 mod between;
 mod deployed;
 mod follow;
 mod killed;
 mod kuryr;
 mod life;
+mod many;
 mod nested;
 mod refused;
 mod scene;

@@ -81,6 +81,16 @@ impl Scene {
         Scene::of(server(), networks)
     }
 
+    /// The same with a Neutron that no other test uses.
+    pub(crate) fn alone(networks: &[(&'static str, &str)]) -> Self {
+        Scene::of(Arc::new(testbed::openstack::Neutron::named(&unique("operator"), None).unwrap()), networks)
+    }
+
+    /// The same whose lists have long pages.
+    pub(crate) fn with_long_pages(networks: &[(&'static str, &str)]) -> Self {
+        Scene::of(Arc::new(testbed::openstack::Neutron::with_long_pages(&unique("operator")).unwrap()), networks)
+    }
+
     /// The same with a Neutron that takes no tags with a new port.
     pub(crate) fn without_tags(networks: &[(&'static str, &str)]) -> Self {
         Scene::of(Arc::new(testbed::openstack::Neutron::without_new_tags(&unique("operator")).unwrap()), networks)
@@ -233,6 +243,31 @@ impl Scene {
         rows.unwrap().into_iter().map(row).collect()
     }
 
+    /// Ports of others in the network red: one without tags, one of another cluster, two of one that has the same name by mistake, whose pods nobody here
+    /// knows.
+    pub(crate) fn others(&self) -> Vec<String> {
+        let named = format!("netloom:cluster={}", self.project);
+        let of_namesake = vec![named.as_str(), "netloom:uid=another", "netloom:pod=x", "netloom:element=1"];
+        let without_uid = vec![named.as_str(), "netloom:pod=x", "netloom:element=2"];
+        let network =
+            self.neutron.ask("GET", &format!("subnets/{}", self.subnets["red"]), &json!(null)).unwrap()["subnet"]["network_id"].clone();
+        let of = [vec![], vec!["netloom:cluster=other", "netloom:pod=x", "netloom:element=1"], of_namesake, without_uid];
+        let made = of.into_iter().map(|tags| {
+            let port = json!({"port": {"network_id": network, "project_id": self.project, "tags": tags, "device_owner": "compute:kuryr"}});
+            self.neutron.ask("POST", "ports", &port).unwrap()["port"]["id"].as_str().unwrap().to_owned()
+        });
+        made.collect()
+    }
+
+    /// These ports as the database has them, with how often each was changed.
+    pub(crate) fn rows(&self, ids: &[String]) -> Vec<Vec<String>> {
+        let ids = ids.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(",");
+        let statement = format!(
+            "SELECT p.*, s.revision_number FROM ports p JOIN standardattributes s ON s.id = p.standard_attr_id WHERE p.id IN ({ids}) ORDER BY p.id"
+        );
+        self.neutron.sql(&statement).unwrap()
+    }
+
     /// What an agent of Neutron reports of a plugged port.
     pub(crate) fn plug_all(&self) {
         self.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE project_id = '{}'", self.project)).unwrap();
@@ -243,6 +278,15 @@ impl Scene {
         let all = self.store.objects("events.k8s.io/v1", "Event").unwrap();
         let of = all.iter().filter(|event| event["involvedObject"]["name"] == pod);
         of.map(|event| format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())).collect()
+    }
+
+    /// These pods have so many ports each, and nobody else has any.
+    pub(crate) fn assert_owned(&self, wanted: &[(&str, usize)]) {
+        let mut of: BTreeMap<String, usize> = BTreeMap::new();
+        self.ports().into_iter().for_each(|port| *of.entry(port.device).or_default() += 1);
+        let pods: BTreeMap<String, String> = self.pods().into_iter().collect();
+        let wanted: BTreeMap<String, usize> = wanted.iter().map(|&(pod, count)| (pods[pod].clone(), count)).collect();
+        assert_eq!(of, wanted);
     }
 
     /// Each pod has so many ports, and nobody else has any, but for `others`.

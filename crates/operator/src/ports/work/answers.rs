@@ -9,7 +9,7 @@ use openstack::resource::{NewPort, Port};
 use tokio::time::Instant;
 
 use super::blocked::places;
-use super::{ALIVE, EXTENSION, EXTENSIONS_OF_TAGS, RECONCILE, Work, can_be_used};
+use super::{ALIVE, EXTENSION, EXTENSIONS_OF_TAGS, Work, can_be_used};
 use crate::apply_write::Outcome;
 use crate::log::Line;
 use crate::ports::Ports;
@@ -166,7 +166,7 @@ impl Work {
             listed.values().filter_map(|port| Owner::of(port, &self.world.cluster)).map(|owner| (owner.pod, owner.element)).collect();
         self.world.ports = Some(listed);
         self.unsure.listed(|key| there.contains(key), now);
-        self.next_list = now + RECONCILE;
+        self.next_list = now + self.reconcile_every;
         self.forget_carriers();
         // What nobody uses is read again when somebody does; what was missing may be there.
         let networks: BTreeSet<&String> = self.world.ports.iter().flat_map(BTreeMap::values).map(|port| &port.network_id).collect();
@@ -241,7 +241,6 @@ impl Work {
             Line::warn("port").with("error", e).with("now", "looking whether they were made").end();
             // They are not made again before a list has told that they are not there, and cannot come any more.
             self.unsure.add(keys().cloned(), if e.may_go_on() { now + timeout } else { now }, now);
-            return None;
         }
         // What is known of its network may be of before.
         if matches!(e.refusal(), Some(Refusal::NotFound | Refusal::Invalid | Refusal::InUse)) {
@@ -259,7 +258,9 @@ impl Work {
                 self.scarce.extend(places.map(|place| (place, now)));
             }
         }
-        let is_own = !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server));
+        // Where Neutron itself has failed, it may be one of them that it fails at.
+        let has_failed = e.is_uncertain() && !e.may_go_on();
+        let is_own = has_failed || !matches!(e.refusal(), None | Some(Refusal::Busy | Refusal::Unauthorized | Refusal::Server));
         match (is_own, wanted) {
             (true, [(key, _)]) => {
                 self.keys.failed(key, e.to_string(), now);
