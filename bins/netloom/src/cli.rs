@@ -27,6 +27,7 @@ pub(crate) use verify::{
 
 pub(crate) use openstack::{
     OpenStackArgs, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs, OpenstackPoolsArgs,
+    OpenstackRightsArgs,
 };
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use operator::{Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
+use operator::{Orphan, OwnedPort, PoolSeen, PortsSeen, Right, delete_orphans, delete_ready, look};
 use serde_json::{Value, json};
 
 use crate::cli::{
     Format, OpenstackAdoptArgs, OpenstackArgs, OpenstackCommand, OpenstackLookArgs, OpenstackOrphansArgs, OpenstackPoolsArgs,
+    OpenstackRightsArgs,
 };
 use crate::output::{BAD, ODD, Rows, counted, putln, structured};
 
@@ -17,6 +18,7 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &OpenstackArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         OpenstackCommand::Status(command) => status(command),
+        OpenstackCommand::Rights(command) => rights(command),
         OpenstackCommand::Ports(command) => ports(command),
         OpenstackCommand::Pools(command) => pools(command),
         OpenstackCommand::Orphans(command) => orphans(command),
@@ -60,6 +62,22 @@ fn status(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if seen.is_supported && missing == 0 && orphans == 0 && anothers == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+fn rights(args: &OpenstackRightsArgs) -> anyhow::Result<ExitCode> {
+    let all = operator::rights(&args.openstack.read()?)?;
+    if let Some(format) = args.output.and_then(Format::structured) {
+        let value = |right: &Right| json!({"right": right.name, "usedFor": right.used_for, "missing": right.missing});
+        structured(&all.iter().map(value).collect::<Vec<_>>(), format)?;
+    } else {
+        let mut rows = Rows::new(&["RIGHT", "USED FOR", "MISSING"]);
+        for Right { name, used_for, missing } in &all {
+            rows.push(vec![(*name).to_owned(), (*used_for).to_owned(), missing.clone().unwrap_or_else(|| "-".to_owned())]);
+        }
+        rows.print(|_| anstyle::Style::new());
+    }
+    let is_well = all.iter().all(|right| right.missing.is_none());
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
 
 fn ports(args: &OpenstackLookArgs) -> anyhow::Result<ExitCode> {

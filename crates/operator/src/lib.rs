@@ -47,8 +47,8 @@ pub use export::{Exported, export, export_by};
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
 pub use ports::{
-    Adoption, LookError, NeutronPort, NeutronRule, OpenStack, OpenStackError, Orphan, OwnedPort, PoolSeen, PortsSeen, adopt,
-    delete_orphans, delete_ready, look,
+    Adoption, LookError, NeutronPort, NeutronRule, OpenStack, OpenStackError, Orphan, OwnedPort, PoolSeen, PortsSeen, Right, adopt,
+    delete_orphans, delete_ready, look, rights,
 };
 pub use reclaim::{Life, Reclaim, ReclaimError, Says, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

@@ -18,6 +18,7 @@ mod look;
 mod numbers;
 mod options;
 mod pace;
+mod rights;
 mod tell;
 mod unsure;
 mod work;
@@ -35,6 +36,7 @@ use self::known::{FOLLOWED, PortStore};
 pub use self::look::{LookError, Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
 pub(crate) use self::numbers::Numbers;
 pub use self::options::{NeutronRule, OpenStack, OpenStackError};
+pub use self::rights::{Right, rights};
 use crate::lease::Leadership;
 use crate::log::Line;
 

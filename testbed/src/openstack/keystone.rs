@@ -146,7 +146,11 @@ impl Keystone {
         Ok(())
     }
 
-    fn token(&self) -> Result<String> {
+    /// A token of `admin` for its project.
+    ///
+    /// # Errors
+    /// If Keystone gives none.
+    pub fn token(&self) -> Result<String> {
         // The token is in a header: curl prints it.
         let domain = json!({"id": "default"});
         let body = json!({"auth": {

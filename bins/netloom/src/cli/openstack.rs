@@ -44,6 +44,8 @@ pub(crate) struct OpenstackArgs {
 pub(crate) enum OpenstackCommand {
     /// Show whether Neutron can be used, and how many ports this cluster has there
     Status(OpenstackLookArgs),
+    /// Show which rights of Neutron's policy the credentials have, by creating ports in the subnet of the settings and deleting them
+    Rights(OpenstackRightsArgs),
     /// List the Neutron ports of this cluster's pods
     Ports(OpenstackLookArgs),
     /// List the pools of ready Neutron ports, or delete the ports that no pod has
@@ -60,6 +62,15 @@ pub(crate) struct OpenstackLookArgs {
     pub(crate) openstack: OpenStackArgs,
     #[command(flatten)]
     pub(crate) of: InCluster,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenstackRightsArgs {
+    #[command(flatten)]
+    pub(crate) openstack: OpenStackArgs,
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,

@@ -73,6 +73,9 @@ pub enum LookError {
         /// Their namespaces and names, each with what is wrong.
         Vec<String>,
     ),
+    /// No port can be made anywhere.
+    #[error("the settings name no subnet to try a port in: set [neutron_defaults] pod_subnet")]
+    NoSubnet,
     /// Neutron, or Keystone.
     #[error(transparent)]
     Neutron(Box<neutron::Error>),

@@ -16,4 +16,5 @@ mod life;
 mod many;
 mod nested;
 mod refused;
+mod rights;
 mod scene;
