@@ -111,7 +111,7 @@ impl Keystone {
     fn prepare(&self, expiration: u32) -> Result<()> {
         let dir = self.dir.display();
         let conf = format!(
-            "[database]\nconnection = sqlite:///{dir}/keystone.sqlite\n[fernet_tokens]\nkey_repository = {dir}/fernet\n\
+            "[database]\nconnection = sqlite:///{dir}/keystone.sqlite?timeout=600\n[fernet_tokens]\nkey_repository = {dir}/fernet\n\
              [credential]\nkey_repository = {dir}/credential\n[token]\nexpiration = {expiration}\nallow_expired_window = 0\n"
         );
         std::fs::write(self.dir.join("keystone.conf"), conf).context("keystone.conf cannot be written")?;

@@ -197,7 +197,8 @@ impl Neutron {
     }
 
     fn connection(&self) -> String {
-        format!("sqlite:///{}", self.database().display())
+        // A request that has waited 5 seconds for another one's transaction would be answered with 500.
+        format!("sqlite:///{}?timeout=600", self.database().display())
     }
 
     /// A program of Neutron's with its files of configuration.
