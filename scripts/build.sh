@@ -83,12 +83,12 @@ export NETLOOM_COMMIT NETLOOM_RUSTC
 build() { # profile, package, options
     cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"
 }
-# How many functions of the list the linker has found, in a map of its. They have other names after another compiler, another version of
-# a library, or another signature.
+# How many functions of the list the linker has found, by its map. They have other names after another compiler, another version of a library,
+# or another signature.
 placed() {
     local found listed
-    listed=$(wc -l <scripts/layout.txt)
-    found=$(awk 'NR == FNR { listed[$1]; next } $NF in listed { found[$NF] } END { print length(found) }' scripts/layout.txt "$1")
+    listed=$(sort -u scripts/layout.txt | wc -l)
+    found=$(sed -n 's/.*:(\.text\.\(.*\))$/\1/p' "$1" | sort -u | comm -12 - <(sort -u scripts/layout.txt) | wc -l)
     echo "$found of $listed functions of scripts/layout.txt are there"
     [ $((found * 4)) -ge $((listed * 3)) ] || echo "build: the agent takes more memory than it could: run scripts/layout.sh" >&2
 }
@@ -110,6 +110,8 @@ case ${1:-} in
         # Also for who interrupts: what runs beside does not hear of that.
         trap 'kill "$smaller" 2>/dev/null || true; rm -f "$log"' EXIT
         mkdir -p "$built"
+        # With names, for scripts/layout.sh. What the profile says would change the names themselves.
+        [ -z "${NETLOOM_NAMES:-}" ] || layout+=(-C strip=none)
         cargo rustc "${quiet[@]}" --profile release --target "$target" --package netloom --bin netloom -- "${layout[@]}"
         wait "$smaller" || {
             cat "$log" >&2

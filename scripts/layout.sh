@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-CARGO_PROFILE_RELEASE_STRIP=none scripts/build.sh
+NETLOOM_NAMES=1 scripts/build.sh
 cp dist/netloom "$work/named"
 cargo build --quiet --release --package netloom-benches
 cargo build --quiet --release --manifest-path scripts/layout/Cargo.toml --target-dir target/layout

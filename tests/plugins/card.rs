@@ -82,6 +82,9 @@ fn fixture_of_sysfs_files_what_is_no_card_for_a_program() {
     };
     refused("dpdk-device", "0000:03:00.3", "0000:03:00.3 is not a network card");
     refused("dpdk-device", "0000:03:00.0", "dev0 is used by the host: it has the address 10.1.1.1/24");
+    let rebound = config("dpdk-device", json!({"pciBusID": "0000:03:00.2", "driver": "uio_pci_generic"}));
+    let outcome = at(&host, "c1").call("ADD", "dpdk-device", rebound.to_string());
+    assert!(outcome.message().contains("0000:03:00.2 has the driver vfio-pci, which a program may use"), "{outcome:?}");
     refused("sriov-vf", "0000:03:00.2", "0000:03:00.2 is no virtual function of a card");
     refused("sriov-vf", "0000:03:00.1", "dev0 does not tell of its virtual function 0, 0000:03:00.1: its driver has no settings");
     host.expect_traces(&before, "refused devices");

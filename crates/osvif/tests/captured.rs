@@ -9,7 +9,7 @@ use netloom_osvif::{
 };
 use serde_json::{Value, json};
 
-const VIFS: [(&str, &str); 7] = [
+const VIFS: [(&str, &str); 8] = [
     ("VIFOpenVSwitch", include_str!("captured/VIFOpenVSwitch.json")),
     ("VIFBridge", include_str!("captured/VIFBridge.json")),
     ("VIFVlanNested", include_str!("captured/VIFVlanNested.json")),

@@ -181,6 +181,18 @@ impl Card {
         Ok(None)
     }
 
+    /// A card stays with a driver for programs that it has: the host may have given it to one, and there is no interface by which that could be
+    /// seen.
+    pub(crate) fn may_be_bound(&self, wanted: Option<&str>) -> Result<(), CniError> {
+        match (self.driver()?, wanted) {
+            (Some(has), Some(wanted)) if has != wanted && USERSPACE_DRIVERS.contains(&has.as_str()) => {
+                let next = format!("set driver to {has}, or give it back to the kernel's driver first");
+                Err(CniError::invalid("driver", format!("PCI device {} has the driver {has}, which a program may use: {next}", self.id)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Binds it to a driver that is loaded, whatever other drivers know it.
     pub(crate) fn bind(&self, driver: &str) -> Result<(), CniError> {
         self.bind_now(driver, Some(driver))

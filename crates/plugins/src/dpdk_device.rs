@@ -154,6 +154,7 @@ impl Plugin for DpdkDevice {
         call.netns()?;
         let card = conf.card(cx)?;
         Before::is_anothers(&card, call, cx)?;
+        card.may_be_bound(conf.driver.as_deref())?;
         let link = card.own_interface("pciBusID", cx.host.netlink()?)?;
         if let Some(link) = &link {
             is_unused(&card, link, cx)?;

@@ -270,6 +270,7 @@ fn add_moved(call: &Call<'_>, cx: &mut Cx<'_>, conf: Conf, card: &Card, before: 
 
 /// A program in the container drives it.
 fn add_driven(call: &Call<'_>, cx: &mut Cx<'_>, conf: Conf, card: &Card, link: Option<&Link>) -> Result<AddResult, CniError> {
+    card.may_be_bound(conf.driver.as_deref())?;
     let result = addresses_without_link(conf.ipam, call, cx)?;
     Before::keep(card, true, call, cx)?;
     link.into_iter().try_for_each(|link| cx.review(PlannedChange::Moved(link)))?;
