@@ -198,7 +198,7 @@ mod tests {
         let shown: Vec<_> = config.address_pairs.iter().map(|pair| (pair.ip_address.as_str(), pair.mac_address.as_deref())).collect();
         assert_eq!(shown, [("10.9.0.0/24", None), ("fd00::9", Some("02:00:00:00:00:09"))]);
         assert_eq!(config.qos_policy.as_deref(), Some("q"));
-        let eleven = vec![r#"{"ipAddress": "10.9.0.1"}"#; 11].join(",");
+        let eleven = [r#"{"ipAddress": "10.9.0.1"}"#; 11].join(",");
         let refused = PortConfig::parse(&format!(r#"{{"allowedAddressPairs": [{eleven}]}}"#)).unwrap_err();
         assert_eq!(refused, ConfigError::TooManyPairs(11));
         assert_eq!(PortConfig::parse(r#"{"subnetId": null}"#).unwrap(), PortConfig::default());

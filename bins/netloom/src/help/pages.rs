@@ -155,6 +155,13 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "openstack rights",
+        notes: &["Creates up to four ports in the subnet of the settings, one after the other, and deletes each."],
+        examples: &[("netloom openstack rights --openstack openstack.yaml", "Name the rights that the credentials lack")],
+        exit: &[("0", "They have all rights"), FAILED, ("3", "A right is missing")],
+        ..NONE
+    },
+    Page {
         path: "openstack ports",
         examples: &[
             ("netloom openstack ports --openstack openstack.yaml", "List the ports of this cluster's pods"),
