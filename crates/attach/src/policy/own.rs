@@ -158,6 +158,9 @@ impl Policy {
         let uses = if is_owners(case, own) { &nothing } else { case.uses };
         let mut all = by_configuration(case.definition, uses, named.as_ref(), &case.taken(), own);
         all.extend(routed::by_configuration(case.definition, uses, own));
+        if all.is_empty() && case.granted.is_none() {
+            all.extend(cards(case.definition, uses));
+        }
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
     }
@@ -182,6 +185,14 @@ impl Policy {
 /// are the pod's choice also then.
 fn is_owners(case: &Case, own: &dyn NodeOwn) -> bool {
     case.is_on_disk || own.is_default_network(case.definition)
+}
+
+/// Network cards and functions of cards that programs drive: without an interface, nothing shows whose they are.
+fn cards(definition: &DefinitionRef, uses: &Uses) -> Option<String> {
+    let takes_card = |plugin: &&Use| ["sriov-vf", "dpdk-device"].contains(&plugin.what.as_str());
+    let plugin = uses.plugins.iter().find(takes_card)?;
+    let what = "takes a card or a function of one, which another program may drive";
+    Some(format!("definition {definition} {what} ({plugin}): let a device plugin give it to the pod (k8s.v1.cni.cncf.io/resourceName)"))
 }
 
 /// Where a network of this configuration keeps the addresses of its pods on the node.
