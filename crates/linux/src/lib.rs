@@ -78,6 +78,7 @@ pub mod sysfs;
 pub mod tc;
 pub mod tuntap;
 mod uapi;
+mod view;
 mod watch;
 mod whole;
 mod wire;
@@ -104,6 +105,7 @@ pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
 pub use rule::{Rule, RuleAction};
 pub use sysctl::{Sysctl, SysctlError};
+pub use view::{Snapshot, View};
 pub use watch::{Watch, WatchError};
 pub use whole::send_whole;
 

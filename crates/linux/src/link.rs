@@ -332,6 +332,11 @@ impl Link {
         self.ipv6_conf.get(setting as usize).copied()
     }
 
+    /// The same without what changes while the kernel reports nothing.
+    pub(crate) fn reported(self) -> Link {
+        Link { promiscuity: 0, port: None, port_state: None, ipv6_conf: Vec::new(), ..self }
+    }
+
     /// The index of a veth's other end, in that one's namespace. Older kernels leave it out where both ends have the same.
     pub fn other_end(&self) -> u32 {
         self.parent.unwrap_or(self.index)

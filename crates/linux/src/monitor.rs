@@ -74,16 +74,8 @@ impl Monitor {
     ///
     /// # Errors
     /// [`OpenError`] when there is no descriptor left.
-    pub fn open(_: &Inside) -> Result<Self, OpenError> {
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(|e| OpenError::Socket(errno(&e)))?;
-        socket.bind(&SocketAddr::new(0, 0)).map_err(|e| OpenError::Socket(errno(&e)))?;
-        for group in GROUPS {
-            let fail = |e: std::io::Error| OpenError::Option { option: "NETLINK_ADD_MEMBERSHIP", errno: errno(&e) };
-            socket.add_membership(group).map_err(fail)?;
-        }
-        // Without CAP_NET_ADMIN there is less room, and changes are lost earlier.
-        let _ = setsockopt(&socket, sockopt::RcvBufForce, &ROOM);
-        Ok(Monitor { socket, received: VecDeque::new() })
+    pub fn open(inside: &Inside) -> Result<Self, OpenError> {
+        Ok(Monitor { socket: listen(inside, &GROUPS, ROOM)?, received: VecDeque::new() })
     }
 
     /// Waits for the next change, not longer than `patience`: then it is `None`. Without patience it waits for ever; zero looks only at what
@@ -98,7 +90,7 @@ impl Monitor {
             if let Some(notice) = self.received.pop_front() {
                 return Ok(Some(notice));
             }
-            match self.receive(&mut buffer, until.map(|until| until.saturating_duration_since(Instant::now()))) {
+            match receive(&self.socket, &mut buffer, until.map(|until| until.saturating_duration_since(Instant::now()))) {
                 Ok(()) => self.received.extend(Messages(&buffer).filter_map(|message| read(&message))),
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => {}
@@ -109,14 +101,27 @@ impl Monitor {
             }
         }
     }
+}
 
-    /// One datagram of the kernel's; the buffer is empty if another process sent it.
-    fn receive(&self, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<(), Errno> {
-        if receive::datagram(&self.socket, buffer, patience)?.port_number() != 0 {
-            buffer.clear();
-        }
-        Ok(())
+/// A socket that hears these groups (`RTNLGRP_*`), for which the kernel may keep so many bytes.
+pub(crate) fn listen(_: &Inside, groups: &[u32], room: usize) -> Result<Socket, OpenError> {
+    let mut socket = Socket::new(NETLINK_ROUTE).map_err(|e| OpenError::Socket(errno(&e)))?;
+    socket.bind(&SocketAddr::new(0, 0)).map_err(|e| OpenError::Socket(errno(&e)))?;
+    for group in groups {
+        let fail = |e: std::io::Error| OpenError::Option { option: "NETLINK_ADD_MEMBERSHIP", errno: errno(&e) };
+        socket.add_membership(*group).map_err(fail)?;
     }
+    // Without CAP_NET_ADMIN there is less room, and changes are lost earlier.
+    let _ = setsockopt(&socket, sockopt::RcvBufForce, &room);
+    Ok(socket)
+}
+
+/// One datagram of the kernel's; the buffer is empty if another process sent it. `patience` is that of [`receive::datagram`].
+pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<(), Errno> {
+    if receive::datagram(socket, buffer, patience)?.port_number() != 0 {
+        buffer.clear();
+    }
+    Ok(())
 }
 
 /// What a message says; `None` if it is of no kind that a [`Notice`] has.

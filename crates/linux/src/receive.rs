@@ -60,17 +60,16 @@ impl DerefMut for Buffer {
 /// Receives one datagram, and tells who sent it: the kernel has port 0. `None` as patience is for ever, zero does not wait; `EAGAIN`: nothing
 /// came in time.
 pub(crate) fn datagram(socket: &Socket, buffer: &mut Vec<u8>, patience: Option<Duration>) -> Result<SocketAddr, Errno> {
-    let (flags, wait) = match patience {
-        Some(Duration::ZERO) => (MSG_DONTWAIT, Duration::ZERO),
-        Some(wait) => (0, wait.max(Duration::from_millis(1))),
+    let waits = patience != Some(Duration::ZERO);
+    if waits {
         // Zero is for ever, to the kernel.
-        None => (0, Duration::ZERO),
-    };
-    let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
-    setsockopt(socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
+        let wait = patience.map_or(Duration::ZERO, |wait| wait.max(Duration::from_millis(1)));
+        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+        setsockopt(socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
+    }
     buffer.clear();
     buffer.reserve(DATAGRAM);
-    let received = socket.recv_from(buffer, flags);
+    let received = socket.recv_from(buffer, if waits { 0 } else { MSG_DONTWAIT });
     received.map(|(_, sender)| sender).map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
 }
 

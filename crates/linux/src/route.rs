@@ -43,6 +43,8 @@ pub struct Route {
     pub scope: Option<Scope>,
     /// Of packets from where; `None`: of all. Only IPv6 has such routes (`ip -6 route add ... from NET`).
     pub from: Option<IpNet>,
+    /// Only for packets with this type of service (`tos`, IPv4); 0: for all.
+    pub tos: u8,
     /// Source address for packets that have none yet.
     pub src: Option<IpAddr>,
     /// Bytes in a packet.
@@ -203,6 +205,7 @@ impl Route {
             table: MAIN,
             scope: None,
             from: None,
+            tos: 0,
             src: None,
             mtu: None,
             advmss: None,

@@ -82,6 +82,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_GETNETCONF: u16 = 82;
     pub(crate) const RTM_NEWNSID: u16 = 88;
     pub(crate) const RTM_GETNSID: u16 = 90;
+    pub(crate) const RTM_NEWNEXTHOP: u16 = 104;
+    pub(crate) const RTM_DELNEXTHOP: u16 = 105;
 
     /// Write what a card has for each of its virtual functions.
     pub(crate) const RTEXT_FILTER_VF: u32 = 1 << 0;
@@ -112,6 +114,7 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTNLGRP_IPV4_ROUTE: u32 = 7;
     pub(crate) const RTNLGRP_IPV6_IFADDR: u32 = 9;
     pub(crate) const RTNLGRP_IPV6_ROUTE: u32 = 11;
+    pub(crate) const RTNLGRP_NEXTHOP: u32 = 32;
 
     /// linux/net_namespace.h
     pub(crate) const NETNSA_NSID: u16 = 1;

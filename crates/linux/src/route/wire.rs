@@ -30,8 +30,9 @@ pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route, proto: u8)
         None => Scope::Nowhere,
     };
     let mut fixed = header(route.family().number(), route.dst.prefix_len(), proto, scope.into(), route.kind.into());
-    let [_, _, from_prefix, _, table, _, _, _, flags @ ..] = &mut fixed;
+    let [_, _, from_prefix, tos, table, _, _, _, flags @ ..] = &mut fixed;
     *from_prefix = route.from.map_or(0, |net| net.prefix_len());
+    *tos = route.tos;
     // A number of more than eight bits is told by an attribute instead.
     let small = u8::try_from(route.table);
     *table = small.unwrap_or(0);
@@ -125,11 +126,12 @@ fn put_hops(message: &mut Message, route: &Route) {
 
 pub(super) fn parse(message: &Received<'_>) -> Option<Route> {
     let (fixed, attributes) = message.payload.split_at_checked(RTMSG)?;
-    let [number, prefix, from_prefix, _, table, proto, scope, kind, flags @ ..] = fixed else { return None };
+    let [number, prefix, from_prefix, tos, table, proto, scope, kind, flags @ ..] = fixed else { return None };
     let family = Family::from_number(*number)?;
     let mut route = Route::to(family.everything());
     route.table = u32::from(*table);
     route.proto = *proto;
+    route.tos = *tos;
     route.scope = Some(Scope::from(*scope));
     route.kind = RouteKind::from(*kind);
     let mut dst = family.everything().addr();
@@ -193,6 +195,9 @@ fn words(verb: &str, route: &Route) -> String {
         if route.priority != 0 {
             write!(what, " metric {}", route.priority)?;
         }
+        if route.tos != 0 {
+            write!(what, " tos {}", route.tos)?;
+        }
         if route.table != MAIN {
             write!(what, " table {}", route.table)?;
         }
@@ -248,6 +253,7 @@ mod tests {
             oif: Some(3),
             priority: 7,
             table: 1000,
+            tos: 8,
             src: ip("10.1.0.9"),
             mtu: Some(1400),
             advmss: Some(1360),

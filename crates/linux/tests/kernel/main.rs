@@ -19,5 +19,6 @@ mod rule;
 mod space;
 mod sysctl;
 mod tc;
+mod view;
 mod vxlan;
 mod xtables;
