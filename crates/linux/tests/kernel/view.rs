@@ -158,6 +158,7 @@ fn is_true(view: &mut View, netlink: &mut Netlink, told: &str) {
         if seen == there {
             return;
         }
+        // Sleeps: the kernel does some things by and by, and reports them then.
         std::thread::sleep(Duration::from_millis(1));
         (seen, there) = look();
     }
