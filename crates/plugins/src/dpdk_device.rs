@@ -16,6 +16,7 @@ use plugin::{About, Call, Cx, Draft, Key, PlannedChange, Plugin};
 use serde::Deserialize;
 
 use crate::card::{Before, Card};
+use crate::device_id::RuntimeKeys;
 use crate::sriov_vf::{addresses_without_link, check_driven, driver, without_link};
 use crate::{address, internal, verify};
 
@@ -58,13 +59,6 @@ struct Keys {
     #[serde(rename = "runtimeConfig")]
     runtime_config: RuntimeKeys,
     dns: Dns,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RuntimeKeys {
-    #[serde(rename = "deviceID")]
-    device_id: String,
 }
 
 /// How the configuration names the device.

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::address::{self, Addresses};
 use crate::card::{Before, Card, USERSPACE_DRIVERS};
 use crate::conflict::Wire;
+use crate::device_id::RuntimeKeys;
 use crate::{host_device, internal, mac, open, verify};
 
 /// The plugin `sriov-vf`.
@@ -63,13 +64,6 @@ struct Keys {
     #[serde(rename = "runtimeConfig")]
     runtime_config: RuntimeKeys,
     dns: Dns,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RuntimeKeys {
-    #[serde(rename = "deviceID")]
-    device_id: String,
 }
 
 /// The checked configuration.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::loan::Loan;
 use crate::card::USERSPACE_DRIVERS;
+use crate::device_id::RuntimeKeys;
 use crate::{internal, parent};
 
 #[derive(Deserialize, Default)]
@@ -23,13 +24,6 @@ struct Keys {
     dpdk_mode: bool,
     runtime_config: RuntimeKeys,
     dns: Dns,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RuntimeKeys {
-    #[serde(rename = "deviceID")]
-    device_id: String,
 }
 
 /// How the configuration names the device.
