@@ -158,8 +158,8 @@ impl Policy {
         let uses = if is_owners(case, own) { &nothing } else { case.uses };
         let mut all = by_configuration(case.definition, uses, named.as_ref(), &case.taken(), own);
         all.extend(routed::by_configuration(case.definition, uses, own));
-        if all.is_empty() && case.granted.is_none() {
-            all.extend(cards(case.definition, uses));
+        if all.is_empty() {
+            all.extend(cards(case, uses));
         }
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
@@ -187,12 +187,17 @@ fn is_owners(case: &Case, own: &dyn NodeOwn) -> bool {
     case.is_on_disk || own.is_default_network(case.definition)
 }
 
-/// Network cards and functions of cards that programs drive: without an interface, nothing shows whose they are.
-fn cards(definition: &DefinitionRef, uses: &Uses) -> Option<String> {
+/// Network cards and functions of cards that a program may drive, and that the kubelet has not given the pod: without an interface, nothing
+/// shows whose they are. A device that the configuration names is taken even if the kubelet gave another one, because the plugin is told of
+/// that one only if it asks for it.
+fn cards(case: &Case, uses: &Uses) -> Option<String> {
     let takes_card = |plugin: &&Use| ["sriov-vf", "dpdk-device"].contains(&plugin.what.as_str());
     let plugin = uses.plugins.iter().find(takes_card)?;
-    let what = "takes a card or a function of one, which another program may drive";
-    Some(format!("definition {definition} {what} ({plugin}): let a device plugin give it to the pod (k8s.v1.cni.cncf.io/resourceName)"))
+    if case.granted.is_some_and(|granted| case.taken().into_iter().all(|device| device == granted)) {
+        return None;
+    }
+    let next = "let a device plugin give it to the pod (k8s.v1.cni.cncf.io/resourceName)";
+    Some(format!("definition {} takes a card by {plugin}, which another program may drive: {next}", case.definition))
 }
 
 /// Where a network of this configuration keeps the addresses of its pods on the node.

@@ -910,6 +910,30 @@ fn a_device_keeps_its_hardware_address() {
     assert_eq!(refused(r#"{"type":"macvlan","master":"eth1","mac":"02:00:00:00:00:01"}"#, None, Some("eth1")), 2);
 }
 
+/// A virtual function that a virtual machine uses has no interface by which that could be seen.
+#[test]
+fn cards_of_programs_are_the_kubelets_to_give() {
+    let definition = DefinitionRef::parse("a/n", "none").unwrap();
+    let is_refused = |plugins: &str, device, granted| {
+        let uses = Uses::of(&list(plugins), plugins::BUILTINS);
+        let is_on_disk = false;
+        let case = Case { pod_namespace: "a", definition: &definition, is_selected: true, uses: &uses, device, granted, is_on_disk };
+        let told: Vec<String> = Policy::OPEN.taken(&case, &Node).into_iter().map(|e| e.to_string()).collect();
+        assert!(told.iter().all(|told| told.contains("(plugins[0].type), which another program may drive")), "{told:?}");
+        !told.is_empty()
+    };
+    let named = r#"{"type":"sriov-vf","pciBusID":"0000:18:02.5"}"#;
+    for granted in [None, Some("0000:18:02.6")] {
+        assert!(is_refused(named, None, granted), "{granted:?}");
+        assert!(is_refused(r#"{"type":"sriov-vf"}"#, Some("0000:18:02.5"), granted), "{granted:?}");
+    }
+    assert!(is_refused(r#"{"type":"dpdk-device","hwaddr":"02:00:00:00:00:09"}"#, None, None));
+    for own in [named, r#"{"type":"sriov-vf"}"#, r#"{"type":"dpdk-device"}"#] {
+        assert!(!is_refused(own, None, Some("0000:18:02.5")), "{own}");
+    }
+    assert!(!is_refused(r#"{"type":"host-device","pciBusID":"0000:18:02.5"}"#, None, None), "it changes nothing of such a device");
+}
+
 /// Whoever adds a key to `bridge` says whether it changes the bridge itself, which others are at.
 #[test]
 fn every_key_of_bridge_says_whether_it_changes_the_bridge() {
