@@ -23,7 +23,7 @@ use linux::{Link, Netlink};
 use plugin::{Call, Cx, Host, Stage, Teardown};
 
 use crate::verify::changed;
-use crate::{identity, internal};
+use crate::{device_files, identity, internal};
 
 /// Drivers whose devices have no interface: a program in the container drives them (DPDK).
 pub(crate) const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
@@ -404,17 +404,8 @@ fn read(path: &Path) -> Option<Before> {
 
 /// Those that can be read; a file that is not its attachment's is nobody's.
 fn all(dir: &Path) -> Result<Vec<Before>, CniError> {
-    let fail = |e: std::io::Error| CniError::new(Code::IO, format!("list {}: {e}", dir.display()));
-    let entries = match std::fs::read_dir(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(fail)?,
-    };
-    let mut all = Vec::new();
-    for entry in entries {
-        let found = entry.map_err(fail)?.path();
-        all.extend(read(&found).filter(|before| path(dir, &before.id) == found));
-    }
-    Ok(all)
+    let own = |found: &PathBuf| read(found).filter(|before| path(dir, &before.id) == *found);
+    Ok(device_files::list(dir)?.iter().filter_map(own).collect())
 }
 
 #[cfg(fuzzing)]

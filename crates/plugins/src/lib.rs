@@ -27,6 +27,7 @@ mod bandwidth;
 mod bridge;
 mod card;
 mod conflict;
+mod device_files;
 mod device_id;
 mod dhcp;
 mod dpdk_device;

@@ -11,7 +11,7 @@ use linux::link::{BusDevice, LinkFlags};
 use linux::{Link, Netns, NetnsId, sysfs};
 
 use super::conf::Device;
-use crate::{identity, internal};
+use crate::{device_files, identity, internal};
 
 /// What such a file may have, in bytes: it has about six hundred.
 const MAX_FILE: usize = 64 << 10;
@@ -259,14 +259,8 @@ impl LoanFile {
 
     /// Those that can be read in `dir`, with what is in them.
     pub(super) fn all(dir: &Path) -> Result<Vec<(Self, Loan)>, CniError> {
-        let fail = |e: std::io::Error| CniError::new(Code::IO, format!("list {}: {e}", dir.display()));
-        let entries = match std::fs::read_dir(dir) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(fail)?,
-        };
         let mut all = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(fail)?.path();
+        for path in device_files::list(dir)? {
             // A file that is being written has no name that ends so; one that is not its attachment's is nobody's.
             if let Some(loan) = read(&path).filter(|loan| LoanFile::of(dir, &loan.id).path == path) {
                 all.push((LoanFile { path, id: loan.id.clone() }, loan));
