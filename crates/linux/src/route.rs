@@ -12,6 +12,7 @@ use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use crate::uapi::rtnetlink::*;
 use crate::wire::{Message, Received, with_octets};
 
+mod nexthop;
 mod wire;
 
 /// The main routing table.
@@ -57,6 +58,9 @@ pub struct Route {
     pub onlink: bool,
     /// What happens to packets.
     pub kind: RouteKind,
+    /// The object that says its ways (`ip route add NET nhid NUMBER`); `gateway`, `oif` and `hops` are unset then. What [`Netlink::routes`]
+    /// reads has the ways instead.
+    pub nexthop: Option<u32>,
 }
 
 /// One of several next hops.
@@ -212,6 +216,7 @@ impl Route {
             proto: PROTO_BOOT,
             onlink: false,
             kind: RouteKind::Unicast,
+            nexthop: None,
         }
     }
 
@@ -285,13 +290,17 @@ impl Netlink {
         }
         // No such table, no such link: no such routes.
         let none = [Errno::ENOENT, Errno::ENODEV];
-        self.dump("ip route show", question, &none, |m| {
-            let route = (m.kind == RTM_NEWROUTE).then(|| Route::parse(m)).flatten()?;
-            let wanted = filter.family.is_none_or(|family| family == route.family())
+        let is_wanted = |route: &Route| {
+            filter.family.is_none_or(|family| family == route.family())
                 && filter.table.is_none_or(|table| table == route.table)
-                && filter.oif.is_none_or(|oif| route.ways().any(|(_, way)| way == Some(oif)));
-            wanted.then_some(route)
-        })
+                && filter.oif.is_none_or(|oif| route.nexthop.is_some() || route.ways().any(|(_, way)| way == Some(oif)))
+        };
+        let read = |m: &Received<'_>| (m.kind == RTM_NEWROUTE).then(|| Route::parse(m)).flatten().filter(is_wanted);
+        let mut routes = self.dump("ip route show", question, &none, read)?;
+        if nexthop::resolve(self, &mut routes)? {
+            routes.retain(is_wanted);
+        }
+        Ok(routes)
     }
 
     /// Index of the link of the main table's default route with the lowest metric; `None`: there is no such route.

@@ -84,6 +84,7 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_GETNSID: u16 = 90;
     pub(crate) const RTM_NEWNEXTHOP: u16 = 104;
     pub(crate) const RTM_DELNEXTHOP: u16 = 105;
+    pub(crate) const RTM_GETNEXTHOP: u16 = 106;
 
     /// Write what a card has for each of its virtual functions.
     pub(crate) const RTEXT_FILTER_VF: u32 = 1 << 0;
@@ -102,6 +103,13 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTA_MULTIPATH: u16 = 9;
     pub(crate) const RTA_TABLE: u16 = 15;
     pub(crate) const RTA_VIA: u16 = 18;
+    pub(crate) const RTA_NH_ID: u16 = 30;
+
+    /// linux/nexthop.h
+    pub(crate) const NHA_ID: u16 = 1;
+    pub(crate) const NHA_GROUP: u16 = 2;
+    pub(crate) const NHA_OIF: u16 = 5;
+    pub(crate) const NHA_GATEWAY: u16 = 6;
 
     pub(crate) const RTAX_MTU: u16 = 2;
     pub(crate) const RTAX_ADVMSS: u16 = 8;

@@ -274,6 +274,8 @@ impl View {
     }
 
     fn route(&mut self, route: Route) {
+        // Its ways are not told.
+        self.unknown.routes |= route.nexthop.is_some();
         let route = reported(route);
         let place = place_of_route(&route);
         let at = self.now.routes.partition_point(|one| place_of_route(one) < place);

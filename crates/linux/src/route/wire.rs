@@ -61,6 +61,9 @@ pub(super) fn request(verb: &str, kind: u16, how: u16, route: &Route, proto: u8)
     if let Some(oif) = route.oif {
         message.put_u32(RTA_OIF, oif);
     }
+    if let Some(object) = route.nexthop {
+        message.put_u32(RTA_NH_ID, object);
+    }
     put_metrics(&mut message, route);
     put_hops(&mut message, route);
     let mut what = words(verb, route);
@@ -147,10 +150,14 @@ pub(super) fn parse(message: &Received<'_>) -> Option<Route> {
             RTA_TABLE => route.table = u32_at(value)?,
             RTA_METRICS => parse_metrics(value, &mut route),
             RTA_MULTIPATH => route.hops = parse_hops(value),
+            RTA_NH_ID => route.nexthop = u32_at(value),
             _ => {}
         }
     }
     route.onlink = route.gateway.is_some() && flags.first_chunk().is_some_and(|f| u32::from_ne_bytes(*f) & u32::from(RTNH_F_ONLINK) != 0);
+    if route.oif.is_some() || !route.hops.is_empty() {
+        route.nexthop = None;
+    }
     route.dst = IpNet::new(dst, *prefix).ok()?;
     (Family::of(dst) == family).then_some(route)
 }

@@ -7,7 +7,7 @@ use linux::link::Change;
 use linux::{AddrFlags, Batch, Errno, Family, Hop, LinkSpec, Netlink, Route, RouteFilter, RouteKind, Scope, addr, link, route};
 use serde_json::json;
 
-use crate::space::{Space, done, pair};
+use crate::space::{Space, done, output, pair};
 
 fn net(net: &str) -> IpNet {
     net.parse().unwrap()
@@ -152,5 +152,39 @@ fn the_default_route_with_the_lowest_metric() {
         assert_eq!(netlink.route_to("2001:db9::9".parse().unwrap()).unwrap(), None);
         done(netlink, route::add(&Route { kind: RouteKind::Unreachable, ..Route::to(net("192.0.9.0/24")) }));
         assert_eq!(netlink.route_to("192.0.9.1".parse().unwrap()).unwrap(), None);
+    });
+}
+
+/// Where the kernel tells only the number of a route's next hops, the ways are those of that object.
+#[test]
+fn next_hops_that_are_named_by_number() {
+    let space = prepared();
+    for line in [
+        "nexthop add id 1 via 10.1.2.8 dev a",
+        "nexthop add id 2 via 10.9.9.9 dev c onlink",
+        "nexthop add id 3 group 1/2,2",
+        "nexthop add id 4 via 2001:db8::8 dev a",
+        "route add 192.0.2.0/24 nhid 1",
+        "route add 192.0.3.0/24 nhid 3",
+        "-6 route add 2001:db8:5::/64 nhid 4",
+    ] {
+        space.ip_do(line);
+    }
+    let all = RouteFilter::default();
+    let read = |netlink: &mut Netlink| ["192.0.2.0/24", "192.0.3.0/24", "2001:db8:5::/64"].map(|dst| one(netlink, dst, all));
+    let told = space.run(|_, netlink| read(netlink));
+    output("ip", &format!("netns exec {} sysctl -qw net.ipv4.nexthop_compat_mode=0", space.name()));
+    space.run(|_, netlink| {
+        let seen = read(netlink);
+        let ways = |route: &Route| (route.hops.clone(), route.gateway, route.oif, route.nexthop);
+        assert_eq!(seen.each_ref().map(ways), told.each_ref().map(ways), "as the kernel tells them otherwise");
+        let [single, group, v6] = seen;
+        assert_eq!((single.gateway, single.oif), (ip("10.1.2.8"), Some(10)));
+        let hop = |gateway: &str, oif, weight, onlink| Hop { gateway: ip(gateway), oif, weight, onlink };
+        assert_eq!(group.hops, [hop("10.1.2.8", 10, 1, false), hop("10.9.9.9", 20, 2, true)]);
+        assert_eq!((v6.gateway, v6.oif), (ip("2001:db8::8"), Some(10)));
+        let mut over = |oif| netlink.routes(RouteFilter { oif: Some(oif), table: Some(route::MAIN), ..all }).unwrap();
+        assert!(over(20).iter().any(|route| route.dst == net("192.0.3.0/24")));
+        assert!(over(20).iter().all(|route| route.dst != net("192.0.2.0/24")));
     });
 }

@@ -177,6 +177,10 @@ fn after_every_step_of_a_history_it_is_what_is_there() {
     let mut chance = Chance(0x6e65_746c);
     let mut last = Vec::new();
     for number in 0..1500 {
+        if number == 750 {
+            // From now on the kernel tells of a route with a numbered next hop the number alone.
+            output("ip", &format!("netns exec {} sysctl -qw net.ipv4.nexthop_compat_mode=0", space.name()));
+        }
         let step = chance.step();
         ip(&space, &beside, step);
         last.push(step);
