@@ -9,6 +9,7 @@ use attach::{Attacher, Records, RoutedPods, Spool};
 use chain::Chain;
 use cluster::{Cluster, Connection, KuryrPorts};
 use linux::file::{self, LockError};
+use linux::{Inside, View};
 use plugin::{Builtins, Finder, InHost, PluginMessage};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,6 +50,8 @@ pub struct Agent {
     pub(crate) records: Records,
     /// Of those, the pods that the host has routes to.
     pub(crate) routed_pods: RoutedPods,
+    /// The links, addresses and routes of the host.
+    pub(crate) view: std::sync::Mutex<View>,
     pub(crate) spool: Spool,
     /// A DEL that was kept is being carried out.
     pub(crate) carrying: std::sync::Mutex<()>,
@@ -126,6 +129,7 @@ impl Agent {
             since: SystemTime::now(),
             records: Records::new(settings.records()),
             routed_pods: RoutedPods::default(),
+            view: std::sync::Mutex::new(View::open(&Inside::here()).map_err(own("look at the host's network"))?),
             spool: Spool::new(settings.spool()),
             carrying: std::sync::Mutex::default(),
             default: DefaultNetwork::default(),
@@ -211,7 +215,7 @@ pub fn run_on(settings: Settings, connect: impl FnOnce() -> Connection) -> Resul
 }
 
 /// What of the process's own cannot be had.
-fn own(step: &'static str) -> impl Fn(std::io::Error) -> RunError {
+fn own<E: std::fmt::Display>(step: &'static str) -> impl Fn(E) -> RunError {
     move |e| RunError::Own { step, reason: e.to_string() }
 }
 

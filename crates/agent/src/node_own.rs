@@ -1,29 +1,31 @@
 //! What is this node's own, as the kernel, the settings and the API server tell it. Each is looked up when a network could take it.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use attach::{AddressRun, AddressSource, ImplicitNetwork, NodeOwn, Parent};
 use cluster::Pod;
 use cni::{IfName, Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
-use linux::Family;
 use linux::link::Link;
-use linux::route::{RouteFilter, RouteKind};
+use linux::route::RouteKind;
+use linux::{Family, Snapshot, View};
 use npwg::{DefinitionRef, Protocol};
 use plugin::{Host, PlannedChange};
 use plugins::BUILTINS;
 
-use crate::Agent;
 use crate::cluster_addresses::ClusterOwn;
 use crate::network_table::NetworkTable;
 use crate::node_traffic::{Attached, is_of_a_link};
 use crate::provided::PodNetwork;
+use crate::{Agent, lock};
 
 mod addresses;
 mod advertised;
@@ -56,11 +58,11 @@ pub(crate) struct Asked {
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
-    links: OnceCell<Result<Vec<Link>, String>>,
+    /// Where the kernel's lists are kept; `None`: they are read.
+    view: Option<&'a Mutex<View>>,
+    kernel: OnceCell<Result<Snapshot, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     vlans_of_pods: OnceCell<Vec<(u32, IpNet)>>,
-    routes: OnceCell<Result<Vec<linux::Route>, String>>,
-    addresses: OnceCell<Result<Vec<linux::Address>, String>>,
     own_links: OnceCell<Result<Vec<(u32, String)>, String>>,
     pub(crate) asked: Rc<Asked>,
     pub(crate) routed: OnceCell<NetworkTable<String>>,
@@ -121,7 +123,7 @@ impl Agent {
         let pods = self.provided.as_ref().map(|provided| provided as &dyn PodNetwork);
         let others = OtherPods::new(&self.routed_pods, &self.records, format!("{}/{}", pod.namespace, pod.name));
         let node = ThisNode::new(host, given, ClusterOwn { pods, ..self.cluster_addresses.own() });
-        ThisNode { asked: Rc::clone(asked), ..node.with_openstack(&self.settings.vifs.bridges).beside(others) }
+        ThisNode { asked: Rc::clone(asked), view: Some(&self.view), ..node.with_openstack(&self.settings.vifs.bridges).beside(others) }
     }
 }
 
@@ -195,9 +197,9 @@ impl<'g> GivenNetwork<'g> {
         self.list.and_then(attach::source_of).is_some_and(|own| own == *source)
     }
 
-    /// Whether a link is its bridge, or the gateway of its VLAN on that one.
-    fn has_link(&self, link: &Link) -> bool {
-        [&self.bridge, &self.way_in].into_iter().flatten().any(|name| links::has_name(link, name))
+    /// The names of its bridge and of the gateway's link in its VLAN on that one.
+    fn links(&self) -> impl Iterator<Item = &str> {
+        [&self.bridge, &self.way_in].into_iter().flatten().map(String::as_str)
     }
 
     /// Whether its configuration says which addresses of a family it hands out.
@@ -212,11 +214,10 @@ impl<'a> ThisNode<'a> {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
         ThisNode {
             host: RefCell::new(host),
-            links: OnceCell::new(),
+            view: None,
+            kernel: OnceCell::new(),
             needed: OnceCell::new(),
             vlans_of_pods: OnceCell::new(),
-            routes: OnceCell::new(),
-            addresses: OnceCell::new(),
             own_links: OnceCell::new(),
             asked: Rc::default(),
             routed: OnceCell::new(),
@@ -240,26 +241,58 @@ impl<'a> ThisNode<'a> {
         ThisNode { openstack_bridges, ..self }
     }
 
-    /// The node's links; else why they cannot be read.
-    fn links(&self) -> Result<&[Link], &str> {
-        let read = || {
-            let mut host = self.host.borrow_mut();
-            host.netlink().map_err(|e| e.to_string())?.links().map_err(|e| e.to_string())
+    /// What the kernel has: one look, for all that is asked.
+    fn kernel(&self) -> Result<&Snapshot, &str> {
+        let look = || match self.view {
+            Some(view) => lock(view).look().map_err(|e| e.to_string()),
+            None => {
+                let mut host = self.host.borrow_mut();
+                Snapshot::read(host.netlink().map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+            }
         };
-        self.links.get_or_init(read).as_deref().map_err(String::as_str)
+        self.kernel.get_or_init(look).as_ref().map_err(String::as_str)
     }
 
-    /// Whether two names are those of one link; else why the links cannot be read.
-    fn are_one(&self, one: &str, other: &str) -> Result<bool, &str> {
-        Ok(one == other || self.links()?.iter().any(|link| links::has_name(link, one) && links::has_name(link, other)))
+    /// The node's links; else why they cannot be read.
+    fn links(&self) -> Result<&[Link], &str> {
+        Ok(&self.kernel()?.links)
+    }
+
+    /// The index of the link by that name, if there is one; else why it cannot be told. Other names than a link's first are asked for: what is
+    /// kept of those of a link that is down may be outdated.
+    fn named(&self, name: &str) -> Result<Option<u32>, String> {
+        if let Some(link) = self.links()?.iter().find(|link| link.name == name) {
+            return Ok(Some(link.index));
+        }
+        let mut host = self.host.borrow_mut();
+        let link = host.netlink().map_err(|e| e.to_string())?.link(name).map_err(|e| e.to_string())?;
+        Ok(link.map(|link| link.index))
+    }
+
+    /// The links that one of the names, addresses or places of a link means; else why that cannot be told.
+    fn meant(&self, device: &str) -> Result<Vec<&Link>, String> {
+        let (links, named) = (self.links()?, self.named(device)?);
+        Ok(links.iter().filter(|link| Some(link.index) == named || links::is_meant(link, device)).collect())
+    }
+
+    /// Whether two names are those of one link; else why that cannot be told.
+    fn are_one(&self, one: &str, other: &str) -> Result<bool, String> {
+        if one == other {
+            return Ok(true);
+        }
+        let one = self.named(one)?;
+        Ok(one.is_some() && one == self.named(other)?)
     }
 
     /// The links that the node needs; else why they cannot be read.
     fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
         let read = || {
-            let (links, mut addresses, mut routes) = (self.links()?, self.addresses()?.to_vec(), self.routes()?.to_vec());
-            addresses.retain(|one| !self.is_vlan_of_pods(one.index, one.net.trunc()));
-            routes.retain(|route| !route.oif.is_some_and(|oif| route.gateway.is_none() && self.is_vlan_of_pods(oif, route.dst)));
+            let (links, mut addresses, mut routes) = (self.links()?, Cow::Borrowed(self.addresses()?), Cow::Borrowed(self.routes()?));
+            if !self.vlans_of_pods().is_empty() {
+                addresses.to_mut().retain(|one| !self.is_vlan_of_pods(one.index, one.net.trunc()));
+                let is_of_pods = |route: &linux::Route| route.oif.is_some_and(|oif| self.is_vlan_of_pods(oif, route.dst));
+                routes.to_mut().retain(|route| route.gateway.is_some() || !is_of_pods(route));
+            }
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
             links::needed(netlink, links, &addresses, &routes, &self.cluster.servers).map_err(|e| e.to_string())
@@ -284,9 +317,9 @@ impl<'a> ThisNode<'a> {
         self.vlans_of_pods().contains(&(index, network))
     }
 
-    /// The link that one of the names, addresses or places of a link means, if the node needs it.
-    fn needed_link(&self, device: &str) -> Result<Option<String>, &str> {
-        let meant: Vec<&Link> = self.links()?.iter().filter(|link| links::is_meant(link, device)).collect();
+    /// The link that is meant so, if the node needs it.
+    fn needed_link(&self, device: &str) -> Result<Option<String>, String> {
+        let meant = self.meant(device)?;
         if meant.is_empty() {
             return Ok(None);
         }
@@ -295,11 +328,11 @@ impl<'a> ThisNode<'a> {
     }
 
     /// The same for a link that is to be moved into a pod: what belongs to a switch, a tunnel or another pod is nobody else's either.
-    fn moved_link(&self, device: &str) -> Result<Option<String>, &str> {
+    fn moved_link(&self, device: &str) -> Result<Option<String>, String> {
         if device.starts_with("/sys/devices/virtual") {
             return Ok(Some(format!("{device}, which is not hardware: name the interface")));
         }
-        for link in self.links()?.iter().filter(|link| links::is_meant(link, device)) {
+        for link in self.meant(device)? {
             if let Some(why) = self.whose(link)? {
                 return Ok(Some(format!("{}, {why}", link.name)));
             }
@@ -317,8 +350,8 @@ impl<'a> ThisNode<'a> {
     }
 
     /// The same for a link on which a pod's interface is to stand: the end of another pod's pair, or a tunnel.
-    fn parent_link(&self, device: &str) -> Result<Option<String>, &str> {
-        let meant: Vec<&Link> = self.links()?.iter().filter(|link| links::is_meant(link, device)).collect();
+    fn parent_link(&self, device: &str) -> Result<Option<String>, String> {
+        let meant = self.meant(device)?;
         if meant.is_empty() {
             return Ok(None);
         }
@@ -346,9 +379,8 @@ impl<'a> ThisNode<'a> {
         let links = self.links().ok()?;
         let stack = || std::iter::successors(Some(link), |link| links::parent_of(link, links));
         let has = |given: &&GivenNetwork<'_>| {
-            let own = || given.bridge.iter().chain(&given.way_in);
-            let is_own = |link: &Link| own().any(|own| links::has_name(link, own));
-            !given.guards.is_empty() && stack().take(links.len()).any(is_own)
+            let is_own = |own: u32| stack().take(links.len()).any(|link| link.index == own);
+            !given.guards.is_empty() && given.links().any(|name| self.named(name).ok().flatten().is_some_and(is_own))
         };
         let given = self.given.iter().find(has)?;
         let bridge = given.bridge.as_deref().unwrap_or_default();
@@ -399,20 +431,12 @@ impl<'a> ThisNode<'a> {
 
     /// The routes of the host, of all tables; else why they cannot be read.
     pub(crate) fn routes(&self) -> Result<&[linux::Route], &str> {
-        let read = || {
-            let mut host = self.host.borrow_mut();
-            host.netlink().map_err(|e| e.to_string())?.routes(RouteFilter::default()).map_err(|e| e.to_string())
-        };
-        self.routes.get_or_init(read).as_deref().map_err(String::as_str)
+        Ok(&self.kernel()?.routes)
     }
 
     /// The addresses of the node's links; else why they cannot be read.
     pub(crate) fn addresses(&self) -> Result<&[linux::Address], &str> {
-        let read = || {
-            let mut host = self.host.borrow_mut();
-            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())
-        };
-        self.addresses.get_or_init(read).as_deref().map_err(String::as_str)
+        Ok(&self.kernel()?.addresses)
     }
 
     /// The links of pods, by index; else why they cannot be read.
@@ -460,13 +484,17 @@ impl<'a> ThisNode<'a> {
     }
 
     /// The bridges of networks that pods have without asking, unless it is this one, by index and in words; else why they cannot be read.
-    pub(crate) fn default_bridges(&self, but: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
-        let is = |link: &Link, name: Option<&str>| name.is_some_and(|name| links::has_name(link, name));
-        let of = |link: &Link| {
-            let own = self.given.iter().find(|given| given.has_link(link) && !is(link, but))?;
-            Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
-        };
-        Ok(self.links()?.iter().filter_map(of).collect())
+    pub(crate) fn default_bridges(&self, but: Option<&str>) -> Result<Vec<(u32, String)>, String> {
+        let but = but.map(|but| self.named(but)).transpose()?.flatten();
+        let mut all: Vec<(u32, String)> = Vec::new();
+        for given in &self.given {
+            for name in given.links() {
+                let index = self.named(name)?.filter(|index| Some(*index) != but && all.iter().all(|(known, _)| known != index));
+                let link = index.and_then(|index| self.links().ok()?.iter().find(|link| link.index == index));
+                all.extend(link.map(|link| (link.index, format!("{}, the bridge of {}", link.name, given.what))));
+            }
+        }
+        Ok(all)
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -499,7 +527,7 @@ impl<'a> ThisNode<'a> {
     fn parent(&self, device: Option<&str>) -> Result<Option<&Link>, String> {
         let links = self.links()?;
         if let Some(device) = device {
-            return Ok(links.iter().find(|link| links::is_meant(link, device)));
+            return Ok(self.meant(device)?.first().copied());
         }
         let mut host = self.host.borrow_mut();
         let netlink = host.netlink().map_err(|e| e.to_string())?;
@@ -545,7 +573,8 @@ impl<'a> ThisNode<'a> {
 
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
-        let stays = |link: &&Link| !taken.iter().any(|device| links::is_meant(link, device));
+        let taken: Vec<&Link> = taken.iter().map(|device| self.meant(device)).collect::<Result<Vec<_>, _>>()?.concat();
+        let stays = |link: &&Link| !taken.contains(link);
         if let Some(link) = self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)).find(stays) {
             return Ok(Some(format!("which {} of the node has", link.name)));
         }

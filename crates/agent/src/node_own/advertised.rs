@@ -11,7 +11,8 @@ impl ThisNode<'_> {
     /// not there yet has none.
     pub(super) fn takes_advertisements(&self, bridge: &str) -> Result<Option<String>, String> {
         let all = self.links()?;
-        let Some(bridge) = all.iter().find(|link| link.is("bridge") && links::has_name(link, bridge)) else { return Ok(None) };
+        let bridge = self.named(bridge)?;
+        let Some(bridge) = all.iter().find(|link| link.is("bridge") && Some(link.index) == bridge) else { return Ok(None) };
         let on_it =
             |link: &&Link| link.index == bridge.index || link.is("vlan") && links::parent_of(link, all).is_some_and(|on| on == bridge);
         let host = self.host.borrow_mut();

@@ -4,7 +4,7 @@
 use linux::link::Link;
 use plugins::{is_switch_name, maker_of_link, program_of_link};
 
-use super::{GivenNetwork, ThisNode, links};
+use super::{GivenNetwork, ThisNode};
 
 /// Whether it is the bridge between a port of Neutron and the virtual machine or pod that has it: who else is on it, is that one.
 fn is_of_one_port(link: &Link) -> bool {
@@ -34,7 +34,7 @@ impl GivenNetwork<'_> {
 impl ThisNode<'_> {
     /// Who makes a link of this name, in words, if there is none yet. One that is there is not made again: an administrator may want pods
     /// on it, unless it is a single port's.
-    pub(super) fn whose_name(&self, name: &str) -> Result<Option<String>, &str> {
+    pub(super) fn whose_name(&self, name: &str) -> Result<Option<String>, String> {
         // Pods' interfaces may stand on the interface of such a bridge: one of them is the uplink of many nodes.
         let is_switch = is_switch_name(name) || self.openstack_bridges.iter().any(|bridge| bridge.as_str() == name);
         let whose = match maker_of_link(name) {
@@ -46,7 +46,8 @@ impl ThisNode<'_> {
                 given.map(|given| format!("which is a name for the gateway's link of {}", given.what))
             }
         };
-        match self.links()?.iter().find(|link| links::has_name(link, name)) {
+        let there = self.named(name)?;
+        match self.links()?.iter().find(|link| Some(link.index) == there) {
             Some(there) if is_of_one_port(there) => Ok(is_of_program(there)),
             Some(_) => Ok(None),
             None => Ok(whose),

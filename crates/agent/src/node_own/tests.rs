@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use linux::{Inside, Netns};
 
 use super::*;
@@ -20,7 +22,7 @@ fn what_cannot_be_read_counts_as_the_nodes_own() {
     let mut host = Host::here(plugin::Dirs::default());
     let mut node = ThisNode::new(&mut host, &[], ClusterOwn::default());
     node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
-    node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
+    node.kernel.set(Err("ip link show: EMFILE".to_owned())).unwrap();
     assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
     let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
     assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
@@ -48,8 +50,7 @@ fn whose_an_address_is() {
 fn ports_that_ipvs_takes_for_services() {
     let mut host = Host::here(plugin::Dirs::default());
     let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
-    node.links.set(Ok(Vec::new())).unwrap();
-    node.addresses.set(Ok(Vec::new())).unwrap();
+    node.kernel.set(Ok(Snapshot::default())).unwrap();
     node.virtual_servers.set(Ok(VirtualServer::of_line("TCP  C0A80114:7A31 rr").into_iter().collect())).unwrap();
     let published =
         |port, protocol, ip: &str| node.published(port, protocol, Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()));
@@ -393,15 +394,40 @@ fn a_gateway_in_an_administrators_vlan_is_not_the_nodes_own() {
         let vlan = netlink.link("br0.7").unwrap().unwrap().index;
         let gateway = linux::addr::add_of(linux::addr::TRANSIENT, vlan, "10.7.0.1/24".parse().unwrap(), linux::AddrFlags::NONE);
         netlink.send_one(gateway).unwrap();
-        let mut links = netlink.links().unwrap();
-        links.iter_mut().filter(|link| link.is("macvlan")).for_each(|link| link.kind = Some("vlan".into()));
+        let mut kernel = Snapshot::read(netlink).unwrap();
+        Arc::make_mut(&mut kernel.links).iter_mut().filter(|link| link.is("macvlan")).for_each(|link| link.kind = Some("vlan".into()));
         let node = ThisNode::new(&mut host, &[], ClusterOwn::default());
-        node.links.set(Ok(links)).unwrap();
+        node.kernel.set(Ok(kernel)).unwrap();
         let traffic = |net: &str, bridge| node.traffic(AddressRun::of(net.parse().unwrap()), Some(bridge), None);
         assert_eq!((node.uplink("br0"), traffic("10.7.0.0/24", "br0")), (None, None));
         let says = "which redirects traffic for 10.8.0.0/24, the network of br1.8, which has the node's address 10.8.0.5";
         assert_eq!(traffic("10.8.0.0/24", "br1").as_deref(), Some(says));
         assert!(node.uplink("br1").is_some(), "the address is the administrator's own");
+    };
+    Netns::unnamed().unwrap().enter(here).unwrap();
+}
+
+/// The kernel reports no altname of a link that is down: a definition would reach the node's link by a name that the view does not have.
+#[test]
+fn a_link_that_is_down_is_known_by_each_name() {
+    let run = |line: &str| {
+        let done = std::process::Command::new("sh").args(["-ec", line]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    let here = |inside: &Inside| {
+        let view = Mutex::new(View::open(inside).unwrap());
+        run("ip link add br0 type bridge; ip tuntap add nic0 mode tap; ip addr add 192.168.1.20/24 dev nic0");
+        let before = lock(&view).look().unwrap();
+        run("ip link property add dev br0 altname lan; ip link property add dev nic0 altname enp1s0");
+        let kept = lock(&view).look().unwrap();
+        assert_eq!(kept.links, before.links, "the kernel tells it now: asking for the name is not needed any more");
+        let mut host = Host::here(plugin::Dirs::default());
+        let mut node = ThisNode { view: Some(&view), ..ThisNode::new(&mut host, &[], ClusterOwn::default()) };
+        node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("br0".to_owned()), ..GivenNetwork::default() });
+        assert_eq!(node.default_bridge("lan").as_deref(), Some("br0, the bridge of the node's default network"));
+        assert_eq!(node.default_bridge("wan"), None);
+        assert_eq!(node.uplink("enp1s0").as_deref(), Some("nic0, which has the node's address 192.168.1.20"));
+        assert!(node.moved("enp1s0").is_some_and(|why| why.starts_with("nic0, ")));
     };
     Netns::unnamed().unwrap().enter(here).unwrap();
 }
