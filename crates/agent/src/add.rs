@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use attach::{
-    Attacher, Devices, Lost, NodeOwn as _, Plan, PlanRequest, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached,
+    Attacher, Claim, Devices, Lost, NodeOwn as _, Plan, PlanRequest, Planned, PodView, Protection, Record, Refusal, RoutedPod,
+    Sandbox as Attached,
 };
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
@@ -136,21 +137,24 @@ impl Agent {
         self.is_waited_for(request)?;
         let foreseen = self.reserve_hint(sandbox.container.as_str(), &plan);
         let mut told = BTreeSet::new();
+        let mut claim = self.routed_pods.claim();
         let mut keep_own = |planned: &Planned, plugin: usize, foreseen: PlannedChange<'_>, host: &mut Host| match foreseen {
             PlannedChange::Parent(link) if parents.contains(&link.index) => Ok(()),
             PlannedChange::Moved(link) if devices.is_some() && is_planned(planned, link) => Ok(()),
-            _ => {
-                let is_result = matches!(foreseen, PlannedChange::Result(_));
-                self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given(), pod, &asked), &mut told)?;
-                if is_result && planned.protection > Protection::Off {
+            PlannedChange::Result(result) => {
+                let number = claim_result(&mut claim, pod, planned, result);
+                let node = |host| self.this_node(host, known.given(), pod, &asked);
+                self.keep_own(pod, planned, plugin, foreseen, || node(host).claimed_before(number), &mut told)?;
+                if planned.protection > Protection::Off {
                     self.keep_guards(request, pod, &plan, planned, || self.this_node(host, known.given(), pod, &asked))?;
                 }
                 Ok(())
             }
+            _ => self.keep_own(pod, planned, plugin, foreseen, || self.this_node(host, known.given(), pod, &asked), &mut told),
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
-        drop((foreseen, plan));
+        drop((foreseen, plan, claim));
         laps.lap("attach");
         let is_up = self.is_waited_for(request).and_then(|()| self.until_active(request, pod, &ports));
         if self.settings.vifs.source != VifSource::Nowhere {
@@ -309,6 +313,16 @@ pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
     CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
         .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+}
+
+/// Claims what the host is to route to a pod by the result of a network that it selected. The number says who has claimed before.
+fn claim_result(claim: &mut Claim<'_>, pod: &Pod, planned: &Planned, result: &AddResult) -> u64 {
+    let of_selection = || {
+        let pod = format!("{}/{}", pod.namespace, pod.name);
+        RoutedPod::of_result(&pod, &planned.name(), &planned.list, result, BUILTINS)
+    };
+    let pods = planned.source.selection().map(|_| of_selection()).unwrap_or_default();
+    claim.hold(&planned.ifname, pods)
 }
 
 /// Whether a link is the interface of the device that an attachment is to get. Where the kubelet gave that to the pod, it is the pod's.

@@ -39,8 +39,8 @@ pub use plan::{
     MAX_VALUES, Networks, Plan, PlanRequest, Planned, PodView, Refusal, Source, network_of, plan,
 };
 pub use policy::{
-    AddressRun, AddressSource, Allow, Case, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, RoutedPod, RoutedPods,
-    Rule, Uses, handed_out, lease_dirs, protected, source_of, taken_by_result,
+    AddressRun, AddressSource, Allow, Case, Claim, Forbidden, Glob, NodeOwn, OWN, Parent, Policy, PolicyError, Protection, RoutedPod,
+    RoutedPods, Rule, Uses, handed_out, lease_dirs, protected, source_of, taken_by_result,
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

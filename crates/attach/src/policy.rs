@@ -35,7 +35,7 @@ pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;
 pub use routed::{AddressSource, Parent, handed_out, source_of, taken_by_result};
-pub use routed_pods::{RoutedPod, RoutedPods};
+pub use routed_pods::{Claim, RoutedPod, RoutedPods};
 use uses::Use;
 pub use uses::Uses;
 pub(crate) use uses::links_of;

@@ -69,6 +69,11 @@ const NAMES: &[(&str, &str)] = &[
     ("lxdbr*", "LXD"),
     ("lxcbr*", "LXC"),
     ("incusbr*", "Incus"),
+    ("azure0", "Azure's CNI"),
+    ("kubespan", "Talos"),
+    ("siderolink", "Talos"),
+    ("kilo0", "Kilo"),
+    ("wt0", "NetBird"),
 ];
 
 /// Names that nobody's bridge is to have, as a link of that name comes later, with who makes it: of hardware that udev or the kernel names, and of
@@ -117,6 +122,14 @@ const LATER: &[(&str, &str)] = &[
     ("eni*", "Amazon's VPC CNI"),
     ("azv*", "Azure's CNI"),
     ("gke*", "Google's Kubernetes Engine"),
+    ("zt*", "ZeroTier"),
+    ("swp#", HARDWARE),
+    ("p1p#", HARDWARE),
+    ("p2p#", HARDWARE),
+    ("p3p#", HARDWARE),
+    ("p4p#", HARDWARE),
+    ("dummy#", "the kernel, for dummies"),
+    ("ifb#", "the kernel, for shaping"),
 ];
 
 const HARDWARE: &str = "the kernel, for a network card";

@@ -623,10 +623,14 @@ fn a_network_that_another_pod_has() {
     }
     let mut forced = bridge("x5", json!({"type": "host-local", "subnet": "198.18.64.0/24"}));
     forced["forceAddress"] = json!(true);
+    // What arrives in a VLAN of the bridge is not what arrives on it.
+    let mut in_vlan = bridge("x5", at("198.18.7.3/25", "198.18.7.1"));
+    in_vlan["vlan"] = json!(7);
     let taken = [
         ("its-address", ptp(at("198.18.7.2/32", "169.254.9.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
         ("a-free-one", ptp(at("198.18.7.99/32", "169.254.9.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
         ("a-half", bridge("x6", at("198.18.7.3/25", "198.18.7.1")), "traffic for 198.18.7.0/24, the network of pod squat/"),
+        ("its-vlan", in_vlan, "traffic for 198.18.7.0/24, the network of pod squat/"),
         ("its-bridge", forced, "replaces the address of x5, which has the gateway of pod squat/"),
     ];
     for (name, plugin, says) in &taken {
@@ -643,6 +647,31 @@ fn a_network_that_another_pod_has() {
         pod.must("ADD");
         pod.must("DEL");
     }
+}
+
+/// What an ADD at work is about to have is nobody else's either: of two at once, one took the address of the other.
+#[test]
+fn a_network_that_another_pod_is_getting() {
+    let node = node("race", "");
+    let wait = "for _ in $(seq 600); do [ -e /run/go ] && break; sleep 0.1; done";
+    node.host.write("/run/bin/slow", &format!("#!/bin/sh\n[ $CNI_COMMAND = ADD ] && touch /run/slow-is-here && {wait}\ncat\nexit 0\n"));
+    node.host.sh("", "chmod 755 /run/bin/slow");
+    let at = |address: &str, gateway: &str| json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]});
+    let bridge = json!({"type": "bridge", "bridge": "x5", "isGateway": true, "ipam": at("198.18.7.2/24", "198.18.7.1")});
+    node.define("first", &network(&[bridge, json!({"type": "slow"})]));
+    node.define("taken", &network(&[json!({"type": "ptp", "ipam": at("198.18.7.2/32", "169.254.9.1")})]));
+    let (first, second) = (node.pod("first", "first"), node.pod("second", "taken"));
+    let path = format!("/run/bin:{}", node.bin.display());
+    let adding = first.begin_with("ADD", &[("CNI_PATH", &path)]);
+    node.until("the first ADD is at its last plugin", || node.host.list("/run").iter().any(|file| file == "slow-is-here"));
+    is_refused(&node, &second, "traffic for 198.18.7.0/24, the network of pod race/first, by race/first");
+    node.host.write("/run/go", "");
+    assert!(adding.wait_with_output().unwrap().status.success());
+    second.must("DEL");
+    assert!(first.begin_with("DEL", &[("CNI_PATH", &path)]).wait_with_output().unwrap().status.success());
+    let again = node.pod("again", "taken");
+    again.must("ADD");
+    again.must("DEL");
 }
 
 /// Pods whose router is the host by its own address, as in networks that route each pod.

@@ -18,6 +18,8 @@ pub(crate) struct OtherPods<'a> {
     records: &'a Records,
     /// That one, as `namespace/name`.
     but: String,
+    /// What others claim counts if they did before this one, by the claim's number.
+    claimed: u64,
     all: OnceCell<Result<Vec<Arc<[RoutedPod]>>, String>>,
 }
 
@@ -26,11 +28,16 @@ pub(crate) struct OtherPods<'a> {
 impl<'a> OtherPods<'a> {
     /// Those of these records.
     pub(crate) fn new(known: &'a RoutedPods, records: &'a Records, but: String) -> Self {
-        OtherPods { known, records, but, all: OnceCell::new() }
+        OtherPods { known, records, but, claimed: u64::MAX, all: OnceCell::new() }
+    }
+
+    /// As the one that has claimed its own addresses by this number.
+    pub(crate) fn claimed_before(self, number: u64) -> Self {
+        OtherPods { claimed: number, ..self }
     }
 
     fn all(&self) -> Result<impl Iterator<Item = &RoutedPod>, String> {
-        let look = || self.known.look(self.records, BUILTINS).map_err(|e| e.to_string());
+        let look = || self.known.look(self.records, BUILTINS, self.claimed).map_err(|e| e.to_string());
         let all = self.all.get_or_init(look).as_ref().map_err(String::clone)?;
         Ok(all.iter().flat_map(|pods| pods.iter()).filter(|one| one.pod != self.but))
     }
@@ -45,6 +52,11 @@ impl<'a> ThisNode<'a> {
     /// The same as another pod than these has it.
     pub(crate) fn beside(self, others: OtherPods<'a>) -> Self {
         ThisNode { others: Some(others), ..self }
+    }
+
+    /// The same as the pod that has claimed its own addresses by this number.
+    pub(crate) fn claimed_before(self, number: u64) -> Self {
+        ThisNode { others: self.others.map(|others| others.claimed_before(number)), ..self }
     }
 
     fn other_pods(&self) -> Result<impl Iterator<Item = &RoutedPod>, String> {

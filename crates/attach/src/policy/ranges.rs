@@ -11,7 +11,7 @@ use super::keys::{Keys, Pairs, all, together};
 use super::uses::{Use, address};
 
 /// Addresses of one family, from the first to the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressRun {
     /// The first.
     pub first: IpAddr,
@@ -42,6 +42,15 @@ impl AddressRun {
     /// A whole network.
     pub fn of(network: IpNet) -> Self {
         AddressRun { first: network.network(), last: network.broadcast() }
+    }
+
+    /// How many addresses there are; of all of IPv6 one less.
+    pub fn size(&self) -> u128 {
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(v4) => u128::from(v4.to_bits()),
+            IpAddr::V6(v6) => v6.to_bits(),
+        };
+        bits(self.last).saturating_sub(bits(self.first)).saturating_add(1)
     }
 
     /// Whether there is an address in both.

@@ -35,7 +35,7 @@ pub(crate) enum HostSide {
     },
     /// The gateway as an address of a bridge, with a route to its network.
     Network {
-        /// Which bridge.
+        /// The bridge, or the gateway's link in a VLAN of it, as `br0.7`.
         bridge: String,
     },
     /// Rules that know a pod by its address: masquerading, firewall, host ports. Who has another pod's address changes that pod's.
@@ -126,7 +126,7 @@ fn sides(kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) -> Vec<HostS
     for kind in kinds {
         match *kind {
             "ptp" => sides.push(HostSide::Addresses { source: source(raw) }),
-            "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
+            "bridge" if has_gateway => sides.extend(gateways(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
             _ => {}
         }
         let parents = match *kind {
@@ -144,6 +144,17 @@ fn sides(kinds: &[&str], raw: &Keys, place: &str, of_flannel: bool) -> Vec<HostS
         }
     }
     sides
+}
+
+/// Each link that a configuration may mean for its gateway: a bridge, or a VLAN of it, where other traffic arrives than on the bridge itself.
+fn gateways(raw: &Keys) -> Vec<String> {
+    let is_vlan = |vlan: &&Value| matches!(vlan, Value::Number(id) if id.as_u64() != Some(0));
+    let vlans: Vec<&Value> = all(raw, "vlan").map(|(_, vlan)| vlan).filter(is_vlan).collect();
+    let bridges = bridges(raw);
+    if vlans.is_empty() {
+        return bridges;
+    }
+    vlans.iter().flat_map(|vlan| bridges.iter().map(|bridge| format!("{bridge}.{}", json::compact(vlan)))).collect()
 }
 
 /// Each bridge that a configuration may mean.

@@ -3,23 +3,25 @@
 //! ```text
 //!   ptp        a route to each of the pod's addresses
 //!   bridge     a route to the network of the gateway, with every pod on that bridge
+//!
+//!   result of a plugin --Claim::hold--> counts for those who come later, from before it is looked at until the record says so
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cni::ContainerId;
+use cni::{AddResult, ContainerId, IfName, NetworkList};
 use plugin::Builtins;
 
 use super::ranges::AddressRun;
 use super::routed::HostSide;
 use super::uses::Uses;
 use crate::records::FileVersion;
-use crate::{Record, RecordError, Records};
+use crate::{Record, RecordError, Records, Step};
 
-/// What is wider, of IPv4 or IPv6, belongs to nobody as a whole: somebody who takes all private addresses for a pod would keep everybody else
-/// from them.
+/// What the pods of a namespace have of the addresses of IPv4 or IPv6, in all: as many as a network of this prefix. Of more than that each pod
+/// has its own address alone: somebody who took all private addresses for pods would keep everybody else from them.
 const WIDEST: (u8, u8) = (16, 48);
 
 /// An address of a pod, and what of its network the host routes to it.
@@ -44,55 +46,153 @@ pub struct RoutedPod {
 pub struct RoutedPods {
     /// Of each record, as long as it is the one that was read.
     read: Mutex<HashMap<ContainerId, OfRecord>>,
+    claims: Mutex<Claims>,
 }
 
 /// What a version of a record says.
 type OfRecord = (FileVersion, Arc<[RoutedPod]>);
 
-// === impl RoutedPods ===
-
-impl RoutedPods {
-    /// Those of all sandboxes that nobody has deleted. Only records that are new or changed are read; one that cannot be read has none.
-    ///
-    /// # Errors
-    /// [`RecordError::Io`] if the directory cannot be read.
-    pub fn look(&self, records: &Records, builtins: Builtins) -> Result<Vec<Arc<[RoutedPod]>>, RecordError> {
-        let living = records.living(&BTreeSet::new())?;
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = std::mem::take(&mut *read);
-        for (sandbox, version) in living {
-            let pods = match before.remove(&sandbox) {
-                Some((of, pods)) if of == version => pods,
-                _ => records.read(&sandbox).ok().flatten().map(|record| of_record(&record, builtins).into()).unwrap_or_default(),
-            };
-            read.insert(sandbox, (version, pods));
-        }
-        Ok(read.values().map(|(_, pods)| Arc::clone(pods)).filter(|pods| !pods.is_empty()).collect())
-    }
+/// What the ADDs at work have that no record says yet, in the order in which they got it.
+#[derive(Debug, Default)]
+struct Claims {
+    last: u64,
+    all: BTreeMap<u64, Arc<[RoutedPod]>>,
 }
 
-fn of_record(record: &Record, builtins: Builtins) -> Vec<RoutedPod> {
-    let mut all = Vec::new();
-    for step in record.steps.iter().filter(|step| step.is_chosen()) {
-        let sides: Vec<HostSide> =
-            step.list.plugins.iter().enumerate().flat_map(|(index, plugin)| Uses::of_plugin(plugin, index, builtins).sides).collect();
-        for ip in step.result().into_iter().flat_map(|result| &result.ips) {
-            let of_side = |side: &HostSide| {
+/// What one ADD is about to have the host route. Whoever looks later sees it, until it is dropped.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    of: &'a RoutedPods,
+    held: HashMap<IfName, u64>,
+}
+
+// === impl RoutedPod ===
+
+impl RoutedPod {
+    /// What the host routes to a pod by the result of a network. `pod` and `definition`: as `namespace/name`.
+    pub fn of_result(pod: &str, definition: &str, list: &NetworkList, result: &AddResult, builtins: Builtins) -> Vec<Self> {
+        let uses = list.plugins.iter().enumerate().map(|(index, plugin)| Uses::of_plugin(plugin, index, builtins));
+        let sides: Vec<HostSide> = uses.flat_map(|uses| uses.sides).collect();
+        let of_ip = |ip: &cni::IpConfig| {
+            let (address, gateway) = (ip.address, ip.gateway);
+            let of_side = move |side: &HostSide| {
                 let bridge = match side {
                     HostSide::Addresses { .. } => None,
                     HostSide::Network { bridge } => Some(bridge.clone()),
                     HostSide::Rules | HostSide::Pod { .. } => return None,
                 };
-                let of_address = || AddressRun::one(ip.address.addr());
-                let widest = if ip.address.addr().is_ipv4() { WIDEST.0 } else { WIDEST.1 };
-                let is_wide = ip.address.prefix_len() < widest;
-                let run =
-                    if is_wide { of_address() } else { side.runs(ip.address, ip.gateway).into_iter().next().unwrap_or_else(of_address) };
-                let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
-                Some(RoutedPod { pod, definition: step.name.clone(), address: ip.address.addr(), gateway: ip.gateway, run, bridge })
+                let run = side.runs(address, gateway).into_iter().next().filter(|run| run.size() <= most(address.addr().is_ipv4()));
+                let run = run.unwrap_or_else(|| AddressRun::one(address.addr()));
+                let (pod, definition) = (pod.to_owned(), definition.to_owned());
+                Some(RoutedPod { pod, definition, address: address.addr(), gateway, run, bridge })
             };
-            all.extend(sides.iter().filter_map(of_side));
+            sides.iter().filter_map(of_side).collect::<Vec<_>>()
+        };
+        result.ips.iter().flat_map(of_ip).collect()
+    }
+
+    fn namespace(&self) -> &str {
+        self.pod.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+}
+
+// === impl RoutedPods ===
+
+impl RoutedPods {
+    /// Those of all sandboxes that nobody has deleted, and those of the ADDs at work that claimed theirs before the one of this number. Only
+    /// records that are new or changed are read; one that cannot be read has none.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the directory cannot be read.
+    pub fn look(&self, records: &Records, builtins: Builtins, before: u64) -> Result<Vec<Arc<[RoutedPod]>>, RecordError> {
+        // Before the records: what is claimed no more is in one.
+        let mut all: Vec<Arc<[RoutedPod]>> = self.claims().all.range(..before).map(|(_, pods)| Arc::clone(pods)).collect();
+        let living = records.living(&BTreeSet::new())?;
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = std::mem::take(&mut *read);
+        for (sandbox, version) in living {
+            let pods = match known.remove(&sandbox) {
+                Some((of, pods)) if of == version => pods,
+                _ => records.read(&sandbox).ok().flatten().map(|record| of_record(&record, builtins).into()).unwrap_or_default(),
+            };
+            read.insert(sandbox, (version, pods));
+        }
+        all.extend(read.values().map(|(_, pods)| Arc::clone(pods)).filter(|pods| !pods.is_empty()));
+        drop(read);
+        Ok(bounded(all))
+    }
+
+    /// For an ADD that begins: it has nothing yet.
+    pub fn claim(&self) -> Claim<'_> {
+        Claim { of: self, held: HashMap::new() }
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many addresses of a family are a namespace's at most.
+fn most(is_v4: bool) -> u128 {
+    if is_v4 { 1 << (32 - WIDEST.0) } else { 1 << (128 - WIDEST.1) }
+}
+
+/// The same, where pods of a namespace that has too many addresses have their own ones alone.
+fn bounded(mut all: Vec<Arc<[RoutedPod]>>) -> Vec<Arc<[RoutedPod]>> {
+    let mut of_namespaces: HashMap<(&str, bool), HashSet<AddressRun>> = HashMap::new();
+    for one in all.iter().flat_map(|pods| pods.iter()) {
+        of_namespaces.entry((one.namespace(), one.address.is_ipv4())).or_default().insert(one.run);
+    }
+    of_namespaces.retain(|(_, is_v4), runs| runs.iter().fold(0, |sum: u128, run| sum.saturating_add(run.size())) > most(*is_v4));
+    if of_namespaces.is_empty() {
+        return all;
+    }
+    let narrow: HashSet<(String, bool)> = of_namespaces.into_keys().map(|(namespace, is_v4)| (namespace.to_owned(), is_v4)).collect();
+    let is_narrow =
+        |one: &RoutedPod| narrow.iter().any(|(namespace, is_v4)| namespace == one.namespace() && *is_v4 == one.address.is_ipv4());
+    for pods in all.iter_mut().filter(|pods| pods.iter().any(is_narrow)) {
+        for one in Arc::make_mut(pods).iter_mut().filter(|one| is_narrow(one)) {
+            one.run = AddressRun::one(one.address);
         }
     }
     all
 }
+
+// === impl Claim ===
+
+impl Claim<'_> {
+    /// Has these for an interface, and no others any more. The number says which claims of others are older.
+    pub fn hold(&mut self, ifname: &IfName, pods: Vec<RoutedPod>) -> u64 {
+        let mut claims = self.of.claims();
+        if let Some(number) = self.held.get(ifname) {
+            if claims.all.get(number).is_some_and(|held| **held == *pods) {
+                return *number;
+            }
+            claims.all.remove(number);
+        }
+        claims.last += 1;
+        let number = claims.last;
+        claims.all.insert(number, pods.into());
+        self.held.insert(ifname.clone(), number);
+        number
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut claims = self.of.claims();
+        for number in self.held.values() {
+            claims.all.remove(number);
+        }
+    }
+}
+
+fn of_record(record: &Record, builtins: Builtins) -> Vec<RoutedPod> {
+    let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
+    let chosen = record.steps.iter().filter(|step| step.is_chosen());
+    let of_step = |step: &Step| Some(RoutedPod::of_result(&pod, &step.name, &step.list, step.result()?, builtins));
+    chosen.filter_map(of_step).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests;
