@@ -106,6 +106,12 @@ impl Card {
         self.interface(netlink)?.ok_or_else(missing).map(Some)
     }
 
+    /// All of its interfaces where `netlink` is.
+    pub(crate) fn interfaces(&self, netlink: &mut Netlink) -> Result<Vec<Link>, CniError> {
+        let is_own = |link: &Link| sysfs::pci_address(link).as_ref() == Some(&self.id);
+        Ok(netlink.links().map_err(internal)?.into_iter().filter(is_own).collect())
+    }
+
     /// How many virtual functions it has, which end with its driver.
     pub(crate) fn functions(&self) -> usize {
         let count = std::fs::read_to_string(self.folder.join("sriov_numvfs"));

@@ -150,12 +150,12 @@ impl Plugin for DpdkDevice {
         Before::is_anothers(&card, call, cx)?;
         card.may_be_bound(conf.driver.as_deref())?;
         let link = card.own_interface("pciBusID", cx.host.netlink()?)?;
-        if let Some(link) = &link {
-            is_unused(&card, link, cx)?;
-        }
+        // With another driver it loses all that it has, as the ports of one function.
+        let links = if link.is_some() { card.interfaces(cx.host.netlink()?)? } else { Vec::new() };
+        links.iter().try_for_each(|link| is_unused(&card, link, cx))?;
         let result = addresses_without_link(conf.ipam, call, cx)?;
         Before::keep(&card, true, call, cx)?;
-        link.iter().try_for_each(|link| cx.review(PlannedChange::Moved(link)))?;
+        links.iter().try_for_each(|link| cx.review(PlannedChange::Moved(link)))?;
         if conf.driver.is_some() || link.is_some() {
             card.bind(conf.driver.as_deref().unwrap_or(USUAL_DRIVER))?;
         }
