@@ -225,6 +225,15 @@ fn protected_from_pods(namespace: &str, what: String) -> Forbidden {
 
 /// `named`: the device that the pod names, which a plugin takes; `taken`: all devices that plugins take.
 fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>, taken: &[&str], own: &dyn NodeOwn) -> Vec<String> {
+    let mut all = of_links(definition, uses, named, own);
+    all.extend(of_addresses(definition, uses, taken, own));
+    all.extend(for_the_whole_node(definition, uses));
+    all.extend(of_ports(definition, uses, own));
+    all
+}
+
+/// What it does with links of the node, and with names of links.
+fn of_links(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>, own: &dyn NodeOwn) -> Vec<String> {
     let link = |device: &str| match device {
         DEFAULT_ROUTE => own.default_route(),
         device => own.default_bridge(device).or_else(|| own.uplink(device)),
@@ -265,7 +274,13 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let changed = |link| format!("definition {definition} changes {what} of {link} ({}, {key})", one.place);
         all.extend(link(&one.what).map(changed));
     }
-    all.extend(uses.firewall.iter().map(|one| format!("definition {definition} names {one} in the node's firewall")));
+    all
+}
+
+/// What it has of the node's and the cluster's addresses, and of what is kept by them.
+fn of_addresses(definition: &DefinitionRef, uses: &Uses, taken: &[&str], own: &dyn NodeOwn) -> Vec<String> {
+    let in_firewall = |one: &Use| format!("definition {definition} names {one} in the node's firewall");
+    let mut all: Vec<String> = uses.firewall.iter().map(in_firewall).collect();
     for one in &uses.leases {
         let kept =
             |whose| format!(r#"definition {definition} stores its addresses in {one}, like {whose}; choose another "name" or "dataDir""#);
@@ -288,6 +303,12 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let whose = one.what.parse().ok().and_then(|mac| own.mac(&mac, taken));
         all.extend(whose.map(|whose| format!("definition {definition} names the hardware address {one}, {whose}")));
     }
+    all
+}
+
+/// What holds for more than its pods, whatever the node has.
+fn for_the_whole_node(definition: &DefinitionRef, uses: &Uses) -> Vec<String> {
+    let mut all = Vec::new();
     for one in uses.sysctls.iter().filter(|one| answers_elsewhere(&one.what)) {
         let why = if is_proxy(&one.what) {
             "by which the pod would answer for other addresses than its own"
@@ -316,6 +337,12 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>
         let next = "select a definition with the annotation openstack.org/kuryr-config instead";
         all.push(format!("definition {definition} plugs the port {one}, with whatever Neutron or OVN grants to that port: {next}"));
     }
+    all
+}
+
+/// The ports of the node that it publishes.
+fn of_ports(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
+    let mut all = Vec::new();
     for (one, ip) in uses.ports.iter().filter(|(_, ip)| ip.is_none_or(|ip| own.has(ip) || own.of_cluster(ip).is_none())) {
         let (port, protocol) = one.what.split_once('/').unwrap_or((&one.what, ""));
         let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|own| word(*own) == protocol).unwrap_or_default();
