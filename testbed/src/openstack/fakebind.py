@@ -3,9 +3,19 @@
 The last label of a host's name says how: HOST.bridge, HOST.hybrid, HOST.fail (no binding), else Open vSwitch; with -down behind it the port
 stays DOWN, as until an agent has seen it plugged."""
 
+import sqlalchemy
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
 from neutron_lib.plugins.ml2 import api
+from oslo_db import exception
+from oslo_db.sqlalchemy import exc_filters
+
+
+@exc_filters.filters('sqlite', sqlalchemy.exc.OperationalError, r'.*database is locked')
+def deadlock(error, match, engine_name, is_disconnect):
+    """SQLite refuses a transaction at once that has read, and writes after another one has written. MySQL calls that a deadlock, and then
+    Neutron repeats the transaction; of SQLite oslo.db does not know it, and the request would be answered with 500."""
+    raise exception.DBDeadlock(error)
 
 
 class FakeBind(api.MechanismDriver):

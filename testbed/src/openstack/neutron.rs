@@ -162,7 +162,8 @@ impl Neutron {
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let (status, answer) = request(method, &format!("{}/v2.0/{path}", self.url()), None, body)?;
         if !(200..300).contains(&status) {
-            bail!("{method} {path}: {status} {answer}");
+            let why = if status >= 500 { self.end_of_log() } else { String::new() };
+            bail!("{method} {path}: {status} {answer} {why}");
         }
         Ok(answer)
     }
@@ -185,7 +186,7 @@ impl Neutron {
     pub fn end_of_log(&self) -> String {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        format!("the end of {}:\n{}", self.log().display(), lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n"))
+        format!("the end of {}:\n{}", self.log().display(), lines.get(lines.len().saturating_sub(40)..).unwrap_or_default().join("\n"))
     }
 
     fn log(&self) -> PathBuf {
