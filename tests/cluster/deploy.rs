@@ -47,7 +47,7 @@ fn s6_the_manifests_apply_and_apply_again() {
     let one = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "netloom-x", "namespace": "kube-system"}, "spec": pod});
     plane.kubectl(&["apply", "--dry-run=server", "-f", "-"], &one.to_string()).unwrap();
     // The manual's way to let agents see the sockets of vhost-user ports: nothing but that is added, and a pod of it is accepted.
-    let file = deploy().join("openstack/vhost-user.yaml");
+    let file = deploy().join("openstack/patches/vhost-user.yaml");
     let patched =
         ["patch", "-n", "kube-system", "daemonset", "netloom", "--patch-file", file.to_str().unwrap(), "--dry-run=server", "-o", "json"];
     let patched: Value = serde_json::from_str(&plane.kubectl(&patched, "").unwrap()).unwrap();
