@@ -157,7 +157,8 @@ fn orphans(args: &OpenstackOrphansArgs) -> anyhow::Result<ExitCode> {
     if args.delete {
         delete_orphans(&openstack, kubeconfig.as_deref(), &seen.orphans, |orphan, was_there| {
             if args.look.output.is_none() {
-                putln!("{} {}", orphan.port.id, if was_there { "deleted" } else { "was gone already" });
+                let done = if orphan.is_existing() { "given back" } else { "deleted" };
+                putln!("{} {}", orphan.port.id, if was_there { done } else { "was gone already" });
             }
         })?;
     }

@@ -12,13 +12,17 @@ use serde_json::{Map, Value};
 pub const KURYR_CONFIG: &str = "openstack.org/kuryr-config";
 
 /// The keys that there are.
-const KEYS: [&str; 8] =
-    ["allowedAddressPairs", "driverType", "networkId", "projectId", "qosPolicy", "securityGroups", "subnetId", "subnetIds"];
-
-/// Keys that somebody may expect, and what to do instead.
-const NOT_OFFERED: [(&str, &str); 2] = [
-    ("portId", "a port that exists already cannot be given to a pod: select an address of it in the pod's annotation (ips, mac)"),
-    ("vnicType", "only ports of type normal are made"),
+const KEYS: [&str; 10] = [
+    "allowedAddressPairs",
+    "driverType",
+    "networkId",
+    "portId",
+    "projectId",
+    "qosPolicy",
+    "securityGroups",
+    "subnetId",
+    "subnetIds",
+    "vnicType",
 ];
 
 /// So many subnets a port has at most: each takes an address.
@@ -44,6 +48,20 @@ pub struct PortConfig {
     pub qos_policy: Option<String>,
     /// Addresses that the pod may send from besides its own.
     pub address_pairs: Vec<AddressPair>,
+    /// What a port is connected to on its host.
+    pub vnic_type: Option<VnicType>,
+    /// A port that exists already: then nothing else is named.
+    pub port: Option<String>,
+}
+
+/// What a port is connected to on its host: `binding:vnic_type` of Neutron.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VnicType {
+    /// A switch.
+    #[default]
+    Normal,
+    /// A virtual function of a card, which a device plugin gives the pod.
+    Direct,
 }
 
 /// The annotation cannot be used.
@@ -64,17 +82,12 @@ pub enum ConfigError {
     /// A key that nobody reads.
     #[error("{KURYR_CONFIG}: unknown key {0:?}; known keys are {known}", known = KEYS.join(", "))]
     Unknown(String),
-    /// A key that is not offered.
-    #[error("{KURYR_CONFIG}: {key} is not supported: {instead}")]
-    NotOffered {
-        /// The key.
-        key: &'static str,
-        /// What to do instead.
-        instead: &'static str,
-    },
     /// No driver of Kuryr has this name.
     #[error("{KURYR_CONFIG}: driverType {0:?} is unknown: use neutron-vif, nested-vlan or nested-macvlan")]
     UnknownDriver(String),
+    /// A type of port that nobody here can plug.
+    #[error("{KURYR_CONFIG}: vnicType {0:?} is not supported: use normal or direct")]
+    UnknownVnicType(String),
     /// An address pair that cannot be read.
     #[error(
         "{KURYR_CONFIG}: allowedAddressPairs must be a list of objects with ipAddress, an address or a range such as 10.9.0.0/24, and macAddress, which may be missing"
@@ -102,11 +115,14 @@ impl PortConfig {
         let mut keys: Map<String, Value> = serde_json::from_str(text).map_err(|e| ConfigError::Json(e.to_string()))?;
         keys.retain(|_, value| !value.is_null());
         if let Some(key) = keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let not_offered = NOT_OFFERED.iter().find(|(name, _)| name == key);
-            return Err(not_offered.map_or_else(
-                || ConfigError::Unknown(key.chars().take(80).collect()),
-                |&(key, instead)| ConfigError::NotOffered { key, instead },
-            ));
+            return Err(ConfigError::Unknown(key.chars().take(80).collect()));
+        }
+        if let Some(port) = text_of(&mut keys, "portId")? {
+            // It has all that the other keys would say.
+            return match KEYS.iter().find(|key| keys.contains_key(**key)) {
+                Some(key) => Err(ConfigError::Both("portId", key)),
+                None => Ok(PortConfig { port: Some(port), ..PortConfig::default() }),
+            };
         }
         let subnet = text_of(&mut keys, "subnetId")?;
         let subnets = list_of(&mut keys, "subnetIds")?.map(once);
@@ -132,7 +148,30 @@ impl PortConfig {
             security_groups: list_of(&mut keys, "securityGroups")?,
             qos_policy: text_of(&mut keys, "qosPolicy")?,
             address_pairs: pairs_of(&mut keys)?,
+            vnic_type: text_of(&mut keys, "vnicType")?.map(VnicType::parse).transpose()?,
+            port: None,
         })
+    }
+}
+
+// === impl VnicType ===
+
+impl VnicType {
+    fn parse(name: String) -> Result<Self, ConfigError> {
+        match name.as_str() {
+            "normal" => Ok(VnicType::Normal),
+            "direct" => Ok(VnicType::Direct),
+            _ => Err(ConfigError::UnknownVnicType(name.chars().take(80).collect())),
+        }
+    }
+
+    /// As Neutron has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            VnicType::Normal => "normal",
+            VnicType::Direct => "direct",
+        }
     }
 }
 
@@ -202,6 +241,9 @@ mod tests {
         let refused = PortConfig::parse(&format!(r#"{{"allowedAddressPairs": [{eleven}]}}"#)).unwrap_err();
         assert_eq!(refused, ConfigError::TooManyPairs(11));
         assert_eq!(PortConfig::parse(r#"{"subnetId": null}"#).unwrap(), PortConfig::default());
+        let existing = PortConfig { port: Some("x".to_owned()), ..PortConfig::default() };
+        assert_eq!(PortConfig::parse(r#"{"portId": "x", "subnetId": null}"#).unwrap(), existing);
+        assert_eq!(PortConfig::parse(r#"{"vnicType": "direct"}"#).unwrap().vnic_type, Some(VnicType::Direct));
         let twice = PortConfig::parse(r#"{"subnetIds": ["t", "s", "t", "s"]}"#).unwrap();
         assert_eq!(twice.subnets, ["t", "s"]);
         let many = |count: usize| format!(r#"{{"subnetIds": {:?}}}"#, (0..count).map(|n| n.to_string()).collect::<Vec<_>>());
@@ -215,8 +257,9 @@ mod tests {
             (r#"{"subnetIds": []}"#, "subnetIds must be a list"),
             (r#"{"securityGroups": "a"}"#, "securityGroups must be a list"),
             (r#"{"driverType": "vlan"}"#, r#"driverType "vlan" is unknown"#),
-            (r#"{"portId": "x"}"#, "portId is not supported"),
-            (r#"{"vnicType": "direct"}"#, "vnicType is not supported"),
+            (r#"{"portId": "x", "securityGroups": ["a"]}"#, "portId and securityGroups are both given"),
+            (r#"{"portId": 7}"#, "portId must be a text"),
+            (r#"{"vnicType": "macvtap"}"#, r#"vnicType "macvtap" is not supported: use normal or direct"#),
             (r#"{"allowedAddressPairs": [{"ipAddress": "10.9.0.x"}]}"#, "allowedAddressPairs must be a list of objects with ipAddress"),
             (r#"{"allowedAddressPairs": [{"ip_address": "10.9.0.1"}]}"#, "allowedAddressPairs must be a list of objects with ipAddress"),
             (r#"{"subnetId": "x", "networkId": "y"}"#, "subnetId and networkId are both given"),

@@ -6,7 +6,7 @@ use openstack::resource::Port;
 use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, memory_of, node_label};
 use serde_json::{Map, json};
 
-use crate::owner::{Carrier, counts_as_active, subnets_of};
+use crate::owner::{Carrier, counts_as_active, is_existing, subnets_of};
 use crate::snapshot::{ObjectName, Pod};
 use crate::step::{CLUSTER_LABEL, Call, Index, is_of};
 use crate::{Owner, Refused};
@@ -56,7 +56,10 @@ impl<'w> Index<'w> {
     pub(crate) fn tag(&mut self) {
         for ((pod, element), ports) in &self.owned {
             let tags = self.tags_of(&Owner { pod: pod.clone(), element: *element });
-            for port in ports.iter().filter(|port| !self.pool.has(&port.id) && !tags.iter().all(|tag| port.tags.contains(tag))) {
+            for port in ports
+                .iter()
+                .filter(|port| !self.pool.has(&port.id) && !is_existing(port) && !tags.iter().all(|tag| port.tags.contains(tag)))
+            {
                 // What carries it may stand in its description alone.
                 let carrier = Carrier::of(port).map(|carrier| carrier.tag()).filter(|tag| !port.tags.contains(tag));
                 let others = port.tags.iter().filter(|tag| !tags.contains(tag)).cloned().chain(carrier);

@@ -18,6 +18,7 @@
 //! tag, or whose pod is not known to be gone. A pod that cannot get its ports holds up no other one.
 
 mod config;
+mod existing;
 mod keeping;
 mod making;
 mod nested;
@@ -30,9 +31,10 @@ mod snapshot;
 mod step;
 mod vif;
 
-pub use config::{ConfigError, KURYR_CONFIG, PortConfig};
+pub use config::{ConfigError, KURYR_CONFIG, PortConfig, VnicType};
+pub use existing::has_nobody;
 pub use nested::address_pairs;
-pub use owner::{Carrier, Cluster, ClusterName, ClusterNameError, Owner, counts_as_active};
+pub use owner::{Carrier, Cluster, ClusterName, ClusterNameError, Owner, counts_as_active, is_existing, own_tags};
 pub use permit::{Forbidden, Permit};
 pub use pool::PoolKind;
 pub use refused::Refused;

@@ -9,7 +9,7 @@ use openstack::resource::{AllocationPool, NewPort, Subnet, WantedIp};
 use crate::owner::Carrier;
 use crate::snapshot::{Element, Key, ObjectName, Pod};
 use crate::step::{Call, DEVICE_OWNER, Index, MAX_BULK};
-use crate::{Owner, Refused};
+use crate::{Owner, Refused, VnicType};
 
 /// A subnet that has fewer addresses left than this, as far as is known, may have too few for a bulk.
 const RESERVE: u128 = 2 * MAX_BULK as u128;
@@ -41,6 +41,7 @@ impl Index<'_> {
             description,
             qos_policy_id: element.qos_policy.clone(),
             allowed_address_pairs: element.address_pairs.clone(),
+            vnic_type: Some(element.vnic_type).filter(|of| *of != VnicType::Normal).map(|of| of.name().to_owned()),
             ..NewPort::default()
         }
     }

@@ -15,7 +15,7 @@ use openstack::VifDriver;
 use openstack::resource::{AddressPair, Port, SubPort, Trunk};
 use osvif::{Vif, VifKind};
 
-use crate::owner::Carrier;
+use crate::owner::{Carrier, is_existing};
 use crate::snapshot::{Element, Pod};
 use crate::step::{Call, Index, MAX_BULK};
 use crate::{Refused, nested_vif};
@@ -154,9 +154,12 @@ impl<'w> Index<'w> {
         Ok(is_paired)
     }
 
-    /// Deletes a port that nothing carries; else what carries it lets it go first.
+    /// Deletes a port that nothing carries; else what carries it lets it go first. One that existed before is given back.
     pub(crate) fn delete(&mut self, port: &'w Port) {
         let world = self.world;
+        if is_existing(port) {
+            return self.give_back(port);
+        }
         let delete = || Some(Call::DeletePort(port.id.clone()));
         let call = match Carrier::of(port) {
             None => delete(),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   netloom:cluster=prod   netloom:uid=UID   netloom:pod=UID   netloom:element=1   netloom:trunk=ID or netloom:parent=ID, if it is nested
+//!                                                             netloom:existing=1  of a port that a definition names by its ID
 //! ```
 //!
 //! Neutron's tags have at most 255 characters (60 before 2023) and no comma; a list of ports can be asked for by them, all at once. A Neutron that
@@ -21,6 +22,8 @@ const POOL: &str = "netloom:pool=ready";
 /// Of a port that waits for a pod: a digest of the subnets that it was made for. Neutron adds those of the network that give each port an address.
 const SUBNETS: &str = "netloom:subnets=";
 const ELEMENT: &str = "netloom:element=";
+/// In place of the element's of a port that existed before: it is given back, and never deleted.
+const EXISTING: &str = "netloom:existing=";
 /// Of a subport: the trunk that it is on, or is to be on.
 const TRUNK: &str = "netloom:trunk=";
 /// Of a port whose addresses a node's port has as address pairs, or is to have: that port.
@@ -162,6 +165,12 @@ impl Owner {
         vec![cluster.name.tag(), format!("{UID}{}", cluster.uid), format!("{POD}{}", self.pod), format!("{ELEMENT}{}", self.element)]
     }
 
+    /// The tags of a port that existed before, beside its own.
+    #[must_use]
+    pub(crate) fn tags_of_existing(&self, cluster: &Cluster) -> Vec<String> {
+        vec![cluster.name.tag(), format!("{UID}{}", cluster.uid), format!("{POD}{}", self.pod), format!("{EXISTING}{}", self.element)]
+    }
+
     /// The same as the description of a port that has no tags yet.
     #[must_use]
     pub fn description(&self, cluster: &Cluster) -> String {
@@ -185,8 +194,27 @@ impl Owner {
     }
 
     fn read(words: &[&str]) -> Option<Self> {
-        Some(Owner { pod: value(words, POD)?.to_owned(), element: value(words, ELEMENT)?.parse().ok()? })
+        let element = value(words, ELEMENT).or_else(|| value(words, EXISTING))?;
+        Some(Owner { pod: value(words, POD)?.to_owned(), element: element.parse().ok()? })
     }
+}
+
+/// Whether a pod's port was there before, and stays when the pod is gone.
+#[must_use]
+pub fn is_existing(port: &Port) -> bool {
+    port.tags.iter().any(|tag| tag.starts_with(EXISTING))
+}
+
+/// The tags of a port that are none of a cluster's.
+#[must_use]
+pub fn own_tags(port: &Port) -> Vec<String> {
+    const OURS: [&str; 4] = [CLUSTER, UID, POD, EXISTING];
+    port.tags.iter().filter(|tag| !OURS.iter().any(|prefix| tag.starts_with(prefix))).cloned().collect()
+}
+
+/// Whether a cluster has the port, this one or another one.
+pub(crate) fn is_tagged(port: &Port) -> bool {
+    port.tags.iter().any(|tag| tag.starts_with(CLUSTER))
 }
 
 /// The digest of the subnets that a ready port was made for; empty where it does not say them.
@@ -239,6 +267,19 @@ mod tests {
         tags.push("netloom:pod=other".to_owned());
         assert_eq!(Owner::of(&port(&tags, &owner.description(&cluster)), &cluster), None);
         assert_eq!(Owner::of(&port(&["netloom:cluster=prod-1".to_owned()], ""), &cluster), None);
+    }
+
+    #[test]
+    fn tags_of_a_port_that_existed_before_say_so_and_leave_its_own() {
+        let cluster = Cluster { name: ClusterName::parse("prod-1").unwrap(), uid: "c0".to_owned() };
+        let owner = Owner { pod: "6f0c".to_owned(), element: 2 };
+        let tags = ["somebody's".to_owned()].into_iter().chain(owner.tags_of_existing(&cluster)).collect();
+        let port = Port { tags, ..Port::default() };
+        assert_eq!(
+            (Owner::of(&port, &cluster), is_existing(&port), own_tags(&port)),
+            (Some(owner.clone()), true, vec!["somebody's".to_owned()])
+        );
+        assert!(!is_existing(&Port { tags: owner.tags(&cluster), ..Port::default() }));
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub struct Permit {
     pub drivers: Vec<String>,
     /// IDs of QoS policies.
     pub qos_policies: Vec<String>,
+    /// IDs of ports that exist already.
+    pub ports: Vec<String>,
+    /// Names of the types of ports.
+    pub vnic_types: Vec<String>,
     /// Whether ports may have address pairs: with them a pod may send from others' addresses.
     pub address_pairs: bool,
     /// Whether a pod may ask for an address that lies in a subnet and in none of its allocation pools.
@@ -53,6 +57,8 @@ impl Permit {
             .chain(each("securityGroups", config.security_groups.as_deref().unwrap_or_default(), &self.security_groups))
             .chain(each("projectId", config.project.as_slice(), &self.projects))
             .chain(each("qosPolicy", config.qos_policy.as_slice(), &self.qos_policies))
+            .chain(each("portId", config.port.as_slice(), &self.ports))
+            .chain(config.vnic_type.map(|vnic_type| ("vnicType", vnic_type.name(), &self.vnic_types)))
             .chain(config.driver.map(|driver| ("driverType", driver.name(), &self.drivers)));
         for (key, id, allowed) in named {
             if !allowed.iter().any(|one| one == "*" || one == id) {
@@ -85,6 +91,8 @@ mod tests {
         assert_eq!(refused, r#"policy rule "r" does not allow subnetId "s-3"; allowed: s-1, s-2"#);
         assert!(check(r#"{"networkId": "n"}"#).unwrap_err().ends_with("allowed: none"));
         assert!(check(r#"{"projectId": "p"}"#).unwrap_err().contains("projectId"));
+        assert_eq!(check(r#"{"portId": "x"}"#).unwrap_err(), r#"policy rule "r" does not allow portId "x"; allowed: none"#);
+        assert!(check(r#"{"vnicType": "direct"}"#).unwrap_err().contains(r#"does not allow vnicType "direct""#));
         assert!(check(r#"{"qosPolicy": "q"}"#).unwrap_err().contains("does not allow qosPolicy \"q\"; allowed: none"));
         let pairs = r#"{"allowedAddressPairs": [{"ipAddress": "0.0.0.0/0"}]}"#;
         assert_eq!(check(pairs).unwrap_err(), r#"policy rule "r" does not allow allowedAddressPairs "0.0.0.0/0"; allowed: none"#);

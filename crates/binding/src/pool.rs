@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use openstack::VifDriver;
 use openstack::resource::{NewPort, Port, WantedIp};
 
+use crate::VnicType;
 use crate::owner::{Carrier, digest, subnets_of};
 use crate::snapshot::{Element, Key, Pod, PoolSize, Snapshot, Tried};
 use crate::step::{CLUSTER_LABEL, DEVICE_OWNER, Index};
@@ -126,7 +127,7 @@ fn trunk_of(carrier: Option<&Carrier>) -> Option<String> {
 
 /// Whether any port of its networks will do.
 fn is_any(element: &Element) -> bool {
-    let is_plain = element.qos_policy.is_none() && element.address_pairs.is_empty();
+    let is_plain = element.qos_policy.is_none() && element.address_pairs.is_empty() && element.vnic_type == VnicType::Normal;
     is_plain && element.ips.is_empty() && element.mac.is_none() && !element.subnets.is_empty()
 }
 

@@ -10,6 +10,37 @@ pub enum Refused {
     /// The network does not exist, or nobody may see it.
     #[error("network {0} does not exist in Neutron, or the credentials cannot see it")]
     NoNetwork(String),
+    /// The port that the definition names does not exist, or nobody may see it.
+    #[error("port {0} does not exist in Neutron, or the credentials cannot see it")]
+    NoPort(String),
+    /// Somebody else has it.
+    #[error(
+        "port {port} is in use by {by}: name a port without device_id and device_owner, which no other pod has, or delete the other pod"
+    )]
+    PortInUse {
+        /// The port.
+        port: String,
+        /// Who has it.
+        by: String,
+    },
+    /// The selection asks for something that the port has not.
+    #[error("port {port} does not have {wanted}: remove it from the pod's annotation, or name another port")]
+    PortWithout {
+        /// The port.
+        port: String,
+        /// What is asked for.
+        wanted: String,
+    },
+    /// Which card it is on is not known.
+    #[error(
+        "port {port} is a virtual function's, and its network {network} has no provider:physical_network that the credentials can see: use another network"
+    )]
+    NoPhysicalNetwork {
+        /// The port.
+        port: String,
+        /// Its network.
+        network: String,
+    },
     /// An address lies in no subnet that the definition names: Neutron would take it of any subnet of the network.
     #[error("address {0} lies in none of the definition's subnets: ask for one of theirs, or for none")]
     AddressOutside(std::net::IpAddr),

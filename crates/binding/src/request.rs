@@ -10,7 +10,7 @@ use npwg::DefinitionRef;
 use openstack::{Settings, VifDriver};
 
 use crate::config::{MAX_SUBNETS, once};
-use crate::{ConfigError, Element, Forbidden, Permit, PortConfig};
+use crate::{ConfigError, Element, Forbidden, Permit, PortConfig, VnicType};
 
 /// The annotation of a pod with subnets in which its default network's port has addresses as well.
 pub const ADDITIONAL_SUBNETS: &str = "openstack.org/kuryr-additional-subnets";
@@ -56,6 +56,9 @@ pub enum RequestError {
          remove them, or use another driverType"
     )]
     NotPlugged(DefinitionRef),
+    /// A node that is a virtual machine has no card.
+    #[error("definition {0}: vnicType direct needs driverType neutron-vif")]
+    NestedFunction(DefinitionRef),
     /// No subnet is named anywhere.
     #[error("definition {0} names no subnet, and the setting [neutron_defaults] pod_subnet is missing")]
     NoSubnet(DefinitionRef),
@@ -108,7 +111,15 @@ pub fn elements<'d>(
         for permit in &permits {
             permit.check(&config).map_err(|e| RequestError::Forbidden(of.clone(), Box::new(e)))?;
         }
-        let driver = config.driver.unwrap_or(settings.vif_driver);
+        // A port that exists is bound to the node, whatever the others are.
+        let driver = match config.port {
+            Some(_) => VifDriver::NeutronVif,
+            None => config.driver.unwrap_or(settings.vif_driver),
+        };
+        let vnic_type = config.vnic_type.unwrap_or_default();
+        if vnic_type != VnicType::Normal && driver != VifDriver::NeutronVif {
+            return Err(RequestError::NestedFunction(of));
+        }
         match driver {
             VifDriver::NestedDpdk => return Err(RequestError::Driver(of)),
             VifDriver::NestedVlan | VifDriver::NestedMacvlan if settings.nested.node_subnets.is_empty() => {
@@ -123,7 +134,7 @@ pub fn elements<'d>(
             return Err(RequestError::DefaultInterface(osvif::DEFAULT_INTERFACE, of));
         }
         let of_driver = config.driver.and_then(|driver| settings.subnet_of_driver.get(&driver));
-        let subnets = match (config.subnets, &config.network) {
+        let subnets = match (config.subnets, config.network.as_ref().or(config.port.as_ref())) {
             (none, None) if none.is_empty() => vec![of_driver.or(settings.subnet.as_ref()).ok_or(RequestError::NoSubnet(of))?.clone()],
             (named, _) => named,
         };
@@ -145,6 +156,8 @@ pub fn elements<'d>(
             security_groups: config.security_groups,
             qos_policy: config.qos_policy,
             address_pairs: config.address_pairs,
+            vnic_type,
+            port: config.port,
         });
     }
     match absent {
@@ -252,6 +265,13 @@ mod tests {
         let text = r#"{"driverType": "nested-macvlan", "allowedAddressPairs": [{"ipAddress": "10.9.0.1"}]}"#;
         let refused = elements("one", "a", &nested, |_| KnownDefinition::Neutron(text), |_| Vec::new()).unwrap_err();
         assert!(matches!(refused, RequestError::NotPlugged(_)), "{refused}");
+        let text = r#"{"driverType": "nested-vlan", "vnicType": "direct"}"#;
+        let refused = elements("one", "a", &nested, |_| KnownDefinition::Neutron(text), |_| Vec::new()).unwrap_err();
+        assert!(matches!(refused, RequestError::NestedFunction(_)), "{refused}");
+        // A port that exists has its own subnets, and is never nested.
+        nested.vif_driver = VifDriver::NestedVlan;
+        let all = elements("one", "a", &nested, |_| KnownDefinition::Neutron(r#"{"portId": "x"}"#), |_| Vec::new()).unwrap();
+        assert_eq!((all[0].port.as_deref(), all[0].subnets.len(), all[0].driver), (Some("x"), 0, VifDriver::NeutronVif));
         assert_eq!(of("one@eth2, one").unwrap_err(), "interface eth2 is asked for twice: choose another name in the pod's annotation");
         let default = "interface eth0 is that of the pod's default network: choose another name for the network that a/one selects";
         assert_eq!((of("one@eth0").unwrap_err(), of("bridge@eth0")), (default.to_owned(), Ok(Vec::new())));

@@ -7,7 +7,7 @@ use openstack::VifDriver;
 use openstack::resource::{AddressPair, Network, Port, Subnet, Trunk};
 use osvif::KuryrPort;
 
-use crate::Cluster;
+use crate::{Cluster, VnicType};
 
 /// All that was read.
 #[derive(Debug, Clone)]
@@ -40,6 +40,9 @@ pub struct Snapshot {
     pub last_vlan: BTreeMap<String, u16>,
     /// Subports that were refused together with others, and ports of nodes that refused address pairs of several ports: one by one.
     pub lone: BTreeSet<String>,
+    /// Ports that exist already and that elements name, as they were read before they are given to a pod, or given back, by ID; none where Neutron
+    /// has no such port.
+    pub existing: BTreeMap<String, Option<Port>>,
     /// KuryrPorts.
     pub kuryr_ports: BTreeMap<ObjectName, Stored>,
     /// Ports whose making was refused.
@@ -144,6 +147,10 @@ pub struct Element {
     pub qos_policy: Option<String>,
     /// Addresses that it may send from besides its own.
     pub address_pairs: Vec<AddressPair>,
+    /// What its port is connected to on the node.
+    pub vnic_type: VnicType,
+    /// The port that it is to have, which exists already: then subnets, network and all that a port is made with do not count.
+    pub port: Option<String>,
 }
 
 /// Namespace and name.
@@ -198,6 +205,7 @@ impl Snapshot {
             trunks: BTreeMap::new(),
             last_vlan: BTreeMap::new(),
             lone: BTreeSet::new(),
+            existing: BTreeMap::new(),
             kuryr_ports: BTreeMap::new(),
             tried: BTreeMap::new(),
             scarce: BTreeSet::new(),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::making::may_have;
 use crate::nested::Moves;
-use crate::owner::{Carrier, counts_as_active};
+use crate::owner::{Carrier, counts_as_active, is_existing};
 use crate::pool::{Pool, Taken};
 use crate::snapshot::{Element, Key, ObjectName, Pod, Snapshot, Stored, Tried};
 use crate::{Owner, Refused, vif};
@@ -61,6 +61,26 @@ pub enum Call {
     SetGroups(String, Vec<String>),
     /// Delete a port.
     DeletePort(String),
+    /// Read a port that exists already.
+    ReadPort(String),
+    /// Give a port that exists already to a pod, if nobody has changed it since.
+    TakePort {
+        /// The port.
+        port: String,
+        /// Its revision as it was read.
+        revision: u64,
+        /// The pod's UID.
+        uid: String,
+        /// The host that it is to be bound to.
+        host: String,
+    },
+    /// Take it from the pod, and bind it to nothing, if nobody has changed it since.
+    FreePort {
+        /// The port.
+        port: String,
+        /// Its revision as it was read.
+        revision: u64,
+    },
     /// Write a KuryrPort under this `resourceVersion`; without one, create it.
     WriteKuryrPort {
         /// Its name.
@@ -109,6 +129,8 @@ pub(crate) struct Index<'a> {
     pub(crate) new: Vec<(Key, NewPort)>,
     /// What has to be read for the pod at hand.
     reading: Vec<Call>,
+    /// What gives existing ports to the pod at hand.
+    pub(crate) taking: Vec<Call>,
     /// What the pod at hand has of pools.
     pub(crate) taken: Taken<'a>,
     /// Nested ports that are put somewhere, or taken away.
@@ -145,7 +167,8 @@ pub fn step(world: &Snapshot) -> Step {
         }
     }
     let (taken, moves) = (Taken::default(), Moves::default());
-    let mut index = Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), taken, moves, used };
+    let mut index =
+        Index { world, pool, owned, step: Step::default(), new: Vec::new(), reading: Vec::new(), taking: Vec::new(), taken, moves, used };
     for (uid, pod) in &world.pods {
         if index.lives(uid) {
             index.serve(uid, pod);
@@ -209,7 +232,9 @@ impl<'w> Index<'w> {
         // A port alone is of no use, and many are made by one request: nothing is made before all is known of the pod.
         if !reading.is_empty() || self.step.without_address.contains(uid) || self.step.refused.contains_key(uid) {
             self.new.truncate(before);
+            self.taking.clear();
         }
+        self.step.calls.append(&mut self.taking);
         self.count(uid, pod, before);
         self.settle(pod, !reading.is_empty() || self.step.without_address.contains(uid) || self.step.refused.contains_key(uid));
         if !reading.is_empty() {
@@ -254,12 +279,22 @@ impl<'w> Index<'w> {
                 let (port, interface) = (gone.id.clone(), element.interface.clone());
                 return Err(if self.pool.has(&port) { Refused::Shared { port, interface } } else { Refused::Gone { port, interface } });
             }
+            if let Some(id) = &element.port {
+                self.tag_existing(key, element, id)?;
+                return Ok(None);
+            }
             match self.without_port(key, pod, element)? {
                 Some(ready) => ready,
                 None => return Ok(None),
             }
         };
-        self.groups(port, element);
+        if is_existing(port) {
+            if !self.is_taken(uid, pod, port)? {
+                return Ok(None);
+            }
+        } else {
+            self.groups(port, element);
+        }
         if let Some(carrier) = Carrier::of(port) {
             let vif = self.nested(uid, pod, port, &carrier)?;
             return Ok(vif.map(|vif| self.with_max_mtu(vif)));

@@ -7,6 +7,7 @@ use openstack::resource::{Network, Port, Subnet};
 use osvif::{List, PortProfile, Rest, Route, Vif, VifKind};
 
 use crate::Refused;
+use crate::owner::is_existing;
 
 /// The kernel's limit of an interface's name is 15, Kuryr's 14.
 const NAME_LENGTH: usize = 14;
@@ -17,9 +18,12 @@ const NAME_LENGTH: usize = 14;
 /// [`Refused`]: it is not bound, or in a way that nobody here can plug.
 pub fn vif(port: &Port, network: &Network, subnets: &[&Subnet], bridge: Option<&str>) -> Result<Vif, Refused> {
     match port.vif_type.as_str() {
-        "ovs" => {}
+        "ovs" | "hw_veb" => {}
         "binding_failed" => return Err(Refused::Binding { port: port.id.clone(), host: port.host.clone() }),
         other => return Err(Refused::VifType { port: port.id.clone(), vif_type: other.to_owned() }),
+    }
+    if port.vif_type == "hw_veb" {
+        return function(port, network, subnets);
     }
     let bridge = port.vif_details.bridge_name.as_deref().or(bridge).ok_or_else(|| Refused::NoBridge(port.id.clone()))?;
     let kind = match port.vif_details.ovs_hybrid_plug {
@@ -33,10 +37,29 @@ pub fn vif(port: &Port, network: &Network, subnets: &[&Subnet], bridge: Option<&
         plugin: Some(port.vif_type.clone()),
         vif_name: Some(named("tap", &port.id)),
         active: Some(port.is_active()),
-        preserve_on_delete: Some(false),
+        preserve_on_delete: Some(is_existing(port)),
         has_traffic_filtering: Some(port.vif_details.port_filter),
         port_profile: Some(PortProfile::OpenVSwitch { interface_id: Some(port.id.clone()), rest: Rest::default() }),
         kind,
+        rest: Rest::default(),
+    })
+}
+
+/// The VIF of a virtual function, as Kuryr wrote it until the release Yoga, but for the names of its pod.
+fn function(port: &Port, network: &Network, subnets: &[&Subnet]) -> Result<Vif, Refused> {
+    let missing = || Refused::NoPhysicalNetwork { port: port.id.clone(), network: network.id.clone() };
+    let physnet = network.physical_network.clone().ok_or_else(missing)?;
+    Ok(Vif {
+        id: port.id.clone(),
+        address: Some(port.mac_address.clone()),
+        network: Some(network_of(port, network, subnets)?),
+        plugin: Some("sriov".to_owned()),
+        vif_name: Some(named("tap", &port.id)),
+        active: Some(port.is_active()),
+        preserve_on_delete: Some(is_existing(port)),
+        has_traffic_filtering: Some(port.vif_details.port_filter),
+        port_profile: None,
+        kind: VifKind::Sriov { physnet },
         rest: Rest::default(),
     })
 }

@@ -11,7 +11,7 @@ use netloom_binding::{Call, Defaults, PoolSize, Refused, Snapshot, Step, Tried, 
 use openstack::resource::{AddressPair, Port};
 use proptest::prelude::*;
 
-use crate::cloud::{Cloud, FULL, HOST_IP, MACVLAN, Made, NODE_PORT, NOWHERE, VLAN, mine};
+use crate::cloud::{Cloud, EXISTING, EXISTING_PORT, FULL, HOST_IP, MACVLAN, Made, NODE_PORT, NOWHERE, VLAN, mine};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -178,10 +178,16 @@ impl Life {
             }
             Call::TagPort(id, tags) => {
                 self.cloud.tag(&id, tags.clone());
-                if let Some(port) = self.world.ports.as_mut().filter(|_| heard).and_then(|ports| ports.get_mut(&id)) {
+                if id == EXISTING_PORT {
+                    self.note_tags(heard);
+                } else if let Some(port) = self.world.ports.as_mut().filter(|_| heard).and_then(|ports| ports.get_mut(&id)) {
                     port.tags = tags;
                 }
             }
+            Call::ReadPort(id) if heard => drop(self.world.existing.insert(id.clone(), self.cloud.existing(&id))),
+            Call::ReadPort(_) => {}
+            Call::TakePort { port, revision, uid, host } => self.hand(&port, revision, (&uid, &host), heard),
+            Call::FreePort { port, revision } => self.hand(&port, revision, ("", ""), heard),
             Call::SetGroups(id, groups) => {
                 self.cloud.set_groups(&id, groups.clone());
                 if let Some(port) = self.world.ports.as_mut().filter(|_| heard).and_then(|ports| ports.get_mut(&id)) {
@@ -204,6 +210,22 @@ impl Life {
             self.start();
         }
         fate != Fate::Fatal
+    }
+
+    fn hand(&mut self, port: &str, revision: u64, (uid, host): (&str, &str), heard: bool) {
+        let handed = self.cloud.hand(port, revision, uid, host).filter(|_| heard);
+        self.world.existing.remove(port);
+        if let (Some(handed), Some(ports)) = (handed, &mut self.world.ports) {
+            ports.insert(port.to_owned(), handed);
+        }
+    }
+
+    /// The existing port is known with its tags, or it is nobody's again.
+    fn note_tags(&mut self, heard: bool) {
+        self.world.existing.remove(EXISTING_PORT);
+        let Some(ports) = self.world.ports.as_mut().filter(|_| heard) else { return };
+        ports.remove(EXISTING_PORT);
+        ports.extend(self.cloud.listed(&self.world.cluster).into_iter().filter(|(id, _)| id == EXISTING_PORT));
     }
 
     fn happen(&mut self, event: &Event) {
@@ -253,7 +275,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        3 => prop::collection::vec(0..7_u8, 1..4).prop_map(Event::Add),
+        3 => prop::collection::vec(0..8_u8, 1..4).prop_map(Event::Add),
         1 => any::<u8>().prop_map(Event::Delete),
         1 => any::<u8>().prop_map(Event::End),
         6 => prop::collection::vec(fate(), 1..8).prop_map(Event::Work),
@@ -286,9 +308,32 @@ proptest! {
         life.cloud.assert_complete(&step.refused.keys().cloned().collect());
         for uid in step.refused.keys() {
             let wants = |subnet: &str| life.cloud.pods[uid].elements.iter().any(|element| element.subnets == [subnet]);
-            prop_assert!(wants(FULL) || wants(NOWHERE), "held up by another pod: {:?}", step.refused[uid]);
+            let wants_existing = life.cloud.pods[uid].elements.iter().any(|element| element.port.is_some());
+            prop_assert!(wants(FULL) || wants(NOWHERE) || wants_existing, "held up by another pod: {:?}", step.refused[uid]);
         }
     }
+}
+
+/// A port that existed before is one pod's after the other's, and what it was when nobody needs it.
+#[test]
+fn an_existing_port_is_given_to_one_pod_after_the_other() {
+    let mut life = Life::new();
+    life.cloud.add_pod(&[0, EXISTING]);
+    life.settle();
+    life.cloud.add_pod(&[EXISTING]);
+    let step = life.settle();
+    let uids: Vec<String> = life.cloud.pods.keys().cloned().collect();
+    assert_eq!(step.refused[&uids[1]], [Refused::PortInUse { port: EXISTING_PORT.to_owned(), by: "another pod".to_owned() }]);
+    life.cloud.assert_complete(&step.refused.keys().cloned().collect());
+    life.cloud.delete_pod(0);
+    let step = life.settle();
+    assert!(step.refused.is_empty(), "{:?}", step.refused);
+    life.cloud.assert_complete(&BTreeSet::new());
+    assert_eq!(life.cloud.existing(EXISTING_PORT).unwrap().device_id, uids[1]);
+    life.cloud.delete_pod(0);
+    life.settle();
+    life.cloud.assert_complete(&BTreeSet::new());
+    assert_eq!(life.cloud.owned(), 0);
 }
 
 /// One that cannot be served stands first in a bulk: the others of the bulk are made one by one, those of other bulks do not notice.

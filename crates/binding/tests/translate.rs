@@ -60,6 +60,26 @@ fn a_vif_is_what_kuryr_makes_of_the_port() {
 }
 
 #[test]
+fn a_virtual_function_has_its_physical_network() {
+    let mut captured: Value = serde_json::from_str(include_str!("../../osvif/tests/captured/VIFSriov.json")).unwrap();
+    let mut function = port();
+    (function["status"], function["binding:vif_type"], function["fixed_ips"]) = (json!("ACTIVE"), json!("hw_veb"), json!([]));
+    function["binding:vif_details"] = json!({"port_filter": false, "connectivity": "l2"});
+    let refused = translate(function.clone(), network(), None).unwrap_err().to_string();
+    assert!(refused.contains("has no provider:physical_network"), "{refused}");
+    let provider = json!({"id": "f68f9190-73eb-41c0-a565-4e9a99c9fe6c", "name": "vlan-sriov-net", "mtu": 1500,
+        "provider:network_type": "vlan", "provider:segmentation_id": 3501, "provider:physical_network": "physnet22"});
+    let mut written = translate(function, provider, None).unwrap();
+    // The capture is of another subnet, and has what no agent reads: the pod's names and a mode.
+    for vif in [&mut captured, &mut written] {
+        let data = vif["versioned_object.data"].as_object_mut().unwrap();
+        ["mode", "pod_link", "pod_name", "vlan_name"].iter().for_each(|key| drop(data.remove(*key)));
+        data["network"]["versioned_object.data"].as_object_mut().unwrap().remove("subnets");
+    }
+    assert_eq!(written, captured);
+}
+
+#[test]
 fn a_nested_vif_is_what_kuryr_makes_of_the_port() {
     let subnet = json!({
         "id": "s-1", "network_id": "f68f9190-73eb-41c0-a565-4e9a99c9fe6c", "cidr": "192.0.2.0/24", "gateway_ip": "192.0.2.1",

@@ -1,7 +1,7 @@
 """A mechanism driver of ML2 that binds a port on any host: what the agents of many hosts would do, without them.
 
 The last label of a host's name says how: HOST.bridge, HOST.hybrid, HOST.fail (no binding), else Open vSwitch; with -down behind it the port
-stays DOWN, as until an agent has seen it plugged."""
+stays DOWN, as until an agent has seen it plugged. HOST.sriov binds ports of vnic_type direct, as sriovnicswitch does; the others do not."""
 
 import sqlalchemy
 from neutron_lib import constants
@@ -27,7 +27,12 @@ class FakeBind(api.MechanismDriver):
         kind = host.rsplit('.', 1)[-1] if '.' in host else 'ovs'
         down = kind.endswith('-down')
         kind = kind[:-5] if down else kind
-        if kind == 'fail':
+        is_function = context.current[portbindings.VNIC_TYPE] == portbindings.VNIC_DIRECT
+        if kind == 'fail' or is_function != (kind == 'sriov'):
+            return
+        if is_function:
+            details = {portbindings.CAP_PORT_FILTER: False, portbindings.VIF_DETAILS_CONNECTIVITY: portbindings.CONNECTIVITY_L2}
+            context.set_binding(context.segments_to_bind[0][api.ID], portbindings.VIF_TYPE_HW_VEB, details)
             return
         vif_type = portbindings.VIF_TYPE_BRIDGE if kind == 'bridge' else portbindings.VIF_TYPE_OVS
         details = {portbindings.CAP_PORT_FILTER: True, portbindings.VIF_DETAILS_CONNECTIVITY: portbindings.CONNECTIVITY_L2}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_binding::{Carrier, Cluster, ClusterName, Element, Key, ObjectName, Owner, Pod, Stored, counts_as_active};
+use netloom_binding::{Carrier, Cluster, ClusterName, DEVICE_OWNER, Element, Key, ObjectName, Owner, Pod, Stored, counts_as_active};
 use openstack::VifDriver;
 use openstack::resource::{AddressPair, AllocationPool, FixedIp, Network, NewPort, Port, SubPort, Subnet, Trunk, VifDetails};
 use osvif::KuryrPort;
@@ -19,6 +19,10 @@ pub(crate) const MACVLAN: u8 = 6;
 pub(crate) const HOST_IP: &str = "10.0.0.250";
 pub(crate) const NODE_PORT: &str = "node-port";
 pub(crate) const TRUNK: &str = "trunk-1";
+/// Stands for a port that exists already: no subnet has this number.
+pub(crate) const EXISTING: u8 = 7;
+/// That port.
+pub(crate) const EXISTING_PORT: &str = "00000000-0000-4000-8000-0000000000ff";
 /// A subnet that does not exist.
 pub(crate) const NOWHERE: &str = "subnet-3";
 
@@ -74,12 +78,16 @@ impl Cloud {
             let id = cloud.next_id();
             cloud.ports.insert(id.clone(), Port { id, tags, ..Port::default() });
         }
+        let fixed_ips = vec![FixedIp { subnet_id: "subnet-0".to_owned(), ip_address: "10.0.0.9".to_owned() }];
+        let (id, network_id, tags) = (EXISTING_PORT.to_owned(), "network-0".to_owned(), vec!["its-own".to_owned()]);
+        let (mac_address, vif_type) = ("fa:16:3e:00:ff:ff".to_owned(), "unbound".to_owned());
+        cloud.ports.insert(id.clone(), Port { id, network_id, mac_address, tags, fixed_ips, vif_type, ..Port::default() });
         cloud
     }
 
     fn next_id(&mut self) -> String {
         self.last += 1;
-        format!("00000000-0000-4000-8000-{:012x}", self.last)
+        format!("00000000-0000-4000-8000-{:012x}", 0x1000 + self.last)
     }
 
     pub(crate) fn listed(&self, cluster: &Cluster) -> BTreeMap<String, Port> {
@@ -174,9 +182,30 @@ impl Cloud {
         }
     }
 
-    /// Of this cluster's ports alone.
+    pub(crate) fn existing(&self, id: &str) -> Option<Port> {
+        self.ports.get(id).filter(|_| id == EXISTING_PORT).cloned()
+    }
+
+    /// Gives an existing port to a pod, or to nobody.
+    pub(crate) fn hand(&mut self, id: &str, revision: u64, uid: &str, host: &str) -> Option<Port> {
+        let port = self.ports.get_mut(id).filter(|port| port.revision_number == revision)?;
+        assert_eq!(id, EXISTING_PORT, "somebody else's port was taken");
+        (port.device_id, port.host, port.revision_number) = (uid.to_owned(), host.to_owned(), revision + 1);
+        port.device_owner = if uid.is_empty() { String::new() } else { DEVICE_OWNER.to_owned() };
+        port.vif_type = if host.is_empty() { "unbound" } else { "ovs" }.to_owned();
+        port.status = "DOWN".to_owned();
+        port.vif_details = VifDetails { bridge_name: Some("br-int".to_owned()), ..VifDetails::default() };
+        Some(port.clone())
+    }
+
+    /// Of this cluster's ports alone, and of the one that existed before.
     pub(crate) fn tag(&mut self, id: &str, tags: Vec<String>) {
         let Some(port) = self.ports.get_mut(id) else { return };
+        if id == EXISTING_PORT {
+            assert!(tags.contains(&"its-own".to_owned()), "a tag of its own was removed: {tags:?}");
+            (port.tags, port.revision_number) = (tags, port.revision_number + 1);
+            return;
+        }
         let mut whole = port.clone();
         let is_named = self.kuryr_ports.values().flat_map(|stored| stored.object.status.vifs.values()).any(|vif| vif.vif.id == id);
         whole.tags.extend(is_named.then(|| "netloom:uid=uid-1".to_owned()).filter(|uid| !port.tags.contains(uid)));
@@ -220,6 +249,7 @@ impl Cloud {
             // Neutron refuses it.
             return false;
         }
+        assert_ne!(id, EXISTING_PORT, "a port that existed before was deleted");
         let Some(port) = self.ports.remove(id) else { return true };
         let pairs = self.node_port.iter().flat_map(|of| &of.allowed_address_pairs);
         let is_paired = pairs.into_iter().any(|pair| pair.mac_address.as_ref() == Some(&port.mac_address));
@@ -292,7 +322,8 @@ impl Cloud {
         let element = |(i, n): (usize, &u8)| Element {
             number: i,
             interface: format!("eth{i}"),
-            subnets: vec![format!("subnet-{n}")],
+            subnets: if *n == EXISTING { Vec::new() } else { vec![format!("subnet-{n}")] },
+            port: (*n == EXISTING).then(|| EXISTING_PORT.to_owned()),
             driver: match *n {
                 VLAN => VifDriver::NestedVlan,
                 MACVLAN => VifDriver::NestedMacvlan,
@@ -342,7 +373,8 @@ impl Cloud {
         assert!(trunk.clone().any(|sub| sub.port_id == "another's"), "another one's subport was removed");
         let others = self.node_port.iter().flat_map(|port| &port.allowed_address_pairs).filter(|pair| pair.mac_address.is_none());
         assert_eq!(others.count(), self.node_port.iter().count(), "another one's address pair was removed, or changed");
-        let foreign = self.ports.values().filter(|port| Owner::of(port, &mine()).is_none() && !mine().is_pooled(port)).count();
+        let is_foreign = |port: &&Port| port.id != EXISTING_PORT && Owner::of(port, &mine()).is_none() && !mine().is_pooled(port);
+        let foreign = self.ports.values().filter(is_foreign).count();
         assert_eq!(foreign, 4);
     }
 
@@ -354,6 +386,11 @@ impl Cloud {
                 assert!(lives.contains_key(&owner.pod), "left behind: {port:?}");
                 assert!(port.tags.contains(&mine().name.tag()), "without tags: {port:?}");
             }
+        }
+        let existing = &self.ports[EXISTING_PORT];
+        if Owner::of(existing, &mine()).is_none() {
+            let words = (existing.device_id.as_str(), existing.device_owner.as_str(), existing.host.as_str(), existing.tags.as_slice());
+            assert_eq!(words, ("", "", "", ["its-own".to_owned()].as_slice()), "it was not given back as it was");
         }
         assert!(self.kuryr_ports.values().all(|stored| lives.contains_key(&stored.object.spec.pod_uid)), "left behind");
         for (uid, pod) in lives.iter().filter(|(uid, _)| !refused.contains(**uid)) {

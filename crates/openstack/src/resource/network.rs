@@ -24,6 +24,9 @@ pub struct Network {
     /// `vlan`, `vxlan`, ...: told to who may know it.
     #[serde(rename = "provider:network_type")]
     pub provider_type: Option<String>,
+    /// Which of the hosts' networks it is.
+    #[serde(rename = "provider:physical_network")]
+    pub physical_network: Option<String>,
     /// The VLAN ID or VNI of it.
     #[serde(rename = "provider:segmentation_id")]
     pub segment: Option<u32>,

@@ -49,6 +49,14 @@ pub(super) enum Task {
     /// Bind a port to its host.
     Bind(String, String),
     Delete(String),
+    /// A port that exists already.
+    Port(String),
+    /// Give it to a pod, or back, if it has this revision.
+    Hand {
+        port: String,
+        revision: u64,
+        update: PortUpdate,
+    },
     Write(ObjectName, Option<String>, Box<KuryrPort>),
     Release(ObjectName, Box<KuryrPort>),
     /// Which of these UIDs are of pods that the API server has.
@@ -72,6 +80,8 @@ pub(super) enum Came {
     Tagged(String, Vec<String>, Result<(), Error>),
     Updated(Result<Box<Port>, Error>),
     Deleted(String, Result<Answered<bool>, Error>),
+    Port(String, Result<Option<Box<Port>>, Error>),
+    Handed(String, Result<Box<Port>, Error>),
     Wrote(ObjectName, Outcome),
     Released(ObjectName, Outcome),
     Confirmed(BTreeSet<String>, Result<BTreeSet<String>, String>),
@@ -95,7 +105,9 @@ pub(super) enum Slot {
     Pairs(String, bool),
     /// The first key of a bulk.
     Create(Key),
+    /// Also where a port that exists already is given to a pod, or back.
     Tag(String),
+    Port(String),
     Groups(String),
     Bind(String),
     Delete(String),
@@ -121,7 +133,9 @@ impl Slot {
             (Slot::Trunk(id), Slot::AddSubPorts(of, _) | Slot::RemoveSubPorts(of))
             | (Slot::AddSubPorts(id, _), Slot::AddSubPorts(of, _) | Slot::Trunk(of))
             | (Slot::RemoveSubPorts(id), Slot::Trunk(of))
-            | (Slot::Pairs(id, _), Slot::Pairs(of, _) | Slot::Carrier(of)) => id == of,
+            | (Slot::Pairs(id, _), Slot::Pairs(of, _) | Slot::Carrier(of))
+            | (Slot::Port(id), Slot::Tag(of))
+            | (Slot::Tag(id), Slot::Port(of)) => id == of,
             _ => false,
         }
     }
@@ -146,6 +160,9 @@ impl Task {
             Call::TagPort(id, tags) => Task::Tag(id, tags),
             Call::SetGroups(id, groups) => Task::Groups(id, groups),
             Call::DeletePort(id) => Task::Delete(id),
+            Call::ReadPort(id) => Task::Port(id),
+            Call::TakePort { port, revision, uid, host } => Task::Hand { port, revision, update: handed(DEVICE_OWNER, uid, host) },
+            Call::FreePort { port, revision } => Task::Hand { port, revision, update: handed("", String::new(), String::new()) },
             Call::WriteKuryrPort { name, version, object } => Task::Write(name, version, object),
             Call::ReleaseKuryrPort { name, .. } => {
                 let object = stored(&name)?;
@@ -168,7 +185,8 @@ impl Task {
             Task::RemoveSubPorts(id, _) => Slot::RemoveSubPorts(id.clone()),
             Task::Pairs { port, adds, .. } => Slot::Pairs(port.clone(), *adds),
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
-            Task::Tag(id, _) => Slot::Tag(id.clone()),
+            Task::Tag(id, _) | Task::Hand { port: id, .. } => Slot::Tag(id.clone()),
+            Task::Port(id) => Slot::Port(id.clone()),
             Task::Groups(id, _) => Slot::Groups(id.clone()),
             Task::Bind(id, _) => Slot::Bind(id.clone()),
             Task::Delete(id) => Slot::Delete(id.clone()),
@@ -235,8 +253,22 @@ impl Task {
                 }
                 Came::Created(wanted, made)
             }
+            Task::Port(id) => {
+                let read = neutron.port(&id).await.map(Some).or_else(absent);
+                Came::Port(id, read.map(|port| port.map(Box::new)))
+            }
+            Task::Hand { port, revision, update } => {
+                let handed = neutron.update_port(&port, &update, Some(revision)).await;
+                if handed.is_ok() {
+                    linux::crash_point!("operator-port-handed");
+                }
+                Came::Handed(port, handed.map(Box::new))
+            }
             Task::Tag(id, tags) => {
                 let tagged = neutron.set_port_tags(&id, &tags).await;
+                if tagged.is_ok() {
+                    linux::crash_point!("operator-port-tagged");
+                }
                 Came::Tagged(id, tags, tagged)
             }
             Task::Groups(id, groups) => {
@@ -272,6 +304,11 @@ impl Task {
             }
         }
     }
+}
+
+/// Who has a port, and where it is bound.
+pub(super) fn handed(owner: &str, uid: String, host: String) -> PortUpdate {
+    PortUpdate { device_owner: Some(owner.to_owned()), device_id: Some(uid), host: Some(host), ..PortUpdate::default() }
 }
 
 /// The cluster's ports: by their tag, and those that have only a description yet.

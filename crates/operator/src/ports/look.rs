@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use binding::{Carrier, Cluster, Owner, PoolKind, address_pairs, counts_as_active};
+use binding::{Carrier, Cluster, Owner, PoolKind, address_pairs, counts_as_active, is_existing, own_tags};
 use cluster::ConnectError;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -14,7 +14,7 @@ use openstack::resource::{Port, PortUpdate};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::call::all_ports;
+use super::call::{all_ports, handed};
 use super::cluster_uid::cluster_uid;
 use super::known::Followed;
 use super::options::OpenStack;
@@ -159,6 +159,16 @@ impl OwnedPort {
     }
 }
 
+// === impl Orphan ===
+
+impl Orphan {
+    /// Whether the port was there before its pod, and is given back instead of deleted.
+    #[must_use]
+    pub fn is_existing(&self) -> bool {
+        is_existing(&self.port)
+    }
+}
+
 /// Looks: first at the ports, then at the pods. So a port whose pod is not there was made for one that is gone.
 ///
 /// # Errors
@@ -257,10 +267,34 @@ pub fn delete_orphans(
     })
 }
 
-/// Whether it was there.
+/// Whether it was there. One that existed before it was given to a pod is given back.
 async fn delete_orphan(neutron: &Neutron, orphan: &Orphan) -> Result<bool, neutron::Error> {
+    if is_existing(&orphan.port) {
+        return give_back(neutron, orphan).await;
+    }
     detach(neutron, &orphan.port).await?;
     Ok(neutron.delete_port(&orphan.port.id).await?.value)
+}
+
+/// As an operator does it, which may have done it meanwhile.
+async fn give_back(neutron: &Neutron, orphan: &Orphan) -> Result<bool, neutron::Error> {
+    loop {
+        let port = match neutron.port(&orphan.port.id).await {
+            Err(e) if e.refusal() == Some(Refusal::NotFound) => return Ok(false),
+            read => read?,
+        };
+        if !is_existing(&port) || port.tags != orphan.port.tags {
+            return Ok(false);
+        }
+        if port.device_id != orphan.pod_uid {
+            return neutron.set_port_tags(&port.id, &own_tags(&port)).await.map(|()| true);
+        }
+        let update = handed("", String::new(), String::new());
+        match neutron.update_port(&port.id, &update, Some(port.revision_number)).await {
+            Err(e) if matches!(e.refusal(), Some(Refusal::Changed | Refusal::NotFound)) => {}
+            updated => drop(updated?),
+        }
+    }
 }
 
 /// So that nothing carries it any more.

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use attach::Glob;
-use binding::{ClusterName, ClusterNameError, MAX_BULK, Permit, PoolSize};
+use binding::{ClusterName, ClusterNameError, MAX_BULK, Permit, PoolSize, VnicType};
 use neutron::{Limits, Neutron, SetupError};
 use npwg::DefinitionRef;
 use openstack::{GivenError, Note, PoolDriver, Settings, SettingsProblem, VifDriver, WrittenOptions};
@@ -151,6 +151,9 @@ struct WrittenNeutron {
     #[serde(default)]
     qos_policies: Vec<String>,
     #[serde(default)]
+    ports: Vec<String>,
+    vnic_types: Option<Vec<String>>,
+    #[serde(default)]
     allowed_address_pairs: bool,
     #[serde(default)]
     outside_allocation_pools: bool,
@@ -241,6 +244,8 @@ fn configured(settings: &Settings) -> Permit {
             .map(|driver| driver.name().to_owned())
             .collect(),
         qos_policies: Vec::new(),
+        ports: Vec::new(),
+        vnic_types: vec![VnicType::Normal.name().to_owned()],
         address_pairs: false,
         outside_allocation_pools: false,
     }
@@ -320,6 +325,8 @@ impl WrittenRule {
                 projects: written.projects.unwrap_or(default.projects),
                 drivers: written.drivers.unwrap_or(default.drivers),
                 qos_policies: written.qos_policies,
+                ports: written.ports,
+                vnic_types: written.vnic_types.unwrap_or(default.vnic_types),
                 address_pairs: written.allowed_address_pairs,
                 outside_allocation_pools: written.outside_allocation_pools,
             },

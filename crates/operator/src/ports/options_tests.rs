@@ -130,5 +130,14 @@ fn each_rule_that_concerns_a_definition_must_allow_what_it_names() {
         (drivers(GOOD), drivers(&format!("{GOOD}{rule}"))),
         (vec!["neutron-vif".to_owned()], vec!["nested-vlan".to_owned(), "neutron-vif".to_owned()])
     );
-    assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{ports: [p]}}}}}}]\n"), None).unwrap_err().contains("ports"));
+    let ports = |text: &str| {
+        let permits = read(text, None).unwrap().permits("a", &DefinitionRef { namespace: "a".to_owned(), name: "x".to_owned() });
+        permits.into_iter().map(|permit| format!("{} {}", permit.ports.join(","), permit.vnic_types.join(","))).collect::<Vec<_>>()
+    };
+    let rule = "policy: [{name: first, allow: {neutron: {ports: [p], vnicTypes: [direct]}}}, {name: second, allow: {neutron: {}}}]\n";
+    assert_eq!(
+        (ports(GOOD), ports(&format!("{GOOD}{rule}"))),
+        (vec![" normal".to_owned()], vec!["p direct".to_owned(), " normal".to_owned()])
+    );
+    assert!(read(&format!("{GOOD}policy: [{{name: x, allow: {{neutron: {{routers: [p]}}}}}}]\n"), None).unwrap_err().contains("routers"));
 }

@@ -16,6 +16,7 @@ mod answers;
 mod blocked;
 mod calls;
 mod carriers;
+mod existing;
 mod former;
 mod ready;
 mod waiting;
@@ -267,6 +268,7 @@ impl Work {
         let is_paused = |slot: Slot| self.calls.is_paused(&slot, now);
         self.world.subnets.retain(|id, subnet| subnet.is_some() || is_paused(Slot::Subnet(id.clone())));
         self.world.networks.retain(|id, network| network.is_some() || is_paused(Slot::Network(id.clone())));
+        self.forget_existing(now);
         self.world.kuryr_ports = std::mem::take(&mut inner.kuryr_ports);
         self.settle_pairs(now);
         if self.former.is_over() {

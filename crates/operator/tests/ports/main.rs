@@ -9,6 +9,7 @@ mod adopt;
 mod answers;
 mod between;
 mod deployed;
+mod existing;
 mod follow;
 mod killed;
 mod kuryr;

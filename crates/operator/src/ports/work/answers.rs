@@ -75,11 +75,11 @@ impl Work {
             Came::Created(wanted, Ok(made)) => self.made(&wanted, made),
             Came::Created(wanted, Err(e)) => self.not_made(&wanted, &e, now, ports.neutron.timeout()),
             Came::Tagged(id, tags, Ok(())) => {
-                if let Some(port) = self.world.ports.as_mut().and_then(|ports| ports.get_mut(&id)) {
-                    port.tags = tags;
-                }
+                self.tagged(&id, tags);
                 None
             }
+            Came::Port(id, Ok(port)) => self.read_existing(id, port.map(|port| *port)),
+            Came::Handed(id, handed) => self.handed(&id, handed.map(|port| *port)),
             Came::Updated(Ok(port)) => self.updated(*port),
             Came::Deleted(id, Ok(answer)) => self.deleted(&id, &answer, now),
             Came::Wrote(name, Outcome::Done(object)) => {
@@ -108,6 +108,7 @@ impl Work {
             | Came::NodePorts(_, Err(e))
             | Came::Carrier(_, Err(e))
             | Came::Trunk(_, Err(e))
+            | Came::Port(_, Err(e))
             | Came::Tagged(_, _, Err(e))
             | Came::Updated(Err(e)) => Some(e.to_string()),
             Came::Deleted(id, Err(e)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use binding::{Call, Carrier, Owner, Step};
+use binding::{Call, Carrier, Owner, Pod, Step};
 use openstack::resource::{NewPort, Port};
 use tokio::time::Instant;
 
@@ -51,6 +51,7 @@ impl Work {
                 Call::ReadNodePorts(address) => Some(Slot::NodePorts(address.clone())),
                 Call::ReadCarrier(id) => Some(Slot::Carrier(id.clone())),
                 Call::ReadTrunk(id) => Some(Slot::Trunk(id.clone())),
+                Call::ReadPort(id) => Some(Slot::Port(id.clone())),
                 _ => None,
             };
             let why = calls.iter().filter_map(slot).find_map(|slot| self.calls.why(&slot).filter(|why| !why.is_empty()));
@@ -69,8 +70,13 @@ impl Work {
                 Slot::Groups(id) | Slot::Tag(id) | Slot::Bind(id) => {
                     let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
                     let owner = port.and_then(|port| Owner::of(port, &self.world.cluster));
+                    let next = "check the credentials' rights, and the definition's securityGroups";
                     if let Some(owner) = owner.filter(|owner| self.world.pods.contains_key(&owner.pod)) {
-                        add(&owner.pod, format!("{why}; check the credentials' rights, and the definition's securityGroups"));
+                        add(&owner.pod, format!("{why}; {next}"));
+                    } else {
+                        let names = |pod: &Pod| pod.elements.iter().any(|element| element.port.as_ref() == Some(id));
+                        let all = self.world.pods.iter().filter(|(_, pod)| !pod.is_over && names(pod));
+                        all.for_each(|(uid, _)| add(uid, format!("{why}; {next}")));
                     }
                 }
                 Slot::AddSubPorts(..) | Slot::Pairs(..) => {

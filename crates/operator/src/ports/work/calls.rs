@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use binding::{Carrier, Owner, Refused, Step};
+use binding::{Carrier, Owner, Refused, Step, is_existing};
 use openstack::resource::Port;
 use tokio::time::Instant;
 
@@ -70,15 +70,21 @@ impl Work {
         }
     }
 
-    /// A port that no mechanism driver can bind stays so: it is made again, ever more seldom.
+    /// A port that no mechanism driver can bind stays so: it is made again, ever more seldom; one that existed before is bound again.
     fn rebind(&mut self, ports: &Ports, step: &Step, now: Instant) {
         for refused in step.refused.values().flatten() {
             let Refused::Binding { port, .. } = refused else { continue };
-            let owner = self.world.ports.as_ref().and_then(|all| Owner::of(all.get(port)?, &self.world.cluster));
+            let known = self.world.ports.as_ref().and_then(|all| all.get(port));
+            let owner = known.and_then(|known| Owner::of(known, &self.world.cluster));
+            // Neutron tries to bind it again when it is changed.
+            let again = match known.filter(|known| is_existing(known)) {
+                Some(known) => Task::Bind(port.clone(), known.host.clone()),
+                None => Task::Delete(port.clone()),
+            };
             let Some(key) = owner.map(|owner| (owner.pod, owner.element)) else { continue };
             match self.waiting.since(port) {
                 Some(since) if since == now => self.keys.failed(&key, refused.to_string(), now),
-                _ if !self.keys.is_paused(&key, now) => self.begin(ports, Task::Delete(port.clone())),
+                _ if !self.keys.is_paused(&key, now) => self.begin(ports, again),
                 _ => {}
             }
         }
