@@ -184,6 +184,7 @@ impl Life {
                     port.tags = tags;
                 }
             }
+            Call::AllowPairs(..) => panic!("no pod of these has address pairs"),
             Call::ReadPort(id) if heard => drop(self.world.existing.insert(id.clone(), self.cloud.existing(&id))),
             Call::ReadPort(_) => {}
             Call::TakePort { port, revision, uid, host } => self.hand(&port, revision, (&uid, &host), heard),

@@ -46,6 +46,8 @@ pub(super) enum Task {
     Create(Vec<(Key, NewPort)>),
     Tag(String, Vec<String>),
     Groups(String, Vec<String>),
+    /// A pod's port gets these address pairs.
+    Allow(String, Vec<AddressPair>),
     /// Bind a port to its host.
     Bind(String, String),
     Delete(String),
@@ -108,6 +110,7 @@ pub(super) enum Slot {
     /// Also where a port that exists already is given to a pod, or back.
     Tag(String),
     Port(String),
+    /// What follows the definition: security groups, address pairs.
     Groups(String),
     Bind(String),
     Delete(String),
@@ -159,6 +162,7 @@ impl Task {
             Call::CreatePorts(wanted) => Task::Create(wanted),
             Call::TagPort(id, tags) => Task::Tag(id, tags),
             Call::SetGroups(id, groups) => Task::Groups(id, groups),
+            Call::AllowPairs(id, pairs) => Task::Allow(id, pairs),
             Call::DeletePort(id) => Task::Delete(id),
             Call::ReadPort(id) => Task::Port(id),
             Call::TakePort { port, revision, uid, host } => Task::Hand { port, revision, update: handed(DEVICE_OWNER, uid, host) },
@@ -187,7 +191,7 @@ impl Task {
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
             Task::Tag(id, _) | Task::Hand { port: id, .. } => Slot::Tag(id.clone()),
             Task::Port(id) => Slot::Port(id.clone()),
-            Task::Groups(id, _) => Slot::Groups(id.clone()),
+            Task::Groups(id, _) | Task::Allow(id, _) => Slot::Groups(id.clone()),
             Task::Bind(id, _) => Slot::Bind(id.clone()),
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
@@ -273,6 +277,10 @@ impl Task {
             }
             Task::Groups(id, groups) => {
                 let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
+            }
+            Task::Allow(id, pairs) => {
+                let update = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
                 Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
             }
             Task::Bind(id, host) => {

@@ -70,7 +70,7 @@ impl Work {
                 Slot::Groups(id) | Slot::Tag(id) | Slot::Bind(id) => {
                     let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
                     let owner = port.and_then(|port| Owner::of(port, &self.world.cluster));
-                    let next = "check the credentials' rights, and the definition's securityGroups";
+                    let next = "check the credentials' rights, and the definition's securityGroups and allowedAddressPairs";
                     if let Some(owner) = owner.filter(|owner| self.world.pods.contains_key(&owner.pod)) {
                         add(&owner.pod, format!("{why}; {next}"));
                     } else {
