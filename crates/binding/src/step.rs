@@ -118,6 +118,8 @@ pub struct Step {
     pub pools: BTreeMap<String, (usize, bool)>,
     /// Pods that wait for something to be read, by UID, and for what: [`Call::ReadSubnet`], [`Call::ReadNetwork`].
     pub reading: BTreeMap<String, Vec<Call>>,
+    /// How many ready ports can be given to pods now.
+    pub ready: usize,
     /// UIDs of pods that wait for their node's address, which the kubelet writes into the pod's status.
     pub without_address: BTreeSet<String>,
 }
@@ -182,6 +184,7 @@ pub fn step(world: &Snapshot) -> Step {
     index.tag();
     index.watch();
     index.make();
+    index.step.ready = index.pool.free.values().filter(|port| index.can_be_given(port)).count();
     index.step
 }
 
@@ -429,6 +432,11 @@ impl<'w> Index<'w> {
         let mut tags = owner.tags(&self.world.cluster);
         tags.extend(self.world.defaults.tags.iter().cloned());
         tags
+    }
+
+    /// Whether the next pod can have this ready port.
+    fn can_be_given(&self, port: &Port) -> bool {
+        !is_unknown(port) && !port.is_unbindable() && !self.world.inherited.contains(&port.id)
     }
 
     /// What changes without us.

@@ -16,6 +16,7 @@ struct Counts {
     requests: BTreeMap<(String, String, String), (u64, Duration)>,
     /// Ports of this cluster by status.
     ports: BTreeMap<String, u64>,
+    ready: u64,
     waiting: u64,
     refused: u64,
 }
@@ -35,9 +36,9 @@ impl Numbers {
         });
     }
 
-    /// How it is now: ports by status, pods that wait for theirs, and of these those that are refused.
-    pub(crate) fn now(&self, ports: BTreeMap<String, u64>, waiting: usize, refused: usize) {
-        self.change(|n| (n.ports, n.waiting, n.refused) = (ports, waiting as u64, refused as u64));
+    /// How it is now: ports by status, ready ports, pods that wait for theirs, and of these those that are refused.
+    pub(crate) fn now(&self, ports: BTreeMap<String, u64>, ready: usize, waiting: usize, refused: usize) {
+        self.change(|n| (n.ports, n.ready, n.waiting, n.refused) = (ports, ready as u64, waiting as u64, refused as u64));
     }
 
     /// All of it, for `/metrics`.
@@ -65,6 +66,8 @@ impl Numbers {
         let name = "netloom_operator_neutron_ports";
         let ports = n.ports.iter().map(|(status, count)| format!("{name}{{status=\"{status}\"}} {count}\n")).collect();
         family(name, "gauge", "Neutron ports of this cluster by status.", ports);
+        let name = "netloom_operator_neutron_ready_ports";
+        family(name, "gauge", "Ready ports that the next pods can have.", vec![format!("{name} {}\n", n.ready)]);
         let name = "netloom_operator_neutron_pods_waiting";
         family(name, "gauge", "Pods of which not all ports are ACTIVE.", vec![format!("{name} {}\n", n.waiting)]);
         let name = "netloom_operator_neutron_pods_refused";

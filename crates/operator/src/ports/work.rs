@@ -238,7 +238,7 @@ impl Work {
                 ports.tell(uid, pod, text);
             }
         }
-        self.count(ports, refused);
+        self.count(ports, step.ready, refused);
     }
 
     /// What follows from what is known, and what is wrong with which pods.
@@ -314,7 +314,7 @@ impl Work {
         ports.filter_map(|port| Some((Owner::of(port, &self.world.cluster)?, port)))
     }
 
-    fn count(&self, ports: &Ports, refused: usize) {
+    fn count(&self, ports: &Ports, ready: usize, refused: usize) {
         let mut states = BTreeMap::new();
         let mut waiting = BTreeSet::new();
         for (owner, port) in self.owned() {
@@ -325,7 +325,7 @@ impl Work {
         }
         let pooled = self.world.ports.iter().flat_map(BTreeMap::values).filter(|port| self.world.cluster.is_pooled(port));
         pooled.for_each(|port| *states.entry(port.status.clone()).or_default() += 1);
-        ports.numbers.now(states, waiting.len(), refused);
+        ports.numbers.now(states, ready, waiting.len(), refused);
     }
 }
 

@@ -87,10 +87,11 @@ fn ten_pods_of_three_networks_with_ready_ports_cost_no_change_of_neutron() {
     let between = Between::before(&scene.neutron.url(), |_| Act::Pass);
     let changes = || ["POST /v2.0/ports", "PUT /v2.0/ports", "DELETE /v2.0/ports"].map(|line| between.passed(line));
     run(async {
-        let _operator = scene.operator_of(scene.options(&between.url()));
+        let operator = scene.operator_of(scene.options(&between.url()));
         scene.pod("first", NODE, "red,blue,green");
-        // Its own three, and twelve that wait in each network.
-        until("others wait", || scene.vifs("first").len() == 3 && scene.ports().len() == 39).await;
+        // Its own three, and twelve that wait in each network: not before Neutron has bound them can a pod have them.
+        let wait = || operator.metrics().contains("netloom_operator_neutron_ready_ports 36\n");
+        until("others wait", || scene.vifs("first").len() == 3 && scene.ports().len() == 39 && wait()).await;
         let before = (changes(), between.passed(""));
         let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
         names.iter().for_each(|name| scene.pod(name, NODE, "red,blue,green"));
