@@ -8,6 +8,7 @@ mod share;
 mod vhost_user;
 
 use netloom_tests::{Outcome, Pod};
+use serde_json::{Value, json};
 
 use cloud::{Cloud, Machine};
 
@@ -75,4 +76,43 @@ fn pods_of_three_networks_on_two_nodes() {
         assert_eq!(left.trim(), "", "ports are left on {}", machine.node.name);
         machine.node.expect(before, "pods of three networks of Neutron");
     }
+}
+
+/// What a pod waits for is said with its interface and port: of a node whose Neutron agent is dead by our agent, of a host that has none by the
+/// operator.
+#[test]
+fn a_port_that_waits_says_for_what() {
+    let mut cloud = Cloud::new("waits", &NETWORKS[..2]);
+    cloud.operate();
+    let machines = cloud.machines_that_wait(["waits-one", "waits-two"], "10s");
+    let [one, _] = &machines;
+    cloud.agents(2);
+    let pod = one.node.pod("web", "red,blue");
+    cloud.until("its ports are bound", || cloud.bound(&pod.namespace, &pod.name) == 2);
+    one.kill_agent();
+    let ports = cloud.ports_of(&pod.namespace, &pod.name);
+    let down = pod.add();
+    assert_eq!(down.error()["code"], json!(11), "{down:?}");
+    let of_port = |n: usize, network: &str| format!("interface eth{}, Neutron port {} (network {network}, bridge br-int)", n + 1, ports[n]);
+    for says in
+        ["not ACTIVE 10 s after it was plugged", &of_port(0, "red"), &of_port(1, "blue"), "check neutron-openvswitch-agent on this node"]
+    {
+        assert!(down.message().contains(says), "{says}: {down:?}");
+    }
+    let left = one.switch().vsctl("--bare --columns=name find interface external_ids:iface-status=active");
+    assert_eq!(left.trim(), "", "everything was unplugged");
+
+    let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+    let annotations = json!({"k8s.v1.cni.cncf.io/networks": "red"});
+    let spec = json!({"nodeName": "waits-none", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]});
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lost", "annotations": annotations}, "spec": spec});
+    cloud.api.must("POST", &path, &object);
+    let says = "NeutronPortsFailed: Neutron cannot bind the port of eth1 on waits-none: no mechanism driver serves this host; check that its agent is alive";
+    let events = format!("/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name=lost", pod.namespace);
+    cloud.until("the other pod's owner can read why", || {
+        let list = cloud.api.must("GET", &events, &Value::Null);
+        let said = |event: &Value| format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap());
+        list["items"].as_array().unwrap().iter().any(|event| said(event) == says)
+    });
+    pod.must("DEL");
 }

@@ -71,10 +71,12 @@ pub enum Refused {
         place: String,
     },
     /// No mechanism driver serves the node.
-    #[error("Neutron cannot bind a port on {host}: no mechanism driver serves this host; check that its agent is alive")]
+    #[error("Neutron cannot bind the port of {interface} on {host}: no mechanism driver serves this host; check that its agent is alive")]
     Binding {
         /// The port.
         port: String,
+        /// The interface's name; the port's ID as long as that is not known.
+        interface: String,
         /// The host that it was to be bound to.
         host: String,
     },

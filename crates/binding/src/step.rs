@@ -314,7 +314,8 @@ impl<'w> Index<'w> {
         let (network, subnets) = self.places(port)?;
         let (Some(network), Some(subnets)) = (network, subnets) else { return Ok(None) };
         let vif = vif(port, network, &subnets, self.world.defaults.ovs_bridge.as_deref()).map_err(|why| match why {
-            Refused::Binding { port, host } if bound.is_some_and(|vif| vif.id == port) => Refused::Unbound { port, host },
+            Refused::Binding { port, host, .. } if bound.is_some_and(|vif| vif.id == port) => Refused::Unbound { port, host },
+            Refused::Binding { port, host, .. } => Refused::Binding { port, interface: element.interface.clone(), host },
             why => why,
         })?;
         Ok(Some(self.with_max_mtu(vif)))

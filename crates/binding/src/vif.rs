@@ -19,7 +19,10 @@ const NAME_LENGTH: usize = 14;
 pub fn vif(port: &Port, network: &Network, subnets: &[&Subnet], bridge: Option<&str>) -> Result<Vif, Refused> {
     match port.vif_type.as_str() {
         "ovs" | "hw_veb" => {}
-        "binding_failed" => return Err(Refused::Binding { port: port.id.clone(), host: port.host.clone() }),
+        "binding_failed" => {
+            let (id, host) = (port.id.clone(), port.host.clone());
+            return Err(Refused::Binding { interface: id.clone(), port: id, host });
+        }
         other => return Err(Refused::VifType { port: port.id.clone(), vif_type: other.to_owned() }),
     }
     if port.vif_type == "hw_veb" {

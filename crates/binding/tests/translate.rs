@@ -104,7 +104,8 @@ fn what_cannot_be_plugged_is_told_with_its_reason() {
         translate(port, network(), None).unwrap_err().to_string()
     };
     let id = "d1e40f3e-d1a4-4044-a4f3-90d82f439e1c";
-    let failed = "Neutron cannot bind a port on node-1: no mechanism driver serves this host; check that its agent is alive";
+    let failed =
+        format!("Neutron cannot bind the port of {id} on node-1: no mechanism driver serves this host; check that its agent is alive");
     assert_eq!(with("binding:vif_type", "binding_failed"), failed);
     let bridge = format!("port {id} has vif_type \"bridge\", which is not supported: use an Open vSwitch mechanism driver");
     assert_eq!(with("binding:vif_type", "bridge"), bridge);

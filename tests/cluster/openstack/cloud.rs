@@ -53,7 +53,7 @@ pub(crate) struct Machine {
 /// Open vSwitch and Neutron's agent on a machine.
 pub(crate) struct Wiring {
     // Dropped in this order.
-    _agent: Running,
+    agent: Running,
     _bus: ApiProxy,
     pub(crate) switch: Switch,
 }
@@ -173,7 +173,7 @@ impl OpenStack {
         // So that none is left of a test that was killed.
         enter.args(["--pdeathsig", "KILL", "--"]).env("TZ", "UTC");
         let agent = Running::start(&mut agent.command(enter).unwrap());
-        Wiring { _agent: agent, _bus: proxy, switch }
+        Wiring { agent, _bus: proxy, switch }
     }
 
     /// Waits until something holds.
@@ -231,7 +231,13 @@ impl Cloud {
 
     /// Two machines with our agent.
     pub(crate) fn machines(&self, names: [&str; 2]) -> [Machine; 2] {
-        let nodes = names.map(|name| Node::new(&self.api, name, "openstackVIFs: kuryrports\nopenstackWait: 240s"));
+        self.machines_that_wait(names, "240s")
+    }
+
+    /// The same on which an ADD waits so long for its ports.
+    pub(crate) fn machines_that_wait(&self, names: [&str; 2], wait: &str) -> [Machine; 2] {
+        let settings = format!("openstackVIFs: kuryrports\nopenstackWait: {wait}");
+        let nodes = names.map(|name| Node::new(&self.api, name, &settings));
         for node in &nodes {
             for (name, config) in self.definitions() {
                 let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{}/network-attachment-definitions", node.namespace);
@@ -259,7 +265,7 @@ impl Cloud {
         self.ports_of(namespace, pod).len()
     }
 
-    /// The IDs of the ports that the operator has bound for a pod.
+    /// The IDs of the ports that the operator has bound for a pod, in the order of their interfaces' names.
     pub(crate) fn ports_of(&self, namespace: &str, pod: &str) -> Vec<String> {
         let path = format!("/apis/openstack.org/v1/namespaces/{namespace}/kuryrports/{pod}");
         let (_, object) = self.api.ask("GET", &path, &Value::Null);
@@ -280,6 +286,12 @@ impl Machine {
     /// Its Open vSwitch.
     pub(crate) fn switch(&self) -> &Switch {
         &self.wiring.switch
+    }
+
+    /// Neutron's agent dies.
+    pub(crate) fn kill_agent(&self) {
+        let status = Command::new("kill").args(["-KILL", &self.wiring.agent.id().to_string()]).status();
+        assert!(status.unwrap().success());
     }
 }
 

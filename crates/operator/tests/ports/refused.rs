@@ -12,14 +12,21 @@ fn each_waits_for_its_own_reason_and_the_others_do_not() {
     scene.define("foreign", &json!({"subnetId": "11111111-2222-4333-8444-555555555555"}));
     scene.define("vlan", &json!({"driverType": "nested-vlan"}));
     scene.define("typo", &json!({"subnetID": "x"}));
+    let group = "0c1d2e3f-0000-4000-8000-00000000dead";
+    scene.define("grouped", &json!({"subnetId": scene.subnets["red"], "securityGroups": [group]}));
     run(async {
         let _operator = scene.operator();
         for name in ["small-0", "small-1"] {
             scene.pod(name, "node-1", "red,small");
         }
-        for (name, networks) in
-            [("foreign", "red,foreign"), ("vlan", "vlan,red"), ("typo", "typo"), ("missing", "red,nowhere"), ("wrong", "[1, red")]
-        {
+        for (name, networks) in [
+            ("foreign", "red,foreign"),
+            ("vlan", "vlan,red"),
+            ("typo", "typo"),
+            ("missing", "red,nowhere"),
+            ("wrong", "[1, red"),
+            ("grouped", "grouped"),
+        ] {
             scene.pod(name, "node-1", networks);
         }
         scene.pod("unbound", "node-1.fail", "red");
@@ -34,7 +41,9 @@ fn each_waits_for_its_own_reason_and_the_others_do_not() {
             ("vlan", "nested-vlan"),
             ("typo", "unknown key \"subnetID\""),
             ("missing", "definition default/nowhere does not exist"),
-            ("unbound", "no mechanism driver serves this host"),
+            ("unbound", "Neutron cannot bind the port of eth1 on node-1.fail: no mechanism driver serves this host"),
+            ("grouped", "Neutron refuses the port of eth1 in"),
+            ("grouped", &format!("Security group {group} does not exist")),
         ] {
             until(&format!("{pod}: {words}: {:?}", scene.events(pod)), || is_told(pod, words)).await;
         }
@@ -43,7 +52,7 @@ fn each_waits_for_its_own_reason_and_the_others_do_not() {
         for (name, uid) in scene.pods() {
             let of = devices.iter().filter(|device| **device == uid).count();
             let wanted = match name.as_str() {
-                "foreign" | "vlan" | "typo" | "missing" | "wrong" => 0..=0,
+                "foreign" | "vlan" | "typo" | "missing" | "wrong" | "grouped" => 0..=0,
                 "unbound" => 0..=1,
                 "good" => 1..=1,
                 _ => 0..=2,
