@@ -118,6 +118,25 @@ fn version_is_answered_alone() {
     }
 }
 
+/// An `ovs` of another program has ports of its own: it stays, unless it is said otherwise.
+#[test]
+fn another_programs_ovs_is_replaced_only_by_force() {
+    let host = machine();
+    host.write("/run/bin/ovs", "#!/bin/sh\necho theirs\n");
+    host.write("/run/bin/bridge", "#!/bin/sh\necho theirs\n");
+    let program = plugin_dir().join("netloom-cni");
+    let link = |name: &str| std::fs::read_link(host.path(&format!("/run/bin/{name}"))).ok();
+    let own = Some(PathBuf::from("netloom-cni"));
+    let said = host.run("", &[program.to_str().unwrap(), "install", "/run/bin"]);
+    assert!(said.contains("left /run/bin/ovs as it is, which is another program's: --force replaces it"), "{said}");
+    assert_eq!((link("ovs"), link("bridge"), link("ovs-hybrid")), (None, own.clone(), own.clone()));
+    let said = host.run("", &[program.to_str().unwrap(), "install", "--force", "/run/bin"]);
+    assert!(!said.contains("left"), "{said}");
+    assert_eq!(link("ovs"), own);
+    let said = host.run("", &[program.to_str().unwrap(), "install", "/run/bin"]);
+    assert!(!said.contains("left"), "its own is replaced: {said}");
+}
+
 #[test]
 fn an_external_plugin_is_run_by_the_waiting_process() {
     let host = machine();

@@ -1,4 +1,5 @@
-//! `netloom-cni install DIR`: one copy, and a link to it for each plugin; with `--multus` for its names, too.
+//! `netloom-cni install DIR`: one copy, and a link to it for each plugin; with `--multus` for its names, too. With `--force` also in place of another
+//! program's `ovs`.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,13 +8,20 @@ use std::process::ExitCode;
 
 use crate::agent;
 
+/// Plugins that are not among the reference plugins: what is there under such a name is another project's, with ports of its own.
+const OTHERS: [&str; 1] = ["ovs"];
+
 /// Puts this executable and its names into a directory. Each is put in place with one rename, so that a runtime never
-/// finds half a file; what is there under these names is replaced.
-pub(crate) fn install(dir: &Path, multus: bool) -> ExitCode {
-    let names: Vec<&str> = crate::plugins().map(|about| about.name).chain(multus.then_some(agent::MULTUS).into_iter().flatten()).collect();
+/// finds half a file; what is there under these names is replaced, but another project's only by `force`.
+pub(crate) fn install(dir: &Path, multus: bool, force: bool) -> ExitCode {
+    let names = crate::plugins().map(|about| about.name).chain(multus.then_some(agent::MULTUS).into_iter().flatten());
+    let (left, names): (Vec<&str>, Vec<&str>) = names.partition(|name| !force && OTHERS.contains(name) && is_others(&dir.join(name)));
     match put(dir, &names) {
         Ok(()) => {
             println!("installed netloom-cni as {} in {}", names.join(", "), dir.display());
+            for name in left {
+                println!("left {} as it is, which is another program's: --force replaces it", dir.join(name).display());
+            }
             ExitCode::SUCCESS
         }
         Err(e) => {
@@ -21,6 +29,11 @@ pub(crate) fn install(dir: &Path, multus: bool) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether something is there that was not installed from here.
+fn is_others(place: &Path) -> bool {
+    place.symlink_metadata().is_ok() && !std::fs::read_link(place).is_ok_and(|to| to.ends_with("netloom-cni"))
 }
 
 fn put(dir: &Path, names: &[&str]) -> io::Result<()> {

@@ -86,13 +86,14 @@ fn by_hand(args: &[OsString]) -> ExitCode {
 }
 
 fn install(args: &[OsString]) -> ExitCode {
-    let (flags, dirs): (Vec<&OsString>, Vec<&OsString>) = args.iter().partition(|arg| *arg == "--multus");
+    let (flags, dirs): (Vec<&OsString>, Vec<&OsString>) = args.iter().partition(|arg| *arg == "--multus" || *arg == "--force");
+    let has = |name: &str| flags.iter().any(|flag| *flag == name);
     match dirs.as_slice() {
         [dir] if dir.to_string_lossy().starts_with('-') => {
             print!("{}", help());
             ExitCode::SUCCESS
         }
-        [dir] => install::install(Path::new(dir), !flags.is_empty()),
+        [dir] => install::install(Path::new(dir), has("--multus"), has("--force")),
         [] => wrong("install: DIR is missing"),
         _ => wrong("install: only one DIR is allowed"),
     }
@@ -116,8 +117,10 @@ fn names() -> String {
 fn help() -> String {
     let width = plugins().map(|about| about.name.len()).max().unwrap_or(0);
     let mut text = "Run the CNI plugin of the name that this executable is run under.\n\n\
-        Usage:\n  netloom-cni install DIR [--multus]    install it in DIR under the name of each plugin\n\
-        \x20                                       (--multus: and under the names of Multus)\n  netloom-cni --version\n\nPlugins:\n"
+        Usage:\n  netloom-cni install DIR [--multus] [--force]    install it in DIR under the name of each plugin\n\
+        \x20                                                 (--multus: and under the names of Multus;\n\
+        \x20                                                 --force: also in place of another program's ovs)\n\
+        \x20 netloom-cni --version\n\nPlugins:\n"
         .to_owned();
     for about in plugins() {
         text += &format!("  {:width$}  {}\n", about.name, about.summary);
