@@ -9,6 +9,7 @@
 //! No process is started and nothing is written: sockets are opened in the namespaces, and closed at the end.
 
 mod namespaces;
+mod neighbours;
 mod perf;
 mod site;
 
@@ -117,8 +118,8 @@ pub fn snapshot(lab: &Lab) -> Result<Snapshot, VerifyError> {
     Ok(Snapshot { taken: daemon::log::now(), site: Some(site), ..namespaces.snapshot() })
 }
 
-impl Runner for Namespaces {
-    fn ask(&self, check: &Check, timeout: Duration) -> Observation {
+impl Namespaces {
+    fn ask_once(&self, check: &Check, timeout: Duration) -> Observation {
         let Some(netns) = self.netns(&check.from) else { return Observation::Broken(format!("{} is gone", check.from)) };
         if let Expected::Rate { least, most } = check.expected {
             let to = (check.address, check.port).into();
@@ -136,6 +137,14 @@ impl Runner for Namespaces {
             Ok(Ok(Answer { name, seen, took })) => Observation::Answered { by: name, seen, took },
             Ok(Err(e)) => failed(e),
         }
+    }
+}
+
+impl Runner for Namespaces {
+    /// A probe that is lost while the kernel refuses neighbours is repeated: another one may have taken the room.
+    fn ask(&self, check: &Check, timeout: Duration) -> Observation {
+        let refused = || self.tables.refused(check.address.is_ipv4());
+        neighbours::ask_while_refused(check, (timeout, neighbours::PAUSE), refused, |timeout| self.ask_once(check, timeout))
     }
 
     fn observe(&self) -> Snapshot {

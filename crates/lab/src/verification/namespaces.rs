@@ -7,6 +7,7 @@ use linux::Netns;
 use probe::{ListenError, Listener, Sink, Transport};
 use verify::{PORT, Place, Site, Snapshot};
 
+use super::neighbours::NeighbourTables;
 use super::{VerifyError, transport};
 use crate::state::Lab;
 
@@ -24,6 +25,8 @@ struct ObservedNamespace {
 pub(super) struct Namespaces {
     all: Vec<ObservedNamespace>,
     by_place: HashMap<Place, usize>,
+    /// The kernel's, of all of them.
+    pub(super) tables: NeighbourTables,
 }
 
 // === impl Namespaces ===
@@ -44,7 +47,8 @@ impl Namespaces {
         let underlay = hold(Place::Underlay, None, &lab.wires_netns());
         let all: Vec<ObservedNamespace> = nodes.chain(pods).chain([underlay]).collect::<Result<_, _>>()?;
         let by_place = all.iter().enumerate().map(|(at, held)| (held.place.clone(), at)).collect();
-        Ok(Namespaces { all, by_place })
+        let tables = NeighbourTables::open(all.first().map(|held| &held.netns));
+        Ok(Namespaces { all, by_place, tables })
     }
 
     pub(super) fn netns(&self, place: &Place) -> Option<&Netns> {
