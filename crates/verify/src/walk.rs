@@ -71,6 +71,8 @@ pub(crate) struct Walk<'a> {
     came: Option<Tuple>,
     /// The entry that it belongs to where it is.
     answers: Option<&'a Entry>,
+    /// What keeps it out of connection tracking where it is.
+    untracked: Option<filter::Culprit>,
     /// It is a tunnel's.
     in_tunnel: bool,
     /// What is taken where something is left to chance.
@@ -116,6 +118,7 @@ impl<'a> Walk<'a> {
             entries: Vec::new(),
             came: None,
             answers: None,
+            untracked: None,
             in_tunnel: false,
             choices: Choices::default(),
             turn: 0,
@@ -432,7 +435,10 @@ impl<'a> Walk<'a> {
         let is_its_own = self.network.has(self.to, packet.destination) == Some(true);
         if is_home && !is_its_own && matches!(namespace.place, Place::Node(_)) {
             let evidence = format!("no rule leads port {} of {} to {}", packet.port, packet.destination, self.to);
-            return Err(self.finding(Fault::HostPortMissing, namespace, device, evidence));
+            let Some(by) = &self.untracked else { return Err(self.finding(Fault::HostPortMissing, namespace, device, evidence)) };
+            let evidence = format!("{evidence}: {} keeps the packet out of connection tracking, so no rule rewrites it", by.text);
+            let next_step = format!("let the rule leave out the port: {}", by.show);
+            return Err(Finding { next_step, ..self.finding(Fault::HostPortMissing, namespace, device, evidence) });
         }
         let evidence = format!("it has {}, which is that of {}", packet.destination, self.to);
         Err(self.finding(Fault::DuplicateAddress, namespace, device, evidence))
@@ -453,6 +459,9 @@ impl<'a> Walk<'a> {
             let device = at.iif.or(at.oif).map(|link| link.name.as_str());
             let finding = self.finding(Fault::NotObserved, at.namespace, device, evidence);
             self.blind.push(Finding { next_step: format!("{}: {}", finding.next_step, culprit.show), ..finding });
+        }
+        if let Some(culprit) = passage.untracked.take() {
+            self.leave_untracked(packet, culprit);
         }
         match passage.dropped.take() {
             Some(culprit) => {

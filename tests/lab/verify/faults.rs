@@ -198,6 +198,47 @@ const FAULTS: &[Row] = &[
         found: ("ReversePathFilter", "node/right eth0"),
         on: REQUEST,
     },
+    // A mark leads what comes by the bridge to the right way. The way back of what comes from outside is asked for without it.
+    Row {
+        modes: DIRECT,
+        breaks: &[
+            "node.right: ip route add 10.244.0.0/24 via 172.30.0.1 table 200",
+            "node.right: ip rule add fwmark 0x77 table 200 priority 100",
+            "node.right: nft table ip other { chain first { type filter hook prerouting priority -150; iifname netloom0 meta mark set 0x77; }; }",
+            "node.right: ip route add 10.244.0.2/32 dev netloom0",
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1",
+        ],
+        mends: &[
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth0.rp_filter=0",
+            "node.right: ip route del 10.244.0.2/32 dev netloom0",
+            "node.right: ip rule del priority 100",
+            "node.right: ip route flush table 200",
+            "node.right: nft delete table ip other",
+        ],
+        test: "^2$",
+        found: ("ReversePathFilter", "node/right eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &[
+            "node.right: ip route add 10.244.0.0/24 via 10.244.0.0 dev {tunnel} onlink table 200",
+            "node.right: ip rule add fwmark 0x77 table 200 priority 100",
+            "node.right: nft table ip other { chain first { type filter hook prerouting priority -150; iifname netloom0 meta mark set 0x77; }; }",
+            "node.right: ip route add 10.244.0.2/32 dev netloom0",
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.{tunnel}.rp_filter=1",
+        ],
+        mends: &[
+            "node.right: sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{tunnel}.rp_filter=0",
+            "node.right: ip route del 10.244.0.2/32 dev netloom0",
+            "node.right: ip rule del priority 100",
+            "node.right: ip route flush table 200",
+            "node.right: nft delete table ip other",
+        ],
+        test: "^2$",
+        found: ("ReversePathFilter", "node/right {tunnel}"),
+        on: EITHER,
+    },
     Row {
         modes: BOTH,
         breaks: &[
@@ -449,6 +490,14 @@ const FAULTS: &[Row] = &[
         found: ("NotObserved", "node/left netloom0"),
         on: EITHER,
     },
+    Row {
+        modes: BOTH,
+        breaks: &["node.right: nft table ip other { chain raw { type filter hook prerouting priority raw; tcp dport 8080 notrack; }; }"],
+        mends: &["node.right: nft delete table ip other"],
+        test: "^5$",
+        found: ("HostPortMissing", "node/right eth0"),
+        on: REQUEST,
+    },
     // What it takes away comes back with the pod only.
     Row {
         modes: BOTH,
@@ -502,6 +551,21 @@ fn each_is_found(mode: &str) {
         run(row.breaks);
         let (found, json) = lab.found(row.test);
         run(row.mends);
+        let failures = json["cases"].as_array().unwrap().iter().flat_map(|case| case["failures"].as_array().into_iter().flatten());
+        let told = failures.map(|failure| {
+            let text = |key: &str| failure[key].as_str().unwrap_or_default();
+            format!(
+                "{mode}: {} -> {} at {} {} ({}): {}",
+                row.breaks.join("; "),
+                text("fault"),
+                text("place"),
+                text("device"),
+                text("direction"),
+                text("evidence")
+            )
+        });
+        let told: BTreeSet<String> = told.collect();
+        told.iter().for_each(|line| println!("{line}"));
         let (fault, at) = (row.found.0, lab.named(row.found.1));
         let is_right =
             |(name, place, _): &(String, String, String)| name == fault && (*place == at || place.starts_with(&format!("{at} ")));
@@ -536,11 +600,13 @@ fn a_missing_masquerade_is_named_on_the_pods_node() {
     let zoned = |name: &str| {
         node(name).replace(&format!("{{name: {name}}}"), &format!("{{name: {name}, labels: {{topology.kubernetes.io/zone: {name}}}}}"))
     };
-    let lab = Lab::up(&[zoned("left"), zoned("right"), pod("a", "left"), pod("b", "right")].concat(), &[]);
-    assert_eq!(lab.found("^8$").0, BTreeSet::new());
-    lab.run("node.left", "nft flush chain inet netloom egress");
-    let (found, json) = lab.found("^8$");
-    let names: BTreeSet<(&str, &str)> = found.iter().map(|(fault, place, _)| (fault.as_str(), place.as_str())).collect();
-    assert_eq!(names, BTreeSet::from([("MasqueradeMissing", "node/left")]), "{json:#}");
-    lab.down();
+    for mode in BOTH {
+        let lab = Lab::up(&[zoned("left"), zoned("right"), pod("a", "left"), pod("b", "right")].concat(), &["--between", mode]);
+        assert_eq!(lab.found("^8$").0, BTreeSet::new(), "{mode}");
+        lab.run("node.left", "nft flush chain inet netloom egress");
+        let (found, json) = lab.found("^8$");
+        let names: BTreeSet<(&str, &str)> = found.iter().map(|(fault, place, _)| (fault.as_str(), place.as_str())).collect();
+        assert_eq!(names, BTreeSet::from([("MasqueradeMissing", "node/left")]), "{mode}: {json:#}");
+        lab.down();
+    }
 }

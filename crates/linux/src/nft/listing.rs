@@ -270,6 +270,8 @@ pub enum Op {
     Verdict(ListedVerdict),
     /// Drops the packet and tells its sender.
     Reject,
+    /// Keeps the packet out of connection tracking (`notrack`): nothing of it is rewritten.
+    Untracked,
     /// Changes nothing of the way: `counter`, `log`, ...
     Nothing,
     /// What is not understood, by the kernel's name of it.
@@ -529,8 +531,9 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
         "nat" => Op::Dnat { address: register(data, 3), port: register(data, 5) },
         "masq" => Op::Masquerade,
         "reject" => Op::Reject,
+        "notrack" => Op::Untracked,
         // `dynset` notes a packet in a set.
-        "counter" | "log" | "notrack" | "dynset" => Op::Nothing,
+        "counter" | "log" | "dynset" => Op::Nothing,
         _ => return None,
     })
 }
@@ -578,6 +581,11 @@ mod tests {
         for (expr, op) in cases {
             assert_eq!(read(&expr), op, "{expr:?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_tracked() {
+        assert_eq!(op("notrack", &[]), Some(Op::Untracked));
     }
 
     /// What is not understood keeps its name, and what is cut short is not taken for something else.

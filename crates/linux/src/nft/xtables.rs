@@ -48,7 +48,10 @@ pub(super) fn target(name: &str, revision: u32, info: &[u8]) -> Option<Vec<Op>> 
     match (name, revision) {
         ("MASQUERADE", _) => Some(vec![Op::Masquerade]),
         ("REJECT", _) => Some(vec![Op::Reject]),
-        ("LOG" | "NFLOG" | "TRACE" | "CT" | "NOTRACK" | "TCPMSS" | "CHECKSUM" | "DSCP" | "TOS" | "CLASSIFY", _) => Some(vec![Op::Nothing]),
+        ("NOTRACK", _) => Some(vec![Op::Untracked]),
+        // XT_CT_NOTRACK
+        ("CT", _) if u16::from_ne_bytes(*info.first_chunk()?) & 1 != 0 => Some(vec![Op::Untracked]),
+        ("LOG" | "NFLOG" | "TRACE" | "CT" | "TCPMSS" | "CHECKSUM" | "DSCP" | "TOS" | "CLASSIFY", _) => Some(vec![Op::Nothing]),
         ("MARK", 2) => {
             let (mark, mask) = (word(info, 0)?, word(info, 4)?);
             Some(vec![Op::Meta { key: MARK, into: AT }, masked(!mask, mark), Op::SetMark { from: AT }])

@@ -58,6 +58,8 @@ pub(super) struct Passage {
     /// The destination is to be this address and port.
     pub(super) destination: Option<(IpAddr, Option<u16>, Culprit)>,
     pub(super) mark: u32,
+    /// What keeps the packet out of connection tracking.
+    pub(super) untracked: Option<Culprit>,
     /// What rewrites bytes of the packet that are not followed.
     pub(super) changed: Vec<Culprit>,
 }
@@ -133,8 +135,9 @@ pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet, choices: &mut Choices) ->
         let begins = match packet.connection {
             Connection::New => true,
             Connection::Unknown => packet.protocol == Protocol::Udp,
-            Connection::Established => false,
+            Connection::Established | Connection::Untracked => false,
         };
+        let begins = begins && passage.untracked.is_none();
         if base.kind == "nat" && (!begins || passage.source.is_some() || passage.destination.is_some()) {
             continue;
         }
@@ -268,6 +271,7 @@ impl<'a> Machine<'a> {
         let address = |register: &Option<u8>| address_of(&self.read(usize::from((*register)?), length));
         match op {
             Op::Masquerade => self.passage.source = Some((None, culprit())),
+            Op::Untracked => self.passage.untracked = Some(culprit()),
             Op::Snat { address: register } => self.passage.source = address(register).map(|address| (Some(address), culprit())),
             Op::Dnat { address: register, port } => {
                 let port = port.and_then(|register| match self.read(usize::from(register), 2).as_slice() {
@@ -328,7 +332,7 @@ impl<'a> Machine<'a> {
                 *decided = Some(ListedVerdict::Drop);
                 Holds::Yes
             }
-            Op::Dnat { .. } | Op::Snat { .. } | Op::Masquerade | Op::Nothing => Holds::Yes,
+            Op::Dnat { .. } | Op::Snat { .. } | Op::Masquerade | Op::Untracked | Op::Nothing => Holds::Yes,
             Op::Other(_) => {
                 // It may have written any register.
                 self.registers = [None; REGISTERS];
@@ -421,9 +425,10 @@ impl<'a> Machine<'a> {
 
     /// `NFT_CT_STATE`, `NFT_CT_DIRECTION` and `NFT_CT_STATUS`.
     fn connection(&self, key: u32) -> Bytes {
-        let (invalid, established, new, dnat): (u32, u32, u32, u32) = (1, 2, 8, 0x20);
+        let (invalid, established, new, untracked, dnat): (u32, u32, u32, u32, u32) = (1, 2, 8, 0x40, 0x20);
         let state = match (self.packet.connection, self.packet.protocol) {
             (Connection::Established, _) => established,
+            (Connection::Untracked, _) => untracked,
             // A SYN and ACK without a SYN before, or the acknowledgement of an INIT.
             (Connection::Unknown, Protocol::Tcp | Protocol::Sctp) => invalid,
             (Connection::Unknown, Protocol::Udp) | (Connection::New, _) => new,
@@ -431,6 +436,7 @@ impl<'a> Machine<'a> {
         let is_reply = self.packet.connection == Connection::Established;
         match key {
             0 => state.to_ne_bytes().map(Some).to_vec(),
+            _ if self.packet.connection == Connection::Untracked => vec![None; 16],
             1 => vec![Some(u8::from(is_reply))],
             2 if !is_reply => if self.packet.rewritten { dnat } else { 0 }.to_ne_bytes().map(Some).to_vec(),
             _ => vec![None; 16],
@@ -439,7 +445,7 @@ impl<'a> Machine<'a> {
 
     /// `NFT_CT_PROTO_DST`, `NFT_CT_DST_IP` and `NFT_CT_DST_IP6` of a connection that this packet begins. What it was rewritten from is not known.
     fn tuple(&self, key: u32, of_reply: bool) -> Bytes {
-        let begins = self.packet.connection != Connection::Established && !self.packet.rewritten && !of_reply;
+        let begins = matches!(self.packet.connection, Connection::New | Connection::Unknown) && !self.packet.rewritten && !of_reply;
         match (key, self.packet.destination) {
             (12, _) if begins => self.packet.port.to_be_bytes().map(|byte| (self.packet.port != 0).then_some(byte)).to_vec(),
             (20, IpAddr::V4(address)) if begins => address.octets().map(Some).to_vec(),

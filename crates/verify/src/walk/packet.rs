@@ -44,6 +44,8 @@ pub(crate) enum Connection {
     Established,
     /// It answers what went another way.
     Unknown,
+    /// A rule keeps the packet out of connection tracking.
+    Untracked,
 }
 
 /// Bytes, as far as they are known.

@@ -304,6 +304,13 @@ fn rules() {
     broken(&[Mode::Direct], &to_b(), with("node/b", policy), Fault::ForeignRuleDrops, "node/b eth0", REQUEST);
     broken(&[Mode::Vxlan], &to_b(), with("node/b", policy), Fault::ForeignRuleDrops, "node/b nl4", REQUEST);
     broken(&[Mode::Direct], &to_b(), with("node/a", masquerading), Fault::MasqueradeTooWide, "node/a", REQUEST);
+    // What is not tracked is not rewritten.
+    let untracked = |s: &mut Snapshot| {
+        let mut table = dropping("inet", 0);
+        table.chains[0].rules[0].ops = vec![Op::Untracked];
+        of(s, "node/a").tables.extend([table, masquerading()]);
+    };
+    broken(&[Mode::Direct], &to_b(), untracked, Fault::Unexplained, A, REQUEST);
     // A rule for another family, and one whose condition is not known.
     broken(BOTH, &to_b(), with("node/a", || dropping("ip6", 2)), Fault::Unexplained, A, REQUEST);
     let unknown = || {

@@ -41,7 +41,9 @@ impl<'a> Walk<'a> {
             return;
         }
         self.came = Some(packet.tuple());
+        self.untracked = None;
         if self.direction == Direction::Request {
+            packet.connection = Connection::New;
             return;
         }
         self.answers = self.known_as(namespace, packet);
@@ -49,6 +51,20 @@ impl<'a> Walk<'a> {
         if let Some(entry) = self.answers {
             (packet.destination, packet.port) = (entry.came.source, entry.came.source_port);
         }
+    }
+
+    /// A rule keeps the packet out of connection tracking: nothing is rewritten where it is, and nothing taken back.
+    pub(super) fn leave_untracked(&mut self, packet: &mut Packet, by: Culprit) {
+        packet.connection = Connection::Untracked;
+        // What is noted is of the packet in the tunnel.
+        if self.in_tunnel {
+            return;
+        }
+        if let Some(came) = self.came.take() {
+            (packet.destination, packet.port) = (came.destination, came.port);
+        }
+        self.answers = None;
+        self.untracked = Some(by);
     }
 
     /// What a namespace knows of the request that a packet answers.
