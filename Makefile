@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-ovs bench-pool demo docs cluster cluster-verify cluster-down guest clean help
+.PHONY: build release setup peers test test-all test-neutron lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-between bench-ovs bench-pool demo docs cluster cluster-verify matrix cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -121,6 +121,11 @@ cluster: peers ## a real Kubernetes with two nodes on this machine, and what to 
 
 cluster-verify: ## verifies that cluster thirty times, a line each (RUNS=3, ARGS="--test pod")
 	$(SUDO) scripts/verify-runs.sh $(RUNS) $(ARGS)
+
+matrix: peers ## verifies 24 such clusters, a row of a table each (NODES=2 BETWEEN=direct FAMILIES=ipv4 PROXIES=iptables, ARGS="--test pod")
+	scripts/setup.sh cluster
+	cargo build --quiet --package netloom-testbed --package netloom-cni --package netloom
+	$(SUDO) scripts/matrix.sh $(ARGS)
 
 cluster-down: ## takes that cluster away
 	cargo build --quiet --package netloom-testbed

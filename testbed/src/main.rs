@@ -1,20 +1,23 @@
-//! `netloom-testbed up|down|status|exec`: a cluster for a person.
+//! `netloom-testbed up|proxy|down|status|exec`: a cluster for a person.
 //!
 //! A cluster ends with the process that made it, so `up` starts this program again, as `serve`, which stays; what that one
-//! says is passed on until the cluster is ready. `down` kills it, and removes what the kernel does not.
+//! says is passed on until the cluster is ready. `proxy` asks that one for kube-proxy in another mode. `down` kills it, and removes what the
+//! kernel does not.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use netloom_testbed::{DefaultNetwork, Families, Options, PLACE, owner, peer, sweep};
+use netloom_testbed::{Cluster, DefaultNetwork, Families, Options, PLACE, owner, peer, sweep};
 
 const USAGE: &str = "A real Kubernetes on this machine: nodes are namespaces.
 
 usage: netloom-testbed up      [--name NAME] [--nodes N] [--proxy MODE] [--between WAY] [--families FAMILIES] [--cni PATH]
+       netloom-testbed proxy   [--name NAME] --proxy MODE
        netloom-testbed status  [--name NAME]
        netloom-testbed exec    [--name NAME] NODE COMMAND [ARGUMENT...]
        netloom-testbed down    [--name NAME]
@@ -26,11 +29,14 @@ usage: netloom-testbed up      [--name NAME] [--nodes N] [--proxy MODE] [--betwe
   --families  the addresses of nodes, pods and Services: ipv4, ipv6, dual (ipv4)
   --cni       the executable netloom-cni (beside this one); netloom is beside it
 
-exec finds netloom by its name.
+proxy replaces kube-proxy on every node. exec finds netloom by its name.
 ";
 
 /// The last line of `serve`.
 const READY: &str = "ready";
+
+/// The socket in a cluster's directory at which `serve` takes the mode that kube-proxy is to have.
+const PROXY_SOCKET: &str = "proxy.sock";
 
 /// How long a killed cluster may take to vanish.
 const ENDING: Duration = Duration::from_secs(30);
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
     let done = asked(std::env::args().skip(1)).and_then(|asked| match asked.verb.as_str() {
         "up" => up(&asked),
         "serve" => serve(&asked),
+        "proxy" => proxy(&asked),
         "down" => down(&asked.name),
         "status" => status(&asked.name),
         "exec" => exec(&asked),
@@ -164,10 +171,37 @@ fn serve(asked: &Asked) -> Result<()> {
     let words: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
     std::fs::write(cluster.dir().join("verify"), format!("exec {} \"$@\"\n", words.join(" "))).context("the command that verifies")?;
     std::fs::write(cluster.dir().join("pods.yaml"), include_str!("sample.yaml")).context("the sample")?;
+    let asks = UnixListener::bind(cluster.dir().join(PROXY_SOCKET)).context("the socket for other modes of kube-proxy")?;
     say(READY);
-    loop {
-        std::thread::park();
+    for asking in asks.incoming().flatten() {
+        // Whoever asks may be gone: the next one is answered.
+        let _ = replace_proxies(&mut cluster, asking);
     }
+    bail!("the socket for other modes of kube-proxy is closed")
+}
+
+/// Reads a mode, and starts kube-proxy in it. Answers with what went wrong: with nothing if nothing did.
+fn replace_proxies(cluster: &mut Cluster, mut asking: UnixStream) -> std::io::Result<()> {
+    let mut mode = String::new();
+    BufReader::new(&asking).read_line(&mut mode)?;
+    match cluster.start_proxies(mode.trim()) {
+        Ok(()) => Ok(()),
+        Err(error) => write!(asking, "{error:#}"),
+    }
+}
+
+fn proxy(asked: &Asked) -> Result<()> {
+    let (name, mode) = (&asked.name, &asked.proxy);
+    owner(name).with_context(|| format!("the cluster {name} is not up: `make cluster`"))?;
+    let mut socket = UnixStream::connect(Path::new(PLACE).join(name).join(PROXY_SOCKET))
+        .with_context(|| format!("the process that holds the cluster {name} cannot be asked"))?;
+    let mut wrong = String::new();
+    writeln!(socket, "{mode}").and_then(|()| socket.read_to_string(&mut wrong)).context("what the cluster answers")?;
+    if !wrong.is_empty() {
+        bail!("kube-proxy does not run in mode {mode} on every node of the cluster {name}: {wrong}");
+    }
+    println!("kube-proxy of the cluster {name} runs in mode {mode}.");
+    Ok(())
 }
 
 /// Nobody listens any more: who asked for the cluster does not want it.
