@@ -125,7 +125,7 @@ fn another_programs_ovs_is_replaced_only_by_force() {
     host.write("/run/bin/ovs", "#!/bin/sh\necho theirs\n");
     host.write("/run/bin/bridge", "#!/bin/sh\necho theirs\n");
     let program = plugin_dir().join("netloom-cni");
-    let link = |name: &str| std::fs::read_link(host.path(&format!("/run/bin/{name}"))).ok();
+    let link = |name: &str| std::fs::read_link(host.path(format!("/run/bin/{name}"))).ok();
     let own = Some(PathBuf::from("netloom-cni"));
     let said = host.run("", &[program.to_str().unwrap(), "install", "/run/bin"]);
     assert!(said.contains("left /run/bin/ovs as it is, which is another program's: --force replaces it"), "{said}");

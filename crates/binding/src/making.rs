@@ -42,7 +42,6 @@ impl Index<'_> {
             qos_policy_id: element.qos_policy.clone(),
             allowed_address_pairs: element.address_pairs.clone(),
             vnic_type: Some(element.vnic_type).filter(|of| *of != VnicType::Normal).map(|of| of.name().to_owned()),
-            ..NewPort::default()
         }
     }
 
