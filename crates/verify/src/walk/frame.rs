@@ -111,9 +111,12 @@ impl<'a> Walk<'a> {
     /// What the sender knows of its neighbour must be what the neighbour has.
     fn known_by(&mut self, device: Device<'a>, target: Device<'a>, next: IpAddr, segment: &Segment<'a>) -> Result<(), Finding> {
         let Some(mac) = &target.link.mac else { return Ok(()) };
+        // A vlan has the hardware address of the link below it.
+        let below = self.network.other(target).filter(|_| target.link.is("vlan"));
         let twin = segment.others().find(|other| {
             let same = other.link.mac.as_ref() == Some(mac) && !other.is(&target) && other.namespace.place != target.namespace.place;
-            same && has_address(other.link) && !matches!(other.link.kind.as_str(), "ipvlan" | "vlan" | "bridge")
+            let is_below = below.is_some_and(|below| other.is(&below));
+            same && !is_below && has_address(other.link) && !matches!(other.link.kind.as_str(), "ipvlan" | "vlan" | "bridge")
         });
         if let Some(twin) = twin {
             return Err(self.at(Fault::DuplicateMac, twin, format!("its hardware address {mac} is also that of {target}")));

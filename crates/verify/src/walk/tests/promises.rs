@@ -1,9 +1,9 @@
 //! What a network promises: isolation that is not mere silence, and an MTU that is not the link's of the moment.
 
-use super::scene::{Mode, link, mac, network, of};
-use super::{A, A2, BOTH, to_a2};
+use super::scene::{Mode, address, link, local, mac, network, of, route};
+use super::{A, A2, B, BOTH, check, to_a2};
 use crate::case::{Quality, Target};
-use crate::plan::{Check, Expected, Planned, plan};
+use crate::plan::{Check, Expected, ExpectedSource, Planned, plan};
 use crate::snapshot::{End, Snapshot};
 use crate::{Attachment, CASES, Fault, Observation, Protocol, Publication, Reach, Site, SiteNode, SitePod, explain, explain_silence};
 
@@ -54,6 +54,25 @@ fn macvlans_are_kept_apart_by_their_mode() {
     assert_eq!(silent(&macvlans(|link| link.private = true)), Fault::PortsIsolated);
     assert_eq!(silent(&macvlans(|link| link.vepa = true)), Fault::PortsIsolated);
     assert_eq!(explain_silence(&macvlans(|link| link.private = true), &apart()), None);
+}
+
+/// Vlans have the hardware addresses of the links that they stand on: of two pods of two nodes, neither is a duplicate.
+#[test]
+fn vlans_share_the_address_of_their_link() {
+    let mut snapshot = network(Mode::Direct);
+    for (place, node, last) in [(A, "node/a", 1), (B, "node/b", 2)] {
+        let below = link(&mut snapshot, node, 2).mac.clone();
+        of(&mut snapshot, place).routes = vec![route("10.30.0.0/24", None, 2), local(&format!("10.30.0.{last}"), 2)];
+        let eth0 = link(&mut snapshot, place, 2);
+        (eth0.kind, eth0.mac, eth0.vlan) = ("vlan".to_owned(), below, Some(30));
+        eth0.other = Some(End { place: node.parse().unwrap(), index: 2 });
+        eth0.addresses = vec![address(&format!("10.30.0.{last}/24"))];
+    }
+    let case = CASES.iter().find(|case| case.id == "network-2").unwrap();
+    let expected = Expected::Answer(ExpectedSource::As(vec![[10, 30, 0, 1].into()]));
+    let asked = Check { case, network: Some("far".to_owned()), expected, ..check(B, "10.30.0.2") };
+    let finding = explain(&snapshot, &asked, &Observation::Silent);
+    assert_eq!(finding.fault, Fault::Unexplained, "{finding}");
 }
 
 #[test]
