@@ -170,7 +170,12 @@ impl<'w> Index<'w> {
 
     /// The pod uses such ports: that which it has may be a ready one, or not.
     pub(crate) fn note(&mut self, pod: &Pod, element: &Element, port: &Port) {
-        if let Some(kind) = self.kind(pod, element, &port.network_id, Carrier::of(port).as_ref()) {
+        self.expect(pod, element, &port.network_id, Carrier::of(port).as_ref());
+    }
+
+    /// The same of a pod whose port is being made: a ready one would be its second.
+    pub(crate) fn expect(&mut self, pod: &Pod, element: &Element, network: &str, carrier: Option<&Carrier>) {
+        if let Some(kind) = self.kind(pod, element, network, carrier) {
             self.taken.used.insert(kind, element.subnets.iter().cloned().collect());
         }
     }

@@ -376,6 +376,10 @@ impl<'w> Index<'w> {
         {
             return Ok(None);
         }
+        if self.world.pending.contains(&key) {
+            self.expect(pod, element, network_id, carrier.as_ref());
+            return Ok(None);
+        }
         if let Some(ready) = self.ready(&key, pod, element, network_id, carrier.as_ref()) {
             return Ok(Some(ready));
         }
@@ -383,13 +387,11 @@ impl<'w> Index<'w> {
             let place = element.subnets.first().unwrap_or(&element.network).clone();
             return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
         }
-        if !self.world.pending.contains(&key) {
-            let mut port = self.new_port(&key.0, pod, element, network_id, &subnets);
-            if let Some(carrier) = carrier {
-                self.carried(&mut port, &carrier);
-            }
-            self.new.push((key, port));
+        let mut port = self.new_port(&key.0, pod, element, network_id, &subnets);
+        if let Some(carrier) = carrier {
+            self.carried(&mut port, &carrier);
         }
+        self.new.push((key, port));
         Ok(None)
     }
 

@@ -550,6 +550,26 @@ fn ready_ports_go_from_pod_to_pod() {
     assert_eq!((life.cloud.owned(), life.cloud.pooled()), (2, 0), "they were switched off");
 }
 
+/// The first pod of a kind has its port made beside those that wait: where they are there first, it got one of them, and then its own as well.
+#[test]
+fn a_pod_whose_port_is_being_made_gets_no_ready_one_besides() {
+    let mut life = Life::new();
+    life.world.defaults.pool = Some(POOL);
+    life.world.defaults.security_groups = vec!["g".to_owned()];
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    assert_eq!((life.cloud.owned(), life.cloud.pooled()), (1, 3));
+    life.cloud.add_pod(&[0]);
+    let uid = life.cloud.pods.keys().next_back().unwrap().clone();
+    life.world.pending.insert((uid.clone(), 0));
+    life.blind = false;
+    let step = life.decide();
+    assert!(step.claims.is_empty() && !step.calls.iter().any(|call| matches!(call, Call::CreatePorts(..))), "{step:?}");
+    assert!(step.pools.values().all(|(free, is_used)| *free == 3 && *is_used), "{:?}", step.pools);
+    life.world.pending.clear();
+    assert_eq!(life.decide().claims.into_values().collect::<Vec<_>>(), [(uid, 0)], "nobody makes it any more");
+}
+
 /// A pod of a virtual machine gets a subport that waits on the node's trunk, and gives it back.
 #[test]
 fn ready_subports_go_from_pod_to_pod() {
