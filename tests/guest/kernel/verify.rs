@@ -40,12 +40,14 @@ fn verified(host: &Host, test: &str) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", text(&out.stdout), text(&out.stderr)))
 }
 
-/// The cases that passed, each with its number of probes; none failed, and none was left out.
+/// The cases that passed, each with its number of probes; none failed, and no protocol was left out. Some networks have one family alone.
 fn passed(host: &Host, test: &str) -> Vec<(String, u64)> {
     let verified = verified(host, test);
     let cases = verified["cases"].as_array().unwrap().iter();
     let one = |case: &Value| {
-        assert!(case["state"] == "passed" && case["skipped"].is_null(), "{case:#}");
+        let whys = case["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["why"].as_str());
+        let mut left_out = whys.filter(|why| !why.starts_with("no two pods have such a network"));
+        assert!(case["state"] == "passed" && left_out.next().is_none(), "{case:#}");
         (case["id"].as_str().unwrap().to_owned(), case["passed"].as_u64().unwrap())
     };
     cases.map(one).collect()
@@ -99,7 +101,9 @@ fn a_port_that_is_published_over_sctp() {
         run(&host, "node.left", "nft add table inet other");
         run(&host, "node.left", "nft add chain inet other pass { type filter hook forward priority 0 ; }");
         run(&host, "node.left", &format!("nft add rule inet other pass {rule} counter drop"));
-        assert_eq!(found(&host, "^5$"), one("ForeignRuleDrops", "node/left", direction), "{rule}");
+        let found = found(&host, "^5$");
+        let is_right = |(fault, at, on): &Found| fault == "ForeignRuleDrops" && at.starts_with("node/left ") && on == direction;
+        assert!(!found.is_empty() && found.iter().all(is_right), "{rule}: {found:?}");
         run(&host, "node.left", "nft delete table inet other");
     }
     assert_eq!(passed(&host, "^5$"), [("5".to_owned(), 2)]);
