@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::{Lab, node, pod};
 
+/// What a pod may send is so much more than it may receive that no busy machine is as slow.
 const NETWORK: &str = r#"apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: slow}
 spec: {config: '{"cniVersion":"1.0.0","plugins":[{"type":"bridge","bridge":"slow0","ipam":{"type":"host-local","subnet":"10.8.0.0/24"}},
-  {"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":16000000,"egressBurst":800000}]}'}
+  {"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":160000000,"egressBurst":8000000}]}'}
 ---
 "#;
 
