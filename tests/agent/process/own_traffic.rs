@@ -653,6 +653,7 @@ fn a_network_that_another_pod_has() {
 #[test]
 fn a_network_that_another_pod_is_getting() {
     let node = node("race", "");
+    // Sleeps: the plugin waits for the test.
     let wait = "for _ in $(seq 600); do [ -e /run/go ] && break; sleep 0.1; done";
     node.host.write("/run/bin/slow", &format!("#!/bin/sh\n[ $CNI_COMMAND = ADD ] && touch /run/slow-is-here && {wait}\ncat\nexit 0\n"));
     node.host.sh("", "chmod 755 /run/bin/slow");
