@@ -376,22 +376,23 @@ impl<'w> Index<'w> {
         {
             return Ok(None);
         }
-        if self.world.pending.contains(&key) {
+        let is_being_made = self.world.pending.contains(&key);
+        if is_being_made {
             self.expect(pod, element, network_id, carrier.as_ref());
-            return Ok(None);
-        }
-        if let Some(ready) = self.ready(&key, pod, element, network_id, carrier.as_ref()) {
+        } else if let Some(ready) = self.ready(&key, pod, element, network_id, carrier.as_ref()) {
             return Ok(Some(ready));
         }
         if self.world.tried.get(&key) == Some(&Tried::Alone) {
             let place = element.subnets.first().unwrap_or(&element.network).clone();
             return Err(Refused::Port { number: element.number, interface: element.interface.clone(), place });
         }
-        let mut port = self.new_port(&key.0, pod, element, network_id, &subnets);
-        if let Some(carrier) = carrier {
-            self.carried(&mut port, &carrier);
+        if !is_being_made {
+            let mut port = self.new_port(&key.0, pod, element, network_id, &subnets);
+            if let Some(carrier) = carrier {
+                self.carried(&mut port, &carrier);
+            }
+            self.new.push((key, port));
         }
-        self.new.push((key, port));
         Ok(None)
     }
 

@@ -566,6 +566,9 @@ fn a_pod_whose_port_is_being_made_gets_no_ready_one_besides() {
     let step = life.decide();
     assert!(step.claims.is_empty() && !step.calls.iter().any(|call| matches!(call, Call::CreatePorts(..))), "{step:?}");
     assert!(step.pools.values().all(|(free, is_used)| *free == 3 && *is_used), "{:?}", step.pools);
+    life.world.tried.insert((uid.clone(), 0), Tried::Alone);
+    assert!(life.decide().refused.contains_key(&uid), "it was refused before, and its pod is told so until it is there");
+    life.world.tried.clear();
     life.world.pending.clear();
     assert_eq!(life.decide().claims.into_values().collect::<Vec<_>>(), [(uid, 0)], "nobody makes it any more");
 }
