@@ -125,6 +125,12 @@ fn place_of_route(route: &Route) -> (bool, u32, ipnet::IpNet, u32) {
     (route.dst.addr().is_ipv6(), route.table, route.dst, route.priority)
 }
 
+/// Whether the kernel puts a new route behind those of the same place: an IPv6 one that cannot become one of their hops (`fib6_add_rt2node` in
+/// net/ipv6/ip6_fib.c), as each link has one to `fe80::/64`.
+fn is_last(route: &Route) -> bool {
+    route.dst.addr().is_ipv6() && route.gateway.is_none() && route.hops.is_empty() && route.nexthop.is_none()
+}
+
 /// Whether two addresses are one to the kernel, which may have other flags now, or another end.
 fn is_same_address(one: &Address, other: &Address) -> bool {
     let is_same = one.index == other.index && one.net.addr() == other.net.addr();
@@ -282,8 +288,11 @@ impl View {
         let same = || self.now.routes.iter().skip(at).take_while(|one| place_of_route(one) == place);
         if same().next().is_none() {
             Arc::make_mut(&mut self.now.routes).insert(at, route);
+        } else if same().all(|one| *one != route) && is_last(&route) {
+            let behind = same().count();
+            Arc::make_mut(&mut self.now.routes).insert(at + behind, route);
         } else if same().all(|one| *one != route) {
-            // It stands before or behind the other, or makes one with it.
+            // It stands before or behind the others, or makes one with them.
             self.unknown.routes = true;
         }
     }
