@@ -4,7 +4,7 @@
 //! ```text
 //!   note   file: driver, override, the card's settings     ADD; DEL finds it there after a crash as well
 //!   use    the card's settings, or a driver for programs
-//!   back   driver, then the card's settings, then the file goes
+//!   back   hardware address, driver, VLAN, then the file goes
 //! ```
 //!
 //! An interface is moved and given back as that of `host-device` is, before the rest is as it was. A file need not outlive a reboot, after which
@@ -34,6 +34,9 @@ const MAX_FILE: usize = 16 << 10;
 /// How long a driver may take until its device has the hardware address that its card was given for it, or an interface.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// How often a driver is asked to give its device an address.
+const TRIES: usize = 4;
 
 /// A PCI network card, or a virtual function of one.
 #[derive(Debug, Clone)]
@@ -106,10 +109,11 @@ impl Card {
         self.interface(netlink)?.ok_or_else(missing).map(Some)
     }
 
-    /// All of its interfaces where `netlink` is.
-    pub(crate) fn interfaces(&self, netlink: &mut Netlink) -> Result<Vec<Link>, CniError> {
-        let is_own = |link: &Link| sysfs::pci_address(link).as_ref() == Some(&self.id);
-        Ok(netlink.links().map_err(internal)?.into_iter().filter(is_own).collect())
+    /// All of its interfaces where `netlink` is: a card has one for each of its ports. `first`: one of them.
+    pub(crate) fn interfaces(&self, netlink: &mut Netlink, first: &Link) -> Result<Vec<Link>, CniError> {
+        let is_other = |link: &Link| link.index != first.index && sysfs::pci_address(link).as_ref() == Some(&self.id);
+        let others = netlink.links().map_err(internal)?.into_iter().filter(is_other);
+        Ok(std::iter::once(first.clone()).chain(others).collect())
     }
 
     /// How many virtual functions it has, which end with its driver.
@@ -145,8 +149,8 @@ impl Card {
     }
 
     /// Has the card take packets for this virtual function at this hardware address, and with the tag of this VLAN; an interface of it, too. All
-    /// zero stands for the address that its driver chooses; without one, that stays as it is.
-    pub(crate) fn set(&self, netlink: &mut Netlink, mac: Option<[u8; 6]>, vlan: u16, qos: u8) -> Result<(), CniError> {
+    /// zero stands for the address that its driver chooses. `tag`: VLAN and priority. What is not given stays as it is.
+    pub(crate) fn set(&self, netlink: &mut Netlink, mac: Option<[u8; 6]>, tag: Option<(u16, u8)>) -> Result<(), CniError> {
         let Some((_, link, number)) = self.physical(netlink)? else { return Ok(()) };
         let called = |what: String| format!("{what} of virtual function {number} of {}, PCI device {}", link.name, self.id);
         if let Some(bytes) = mac {
@@ -158,14 +162,19 @@ impl Card {
             netlink.send_one(set).map_err(internal)?;
             linux::crash_point!("card-mac-set");
         }
+        let Some((vlan, qos)) = tag else { return Ok(()) };
         let set = link::set_vf_vlan(link.index, number, vlan, qos).called(called(format!("set VLAN {vlan}")));
         netlink.send_one(set).map(drop).map_err(internal)
     }
 
-    /// The hardware address of its interface, as far as its driver allows.
+    /// The hardware address of its interface, as far as its driver allows. One that asks its card refuses while the card is busy with it.
     fn set_own(&self, netlink: &mut Netlink, mac: &Mac) -> Result<(), CniError> {
-        if let Some(own) = self.interface(netlink)? {
-            let _ = netlink.send_one(link::set(own.index, &Change { mac: Some(mac.clone()), ..Change::default() }));
+        for _ in 0..TRIES {
+            let Some(own) = self.interface(netlink)?.filter(|own| own.mac.as_ref() != Some(mac)) else { return Ok(()) };
+            if netlink.send_one(link::set(own.index, &Change { mac: Some(mac.clone()), ..Change::default() })).is_ok() {
+                return Ok(());
+            }
+            sleep(BETWEEN_LOOKS);
         }
         Ok(())
     }
@@ -316,17 +325,23 @@ impl Before {
     fn restore(&self, host: &mut Host) -> Result<(), CniError> {
         let Some(folder) = Bus::Pci.device(&self.device) else { return Ok(()) };
         let card = Card { id: self.device.clone(), folder };
-        card.bind_now(&self.driver, self.chosen_driver.as_deref())?;
         let netlink = host.netlink()?;
-        let Some(function) = &self.function else { return Ok(()) };
-        if !self.is_driven && card.interface(netlink)?.is_none() {
+        let is_same = |now: &(Card, Link, u32), before: &Function| now.0.id == before.card && now.2 == before.settings.number;
+        let before = match &self.function {
+            Some(before) if card.physical(netlink)?.is_some_and(|now| is_same(&now, before)) => Some(&before.settings),
+            _ => None,
+        };
+        // Its own driver takes over the address that it finds; in the container's VLAN it stays until the container's program has lost it.
+        if let Some(before) = before.filter(|_| self.is_driven) {
+            card.set(netlink, Some(before.mac), None)?;
+        }
+        card.bind_now(&self.driver, self.chosen_driver.as_deref())?;
+        if !self.is_driven && self.function.is_some() && card.interface(netlink)?.is_none() {
             let msg = format!("the interface of PCI device {} has not come back: its card keeps its VLAN until then", self.device);
             return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
         }
-        let is_same = |now: &(Card, Link, u32)| now.0.id == function.card && now.2 == function.settings.number;
-        if card.physical(netlink)?.as_ref().is_some_and(is_same) {
-            let before = &function.settings;
-            card.set(netlink, Some(before.mac), before.vlan, before.qos)?;
+        if let Some(before) = before {
+            card.set(netlink, Some(before.mac).filter(|_| !self.is_driven), Some((before.vlan, before.qos)))?;
             linux::crash_point!("card-set-back");
             // What its driver had chosen itself.
             self.mac.iter().try_for_each(|mac| card.set_own(netlink, mac))?;

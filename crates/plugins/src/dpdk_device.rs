@@ -151,7 +151,10 @@ impl Plugin for DpdkDevice {
         card.may_be_bound(conf.driver.as_deref())?;
         let link = card.own_interface("pciBusID", cx.host.netlink()?)?;
         // With another driver it loses all that it has, as the ports of one function.
-        let links = if link.is_some() { card.interfaces(cx.host.netlink()?)? } else { Vec::new() };
+        let links = match &link {
+            Some(link) => card.interfaces(cx.host.netlink()?, link)?,
+            None => Vec::new(),
+        };
         links.iter().try_for_each(|link| is_unused(&card, link, cx))?;
         let result = addresses_without_link(conf.ipam, call, cx)?;
         Before::keep(&card, true, call, cx)?;

@@ -245,7 +245,7 @@ fn add_moved(call: &Call<'_>, cx: &mut Cx<'_>, conf: Conf, card: &Card, before: 
     let addresses = Addresses::before_link(conf.ipam, call, cx)?;
     Before::keep(card, false, call, cx)?;
     cx.review(PlannedChange::Moved(before))?;
-    card.set(cx.host.netlink()?, conf.mac.as_ref().and_then(bytes), conf.vlan, conf.qos)?;
+    card.set(cx.host.netlink()?, conf.mac.as_ref().and_then(bytes), Some((conf.vlan, conf.qos)))?;
     linux::crash_point!("sriov-set");
     let link = card.interface_with(cx.host.netlink()?, conf.mac.as_ref())?;
     let link = link.ok_or_else(|| internal(format!("the driver of PCI device {} did not take over its hardware address", card.id())))?;
@@ -268,7 +268,7 @@ fn add_driven(call: &Call<'_>, cx: &mut Cx<'_>, conf: Conf, card: &Card, link: O
     let result = addresses_without_link(conf.ipam, call, cx)?;
     Before::keep(card, true, call, cx)?;
     link.into_iter().try_for_each(|link| cx.review(PlannedChange::Moved(link)))?;
-    card.set(cx.host.netlink()?, conf.mac.as_ref().and_then(bytes), conf.vlan, conf.qos)?;
+    card.set(cx.host.netlink()?, conf.mac.as_ref().and_then(bytes), Some((conf.vlan, conf.qos)))?;
     linux::crash_point!("sriov-set-driven");
     conf.driver.iter().try_for_each(|driver| card.bind(driver))?;
     without_link(call, card, conf.mac.as_ref(), conf.dns, result)

@@ -12,8 +12,8 @@ use wire::{Answer, Call, ToAgent, ToShim};
 use crate::process::chance::Chance;
 use crate::process::own_traffic::is_refused;
 
-/// What the agent may have at a time, in KiB, in a build that is not optimized.
-const MEMORY: u64 = 64 << 10;
+/// What the agent may have at a time, in KiB, in a build that is not optimized: most of it are pages of the executable.
+const MEMORY: u64 = 80 << 10;
 
 fn connect(node: &Node) -> UnixStream {
     UnixStream::connect(node.host.path(SOCKET)).unwrap()

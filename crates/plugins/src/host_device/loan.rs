@@ -106,7 +106,15 @@ impl Identity {
 
     /// Whether the link can be that device.
     pub(super) fn fits(&self, link: &Link) -> bool {
-        *self == Identity::of(link)
+        let other = Identity::of(link);
+        *self == other || (&self.kind, &self.device) == (&other.kind, &other.device) && self.is_function()
+    }
+
+    /// Whether it is a virtual function, which has one interface: its driver makes the address that the card has for it the permanent one
+    /// (`igbvf_reset` in drivers/net/ethernet/intel/igbvf/netdev.c).
+    fn is_function(&self) -> bool {
+        let folder = self.device.as_ref().and_then(sysfs::folder);
+        folder.is_some_and(|folder| matches!(sysfs::physical_function(&folder), Ok(Some(_))))
     }
 
     /// Whether the link cannot be another device: of a card's several interfaces each has a hardware address of its own.
