@@ -94,7 +94,9 @@ impl Switch {
     /// # Panics
     /// If it fails.
     pub fn vsctl(&self, words: &str) -> String {
-        run(Command::new("ovs-vsctl").args(["--timeout=60", &format!("--db=unix:{}", self.socket())]).args(words.split_whitespace()))
+        run(Command::new("ovs-vsctl")
+            .args(["--timeout=60", "--retry", &format!("--db=unix:{}", self.socket())])
+            .args(words.split_whitespace()))
     }
 
     /// The ports of a bridge but its own.
