@@ -71,14 +71,7 @@ impl<'w> Index<'w> {
 
     /// A port that exists already; none where it has to be read first.
     fn existing(&mut self, id: &str) -> Result<Option<&'w Port>, Refused> {
-        match self.world.existing.get(id) {
-            Some(Some(port)) => Ok(Some(port)),
-            Some(None) => Err(Refused::NoPort(id.to_owned())),
-            None => {
-                self.read(Call::ReadPort(id.to_owned()));
-                Ok(None)
-            }
-        }
+        self.known(self.world.existing.get(id), || Refused::NoPort(id.to_owned()), || Call::ReadPort(id.to_owned()))
     }
 }
 

@@ -114,14 +114,7 @@ impl<'w> Index<'w> {
 
     /// A trunk by its ID; none where it has to be read first.
     pub(crate) fn known_trunk(&mut self, id: &str) -> Result<Option<&'w Trunk>, Refused> {
-        match self.world.trunks.get(id) {
-            Some(Some(trunk)) => Ok(Some(trunk)),
-            Some(None) => Err(Refused::NoTrunk(id.to_owned())),
-            None => {
-                self.read(Call::ReadTrunk(id.to_owned()));
-                Ok(None)
-            }
-        }
+        self.known(self.world.trunks.get(id), || Refused::NoTrunk(id.to_owned()), || Call::ReadTrunk(id.to_owned()))
     }
 
     /// Puts a ready port on its trunk, if it is to be on one; whether that is there.

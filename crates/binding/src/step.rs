@@ -398,11 +398,20 @@ impl<'w> Index<'w> {
 
     /// A network by its ID; none where it has to be read first.
     fn network(&mut self, id: &str) -> Result<Option<&'w Network>, Refused> {
-        match self.world.networks.get(id) {
-            Some(Some(network)) => Ok(Some(network)),
-            Some(None) => Err(Refused::NoNetwork(id.to_owned())),
+        self.known(self.world.networks.get(id), || Refused::NoNetwork(id.to_owned()), || Call::ReadNetwork(id.to_owned()))
+    }
+
+    /// What was read of Neutron, which may be that it is `missing`; none where it has to be read first, by this call.
+    pub(crate) fn known<T>(
+        &mut self,
+        read: Option<&'w Option<T>>,
+        missing: impl FnOnce() -> Refused,
+        call: impl FnOnce() -> Call,
+    ) -> Result<Option<&'w T>, Refused> {
+        match read {
+            Some(found) => found.as_ref().map(Some).ok_or_else(missing),
             None => {
-                self.read(Call::ReadNetwork(id.to_owned()));
+                self.read(call());
                 Ok(None)
             }
         }
