@@ -573,10 +573,12 @@ impl<'a> ThisNode<'a> {
 
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
-        let taken: Vec<&Link> = taken.iter().map(|device| self.meant(device)).collect::<Result<Vec<_>, _>>()?.concat();
-        let stays = |link: &&Link| !taken.contains(link);
-        if let Some(link) = self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)).find(stays) {
-            return Ok(Some(format!("which {} of the node has", link.name)));
+        for link in self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)) {
+            // Most addresses are no link's: then no name is asked for.
+            let taken = taken.iter().map(|device| self.meant(device)).collect::<Result<Vec<_>, _>>()?.concat();
+            if !taken.contains(&link) {
+                return Ok(Some(format!("which {} of the node has", link.name)));
+            }
         }
         let (links, bridges, hops) = (self.links()?, self.default_bridges(None)?, self.next_hops()?);
         if let Some(bridge) = self.has_guarded_mac(mac, &bridges)? {

@@ -199,6 +199,7 @@ fn words(verb: &str, route: &Route) -> String {
             gateway.map_or(Ok(()), |gateway| write!(what, " via {gateway}"))?;
             oif.map_or(Ok(()), |oif| write!(what, " dev if{oif}"))?;
         }
+        route.nexthop.map_or(Ok(()), |object| write!(what, " nhid {object}"))?;
         if route.priority != 0 {
             write!(what, " metric {}", route.priority)?;
         }
