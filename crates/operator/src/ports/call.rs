@@ -45,11 +45,12 @@ pub(super) enum Task {
     },
     Create(Vec<(Key, NewPort)>),
     Tag(String, Vec<String>),
-    Groups(String, Vec<String>),
-    /// A pod's port gets these address pairs.
-    Allow(String, Vec<AddressPair>),
-    /// Bind a port to its host.
-    Bind(String, String),
+    /// Change a port, whatever its revision is.
+    Update {
+        slot: Slot,
+        port: String,
+        update: PortUpdate,
+    },
     Delete(String),
     /// A port that exists already.
     Port(String),
@@ -147,6 +148,12 @@ impl Slot {
 // === impl Task ===
 
 impl Task {
+    /// Neutron tries to bind a port that is not bound whenever it is changed.
+    pub(super) fn bind(port: String, host: &str) -> Self {
+        let update = PortUpdate { host: Some(host.to_owned()), ..PortUpdate::default() };
+        Task::Update { slot: Slot::Bind(port.clone()), port, update }
+    }
+
     /// A call that was decided.
     pub(super) fn of(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
         Some(match call {
@@ -161,8 +168,14 @@ impl Task {
             Call::SetPairs { port, revision, pairs, adds } => Task::Pairs { port, revision, pairs, adds },
             Call::CreatePorts(wanted) => Task::Create(wanted),
             Call::TagPort(id, tags) => Task::Tag(id, tags),
-            Call::SetGroups(id, groups) => Task::Groups(id, groups),
-            Call::AllowPairs(id, pairs) => Task::Allow(id, pairs),
+            Call::SetGroups(port, groups) => {
+                let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
+                Task::Update { slot: Slot::Groups(port.clone()), port, update }
+            }
+            Call::AllowPairs(port, pairs) => {
+                let update = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
+                Task::Update { slot: Slot::Groups(port.clone()), port, update }
+            }
             Call::DeletePort(id) => Task::Delete(id),
             Call::ReadPort(id) => Task::Port(id),
             Call::TakePort { port, revision, uid, host } => Task::Hand { port, revision, update: handed(DEVICE_OWNER, uid, host) },
@@ -191,8 +204,7 @@ impl Task {
             Task::Create(wanted) => Slot::Create(wanted.first().map(|(key, _)| key.clone()).unwrap_or_default()),
             Task::Tag(id, _) | Task::Hand { port: id, .. } => Slot::Tag(id.clone()),
             Task::Port(id) => Slot::Port(id.clone()),
-            Task::Groups(id, _) | Task::Allow(id, _) => Slot::Groups(id.clone()),
-            Task::Bind(id, _) => Slot::Bind(id.clone()),
+            Task::Update { slot, .. } => slot.clone(),
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
             Task::Confirm(_) => Slot::Confirm,
@@ -275,19 +287,7 @@ impl Task {
                 }
                 Came::Tagged(id, tags, tagged)
             }
-            Task::Groups(id, groups) => {
-                let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
-                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
-            }
-            Task::Allow(id, pairs) => {
-                let update = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
-                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
-            }
-            Task::Bind(id, host) => {
-                // Neutron tries to bind a port that is not bound whenever it is changed.
-                let update = PortUpdate { host: Some(host), ..PortUpdate::default() };
-                Came::Updated(neutron.update_port(&id, &update, None).await.map(Box::new))
-            }
+            Task::Update { port, update, .. } => Came::Updated(neutron.update_port(&port, &update, None).await.map(Box::new)),
             Task::Delete(id) => {
                 let deleted = neutron.delete_port(&id).await;
                 if deleted.is_ok() {

@@ -65,7 +65,7 @@ impl Work {
             let since = self.bound_again.get(&id).copied().or(self.waiting.since(&id));
             if since.is_some_and(|since| since + FORGOTTEN <= now) {
                 self.bound_again.insert(id.clone(), now);
-                self.begin(ports, Task::Bind(id, host));
+                self.begin(ports, Task::bind(id, &host));
             }
         }
     }
@@ -78,7 +78,7 @@ impl Work {
             let owner = known.and_then(|known| Owner::of(known, &self.world.cluster));
             // Neutron tries to bind it again when it is changed.
             let again = match known.filter(|known| is_existing(known)) {
-                Some(known) => Task::Bind(port.clone(), known.host.clone()),
+                Some(known) => Task::bind(port.clone(), &known.host),
                 None => Task::Delete(port.clone()),
             };
             let Some(key) = owner.map(|owner| (owner.pod, owner.element)) else { continue };

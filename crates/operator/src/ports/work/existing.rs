@@ -21,26 +21,21 @@ impl Work {
         let (calls, cluster, ports) = (&self.calls, &self.world.cluster, self.world.ports.as_ref());
         self.world.existing.retain(|id, port| {
             let known = ports.and_then(|ports| ports.get(id));
-            let is_good = port.as_ref().is_some_and(|port| has_nobody(port) || known.is_some_and(|known| is_of_pod(port, known, cluster)));
-            (wanted.contains(id) || known.is_some()) && (is_good || calls.is_paused(&Slot::Port(id.clone()), now))
+            let can_be_had = port.as_ref().is_some_and(|port| can_be_had(port, known, cluster));
+            (wanted.contains(id) || known.is_some()) && (can_be_had || calls.is_paused(&Slot::Port(id.clone()), now))
         });
     }
 
     /// An empty text: it is read again later.
     pub(super) fn read_existing(&mut self, id: String, port: Option<Port>) -> Option<String> {
-        let known = self.world.ports.as_mut();
-        let is_good = match &port {
-            None => {
-                known.and_then(|ports| ports.remove(&id));
-                false
-            }
-            Some(port) => {
-                let known = known.and_then(|ports| ports.get(&id));
-                has_nobody(port) || known.is_some_and(|known| is_of_pod(port, known, &self.world.cluster))
-            }
-        };
+        let mut known = self.world.ports.as_mut();
+        if port.is_none() {
+            known.as_mut().and_then(|ports| ports.remove(&id));
+        }
+        let known = known.and_then(|ports| ports.get(&id));
+        let can_be_had = port.as_ref().is_some_and(|port| can_be_had(port, known, &self.world.cluster));
         self.world.existing.insert(id, port);
-        (!is_good).then(String::new)
+        (!can_be_had).then(String::new)
     }
 
     /// A port of a pod has tags that it had not. One that existed before is a pod's from then on, or nobody's: it is read again for what follows.
@@ -82,7 +77,8 @@ impl Work {
     }
 }
 
-/// Whether a port that was read is bound to the pod whose tags it has.
-fn is_of_pod(port: &Port, known: &Port, cluster: &Cluster) -> bool {
-    Owner::of(known, cluster).is_some_and(|owner| owner.pod == port.device_id)
+/// Whether nobody has a port that was read, or the pod whose tags it has.
+fn can_be_had(port: &Port, known: Option<&Port>, cluster: &Cluster) -> bool {
+    let owner = || known.and_then(|known| Owner::of(known, cluster));
+    has_nobody(port) || owner().is_some_and(|owner| owner.pod == port.device_id)
 }
