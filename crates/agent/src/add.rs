@@ -24,20 +24,26 @@ use crate::Agent;
 use crate::addresses::NODE_GONE;
 use crate::call::{Request, Sandbox};
 use crate::events::Event;
-use crate::log::Line;
 use crate::networks::selects;
 use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::provided;
 use crate::report::Timings;
 use crate::settings::{EventsTold, VifSource};
-use crate::statuses::Delivery;
+use crate::statuses::StatusWrite;
 
 /// The reason of Events that tell of what is taken of the node's own.
 const NODES_OWN: &str = "TakesTheNodesOwn";
 
 impl Agent {
-    pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Timings) -> Result<AddResult, CniError> {
+    /// Attaches a pod: the result for the runtime, which gets it when the status is written.
+    pub(crate) fn add(
+        &self,
+        request: &Request,
+        sandbox: &Sandbox,
+        host: &mut Host,
+        laps: &mut Timings,
+    ) -> Result<(AddResult, StatusWrite), CniError> {
         let name = sandbox.pod.as_ref().ok_or_else(no_pod)?;
         self.before_add(sandbox, host)?;
         self.statuses.prepare();
@@ -56,14 +62,13 @@ impl Agent {
                 self.detached.note(&sandbox.container);
             }
         })?;
-        self.publish(request, &pod, &record);
-        laps.lap("status");
+        let status = self.statuses.write(pod.reference(), self.status_of(&record), request.settings.status_wait);
         if self.settings.events == EventsTold::All {
             for added in attach::added_interfaces(&record) {
                 self.event(&pod, EventKind::Normal, "AddedInterface", &added);
             }
         }
-        Ok(result)
+        Ok((result, status))
     }
 
     /// The result for the runtime, when other nodes reach the pod. An error if the version of the runtime's call cannot express it.
@@ -260,20 +265,6 @@ impl Agent {
         let late = || CniError::new(Code::TRY_AGAIN_LATER, "the kubelet did not report the pod's devices in time");
         let held = self.runtime.block_on(async { tokio::time::timeout(limit, asked).await }).map_err(|_| late())?;
         Ok(Devices::new(held.map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?))
-    }
-
-    /// Writes the status. The pod is attached whether or not somebody can be told.
-    fn publish(&self, request: &Request, pod: &Pod, record: &Record) {
-        let text = self.status_of(record);
-        match self.statuses.write(pod.reference(), text, request.settings.status_wait) {
-            Delivery::Written => {}
-            Delivery::Later => {
-                Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not accepted it yet").end()
-            }
-            // Nobody misses it: a Deployment was scaled down while it came up, say.
-            Delivery::Gone => Line::info("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
-            Delivery::Refused(why) => Line::error("status refused").with("pod", &record.pod.name).with("error", why).end(),
-        }
     }
 
     /// The annotation `network-status` of a record.

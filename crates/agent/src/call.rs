@@ -1,8 +1,9 @@
 //! One call of a runtime: checked, carried out, told of.
 //!
 //! ```text
-//!   wire::Call --Request::read--> Request (checked) --verb--> wire::Answer
-//!                                                     `-----> one line of the log, the pod's report, an Event
+//!   wire::Call --Request::read--> Request (checked) --verb--> Served --> wire::Answer
+//!                                                               |   `--> one line of the log, the pod's report
+//!                                                               `-- an ADD's status has still to be written
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +17,10 @@ use plugin::process::{self, Env};
 use plugin::{Exec, Host};
 use wire::{Answer, Call};
 
+use crate::events::Answering;
 use crate::log::Line;
 use crate::report::{Report, Timings};
+use crate::statuses::StatusWrite;
 use crate::{Agent, Settings, lock};
 
 /// The time that a call has besides what it waits for: no runtime waits longer for a plugin.
@@ -70,6 +73,31 @@ pub(crate) struct Sandbox {
     pub(crate) ifname: IfName,
     /// The pod, where `CNI_ARGS` names one.
     pub(crate) pod: Option<PodName>,
+}
+
+/// What became of a call.
+pub(crate) enum Served {
+    /// It is answered.
+    Answered(Answer),
+    /// A pod is attached. The ADD is answered when the API server has its status, or has had its time.
+    Publishing(Box<Publishing>),
+}
+
+/// An ADD of which only the status is not written yet: nothing more is to be done on the node.
+pub(crate) struct Publishing {
+    told: Told,
+    result: String,
+    status: StatusWrite,
+    laps: Timings,
+    _answering: Answering,
+}
+
+/// Of which call something is told.
+struct Told {
+    verb: String,
+    container: String,
+    /// Of a call that was understood: its verb, and its pod.
+    of: Option<(&'static str, PodName)>,
 }
 
 /// A pod as its runtime names it.
@@ -172,11 +200,19 @@ fn sandbox(call: &Call, config: &Config, args: &CniArgs) -> Result<Sandbox, CniE
 // === impl Agent ===
 
 impl Agent {
-    /// Serves one call, whatever becomes of it: a plugin that panics is an error, and what it made is undone.
+    /// Serves one call, and waits until it can be answered.
     pub(crate) fn answer(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Answer {
-        let _answering = self.events.answering();
+        match self.serve(call, host, exec) {
+            Served::Answered(answer) => answer,
+            Served::Publishing(publishing) => self.runtime.block_on(publishing.answer(self)),
+        }
+    }
+
+    /// Serves one call, whatever becomes of it: a plugin that panics is an error, and what it made is undone.
+    pub(crate) fn serve(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Served {
+        let answering = self.events.answering();
         if let Some(answer) = self.addresses_for(call, host) {
-            return answer;
+            return Served::Answered(answer);
         }
         let mut laps = Timings::start();
         let mut version = Version::LATEST;
@@ -190,11 +226,18 @@ impl Agent {
             Err(e) => Err(e.clone()),
         };
         // In the version of the runtime's configuration; a result that has no form in it was undone by then.
-        let done = done.and_then(|result| result.map(|r| r.print(version)).transpose().map_err(CniError::from));
-        self.tell(call, request.as_ref().ok(), done.as_ref().err(), &laps);
+        let done = done.and_then(|added| added.map(|(result, status)| Ok((result.print(version)?, status))).transpose());
+        let told = Told::of(call, request.as_ref().ok());
         match done {
-            Ok(text) => Answer { exit: 0, stdout: text.unwrap_or_default().into_bytes(), ..Answer::default() },
-            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes(), ..Answer::default() },
+            Ok(Some((result, status))) => Served::Publishing(Box::new(Publishing { told, result, status, laps, _answering: answering })),
+            Ok(None) => {
+                self.tell(told, None, &laps);
+                Served::Answered(Answer::default())
+            }
+            Err(e) => {
+                self.tell(told, Some(&e), &laps);
+                Served::Answered(Answer { exit: 1, stdout: e.print(version).into_bytes(), ..Answer::default() })
+            }
         }
     }
 
@@ -211,7 +254,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, request: &Request, host: &mut Host, laps: &mut Timings) -> Result<Option<AddResult>, CniError> {
+    fn carry_out(&self, request: &Request, host: &mut Host, laps: &mut Timings) -> Result<Option<(AddResult, StatusWrite)>, CniError> {
         match &request.verb {
             Verb::Add(sandbox) => self.add(request, sandbox, host, laps).map(Some),
             Verb::Del(sandbox) => self.del(request, sandbox, host, laps).map(|()| None),
@@ -238,15 +281,14 @@ impl Agent {
     }
 
     /// The line of the log, and what `explain` knows afterwards.
-    fn tell(&self, call: &Call, request: Option<&Request>, error: Option<&CniError>, laps: &Timings) {
-        let sandbox = request.and_then(|r| r.verb.sandbox());
-        let pod = sandbox.and_then(|s| s.pod.clone());
+    fn tell(&self, told: Told, error: Option<&CniError>, laps: &Timings) {
+        let Told { verb, container, of } = told;
         let mut line = if error.is_some() { Line::warn("call") } else { Line::info("call") };
-        line = line.with("verb", &call.verb);
-        if let Some(pod) = &pod {
+        line = line.with("verb", &verb);
+        if let Some((_, pod)) = &of {
             line = line.with("pod", pod);
         }
-        line = line.with("container", &call.container_id).took("took", laps.total());
+        line = line.with("container", &container).took("took", laps.total());
         for (name, took) in laps.all() {
             line = line.took(name, *took);
         }
@@ -254,8 +296,30 @@ impl Agent {
             line = line.with("code", e.code).with("error", &e.msg).with("details", &e.details);
         }
         line.end();
-        if let (Some(request), Some(pod)) = (request, pod) {
-            self.reports.keep(Report::new(request.verb.name(), pod, &call.container_id, laps, error));
+        if let Some((verb, pod)) = of {
+            self.reports.keep(Report::new(verb, pod, &container, laps, error));
         }
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    fn of(call: &Call, request: Option<&Request>) -> Self {
+        let of = request.and_then(|request| Some((request.verb.name(), request.verb.sandbox()?.pod.clone()?)));
+        Told { verb: call.verb.clone(), container: call.container_id.clone(), of }
+    }
+}
+
+// === impl Publishing ===
+
+impl Publishing {
+    /// What is answered, when the status is written or has had its time.
+    pub(crate) async fn answer(self: Box<Self>, agent: &Agent) -> Answer {
+        let Publishing { told, result, status, mut laps, _answering } = *self;
+        status.end().await;
+        laps.lap("status");
+        agent.tell(told, None, &laps);
+        Answer { exit: 0, stdout: result.into_bytes(), ..Answer::default() }
     }
 }

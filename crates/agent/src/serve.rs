@@ -5,6 +5,8 @@
 //!                                    |                                                             |           `-- Run/Ran: external plugins
 //!                                    |                                                             |               are executed by who called
 //!                                    `--has not said what it wants: a thread of its own, until it has `--none: in line (shares)
+//!
+//!   an ADD whose status is still to be written --> a task answers it, and the worker serves the next one
 //! ```
 //!
 //! A worker is a thread with a `Host` of its own, whose sockets stay open from call to call: opening a routing socket costs
@@ -25,8 +27,10 @@ use std::time::{Duration, Instant};
 use cni::{CniError, Code, Config, Version};
 use linux::{file, local};
 use plugin::{Dirs, Exec, Host};
-use wire::{Answer, ToAgent, ToShim, WireError};
+use tokio::io::AsyncWriteExt as _;
+use wire::{Answer, Call, ToAgent, ToShim, WireError};
 
+use crate::call::Served;
 use crate::exec::RunByCaller;
 use crate::log::Line;
 use crate::shares::{CallSlot, Caller, Entered};
@@ -58,6 +62,8 @@ pub(crate) struct Load {
     busy: AtomicUsize,
     slow: AtomicUsize,
     stand_ins: AtomicUsize,
+    /// Those that a task answers.
+    handed_over: AtomicUsize,
     heard: Arc<AtomicUsize>,
     stopping: AtomicBool,
 }
@@ -91,9 +97,9 @@ impl Load {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether threads beside the workers have a caller, also one that has not said yet what it wants.
+    /// Whether others than the workers have a caller, also one that has not said yet what it wants.
     pub(crate) fn has_others(&self) -> bool {
-        self.slow.load(Ordering::Relaxed) + self.stand_ins.load(Ordering::Relaxed) > 0
+        [&self.slow, &self.stand_ins, &self.handed_over].iter().any(|held| held.load(Ordering::Relaxed) > 0)
     }
 }
 
@@ -183,7 +189,7 @@ fn work(agent: &Arc<Agent>, socket: &Socket, dirs: Dirs, is_enough: impl Fn() ->
 }
 
 /// Serves those in line that may be served.
-fn serve_line(agent: &Agent, host: &mut Host) {
+fn serve_line(agent: &Arc<Agent>, host: &mut Host) {
     while let Some((caller, place)) = agent.shares.next() {
         serve_one(agent, caller, place, host);
     }
@@ -200,11 +206,11 @@ pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -
         }
         let Some(agent) = agent.upgrade() else { return };
         let there = &agent.load.stand_ins;
-        while there.load(Ordering::Relaxed) < agent.shares.aside() {
+        while there.load(Ordering::Relaxed) < agent.shares.threads_aside() {
             there.fetch_add(1, Ordering::Relaxed);
             let (agent, socket, dirs) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone());
             let work = move || {
-                work(&agent, &socket, dirs, || agent.load.stand_ins.load(Ordering::Relaxed) > agent.shares.aside());
+                work(&agent, &socket, dirs, || agent.load.stand_ins.load(Ordering::Relaxed) > agent.shares.threads_aside());
                 agent.load.stand_ins.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().name("stand-in".to_owned()).stack_size(STACK).spawn(work).is_err() {
@@ -250,7 +256,7 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
 }
 
 /// Serves a caller when it is its turn: now, or later by whoever has a place for it then.
-fn admit(agent: &Agent, hello: Hello, said: Result<Option<ToAgent>, WireError>, host: &mut Host) {
+fn admit(agent: &Arc<Agent>, hello: Hello, said: Result<Option<ToAgent>, WireError>, host: &mut Host) {
     let Hello { stream, heard, .. } = hello;
     let call = match said {
         Ok(Some(ToAgent::Call(call))) => call,
@@ -274,17 +280,66 @@ fn admit(agent: &Agent, hello: Hello, said: Result<Option<ToAgent>, WireError>, 
     }
 }
 
-fn serve_one(agent: &Agent, caller: Caller, place: CallSlot, host: &mut Host) {
-    let Caller { mut stream, call, heard: _heard } = caller;
+fn serve_one(agent: &Arc<Agent>, caller: Caller, place: CallSlot, host: &mut Host) {
+    let Caller { mut stream, call, heard } = caller;
     let Ok(by_caller) = stream.try_clone() else { return };
-    agent.load.busy.fetch_add(1, Ordering::Relaxed);
+    let busy = Counted::of(agent, |load| &load.busy);
     let by_caller: Arc<dyn Exec> = Arc::new(RunByCaller::new(by_caller).reporting(agent.waits_for_others.get().cloned()));
-    let answer = place.during(Arc::clone(&by_caller), || agent.answer(&call, host, by_caller));
-    agent.load.busy.fetch_sub(1, Ordering::Relaxed);
+    let (served, mut place) = place.during(Arc::clone(&by_caller), || agent.serve(&call, host, by_caller));
+    let answer = match served {
+        Served::Answered(answer) => answer,
+        Served::Publishing(publishing) if place.as_mut().is_some_and(CallSlot::hand_over) => {
+            let Call { verb, container_id, .. } = call;
+            drop(heard);
+            let (agent, handed) = (Arc::clone(agent), Counted::of(agent, |load| &load.handed_over));
+            agent.runtime.clone().spawn(async move {
+                let _until_then = (place, busy, handed);
+                let answer = publishing.answer(&agent).await;
+                unheard(&verb, &container_id, send(stream, &ToShim::Answer(answer)).await);
+            });
+            return;
+        }
+        Served::Publishing(publishing) => agent.runtime.block_on(publishing.answer(agent)),
+    };
+    drop((place, busy));
     let _ = stream.set_write_timeout(Some(HELLO));
-    if let Err(e) = wire::send(&mut stream, &ToShim::Answer(answer)) {
-        // What an ADD made stays: the runtime, which heard nothing, deletes the sandbox.
-        Line::warn("unheard").with("verb", &call.verb).with("container", &call.container_id).with("why", e).end();
+    unheard(&call.verb, &call.container_id, wire::send(&mut stream, &ToShim::Answer(answer)));
+}
+
+/// The same as [`wire::send`], while others are served.
+async fn send(stream: UnixStream, message: &ToShim) -> Result<(), WireError> {
+    let failed = |kind| WireError::Connection { step: "send a message", kind };
+    let bytes = wire::framed(message, wire::MAX_MESSAGE)?;
+    let sent = async {
+        stream.set_nonblocking(true)?;
+        tokio::net::UnixStream::from_std(stream)?.write_all(&bytes).await
+    };
+    tokio::time::timeout(HELLO, sent).await.map_err(|_| failed(ErrorKind::TimedOut))?.map_err(|e| failed(e.kind()))
+}
+
+/// What an ADD made stays: the runtime, which heard nothing, deletes the sandbox.
+fn unheard(verb: &str, container: &str, sent: Result<(), WireError>) {
+    if let Err(e) = sent {
+        Line::warn("unheard").with("verb", verb).with("container", container).with("why", e).end();
+    }
+}
+
+/// A call, counted until this is dropped.
+struct Counted {
+    agent: Arc<Agent>,
+    which: fn(&Load) -> &AtomicUsize,
+}
+
+impl Counted {
+    fn of(agent: &Arc<Agent>, which: fn(&Load) -> &AtomicUsize) -> Self {
+        which(&agent.load).fetch_add(1, Ordering::Relaxed);
+        Counted { agent: Arc::clone(agent), which }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.which)(&self.agent.load).fetch_sub(1, Ordering::Relaxed);
     }
 }
 

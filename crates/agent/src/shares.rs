@@ -19,10 +19,11 @@
 //! their calls ends or steps aside. A call that waits for something does the latter, and ends when its caller is gone; an external plugin
 //! is ended with its call's time.
 //!
-//! What it waited for has come: it goes on, with a place where one is free for it, else without.
+//! What it waited for has come: it goes on, with a place where one is free for it, else without. An ADD that waits only for its status is
+//! handed over to a task, and comes back no more.
 //!
-//! Each call that has stepped aside has a thread that waits. So only so many may, and half as many of one namespace: one more keeps its
-//! place while it waits, and its namespace has one less for others.
+//! Each call that has stepped aside has a thread that waits, or a task with what it will answer. So only so many may, and half as many of one
+//! namespace: one more keeps its place while it waits, and its namespace has one less for others.
 //!
 //! `/healthz` asks for how long no call has begun or ended ([`Shares::stuck_for`]), never how old a caller in line is: a namespace can
 //! have callers in line for as long as it likes, which is its own trouble, and a new agent would find the same callers again. That age is
@@ -75,6 +76,8 @@ pub(crate) struct CallSlot {
     of: Arc<Shares>,
     kind: Kind,
     is_aside: bool,
+    /// Whether no thread has it any more.
+    is_handed_over: bool,
     /// Who has called.
     caller: Option<Arc<dyn Exec>>,
 }
@@ -110,6 +113,8 @@ struct State {
     adds: usize,
     /// Those that have stepped aside.
     aside: HashMap<Kind, usize>,
+    /// How many of these no thread has.
+    handed_over: usize,
     line: VecDeque<Queued>,
     /// When it was looked the last time who in line has gone.
     swept: Instant,
@@ -163,7 +168,7 @@ impl Kind {
 impl Shares {
     pub(crate) fn new(places: usize) -> Arc<Self> {
         let (served, aside, now) = (HashMap::new(), HashMap::new(), Instant::now());
-        let state = State { served, all: 0, adds: 0, aside, line: VecDeque::new(), swept: now, moved: now };
+        let state = State { served, all: 0, adds: 0, aside, handed_over: 0, line: VecDeque::new(), swept: now, moved: now };
         Arc::new(Shares { places, state: Mutex::new(state) })
     }
 
@@ -213,9 +218,10 @@ impl Shares {
         may.min_by_key(|(at, queued)| (state.held_by(&queued.kind), *at)).map(|(at, _)| at)
     }
 
-    /// How many calls have lent their place.
-    pub(crate) fn aside(&self) -> usize {
-        lock(&self.state).all_aside()
+    /// How many threads have a call that has lent its place.
+    pub(crate) fn threads_aside(&self) -> usize {
+        let state = lock(&self.state);
+        state.all_aside() - state.handed_over
     }
 
     /// How many are in line.
@@ -268,7 +274,7 @@ impl Shares {
 
     fn take(self: &Arc<Self>, state: &mut State, kind: Kind) -> CallSlot {
         state.count(&kind, true);
-        CallSlot { of: Arc::clone(self), kind, is_aside: false, caller: None }
+        CallSlot { of: Arc::clone(self), kind, is_aside: false, is_handed_over: false, caller: None }
     }
 }
 
@@ -340,7 +346,7 @@ impl State {
 
 impl CallSlot {
     /// Makes it that of the call which this thread serves, until `work` is done.
-    pub(crate) fn during<T>(mut self, caller: Arc<dyn Exec>, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn during<T>(mut self, caller: Arc<dyn Exec>, work: impl FnOnce() -> T) -> (T, Option<CallSlot>) {
         /// Gives it back also where `work` panics.
         struct SlotInUse;
         impl Drop for SlotInUse {
@@ -351,7 +357,18 @@ impl CallSlot {
         self.caller = Some(caller);
         OWN.set(Some(self));
         let _taken = SlotInUse;
-        work()
+        let done = work();
+        (done, OWN.take())
+    }
+
+    /// Lends the place for good: no thread serves the call any more. Whether it may.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        self.stand(true);
+        if self.is_aside && !self.is_handed_over {
+            lock(&self.of.state).handed_over += 1;
+            self.is_handed_over = true;
+        }
+        self.is_aside
     }
 
     /// Lends its place, or takes one again. It goes on without one where its namespace has none to spare, so that calls which waited together
@@ -370,6 +387,7 @@ impl CallSlot {
 impl Drop for CallSlot {
     fn drop(&mut self) {
         let mut state = lock(&self.of.state);
+        state.handed_over -= usize::from(self.is_handed_over);
         if self.is_aside {
             state.count_aside(&self.kind, false);
         } else {
@@ -514,16 +532,35 @@ mod tests {
         assert!(matches!(shares.enter(later), Entered::InLine));
         drop(gone);
         assert!(shares.next().is_none());
-        let next = places.remove(0).during(Arc::new(plugin::InHost), || {
+        let (next, place) = places.remove(0).during(Arc::new(plugin::InHost), || {
             step_aside(true);
-            assert_eq!(shares.aside(), 1);
+            assert_eq!(shares.threads_aside(), 1);
             let next = shares.next();
             step_aside(false);
             next
         });
-        assert!(next.is_some() && shares.aside() == 0 && shares.in_line() == 0);
-        drop(next);
+        assert!(next.is_some() && shares.threads_aside() == 0 && shares.in_line() == 0);
+        drop((next, place));
         assert_eq!(lock(&shares.state).all, 0);
+    }
+
+    #[test]
+    fn what_a_task_answers_keeps_neither_a_place_nor_a_thread_and_is_counted() {
+        let shares = Shares::new(4);
+        let mut all = Vec::new();
+        for _ in 0..ASIDE / 2 {
+            let (mut places, streams) = served(&shares, "ADD", "a", 1);
+            assert!(places.iter_mut().all(CallSlot::hand_over));
+            all.push((places, streams));
+        }
+        assert_eq!((all.len(), shares.threads_aside(), lock(&shares.state).all_aside()), (ASIDE / 2, 0, ASIDE / 2));
+        let (mut places, _streams) = served(&shares, "ADD", "a", 2);
+        assert_eq!(places.len(), 1, "a namespace of four places has one for its ADDs");
+        assert!(!places.iter_mut().any(CallSlot::hand_over), "as many of a namespace are aside as may be");
+        drop(places);
+        drop(all);
+        let state = lock(&shares.state);
+        assert_eq!((state.all, state.all_aside(), state.handed_over), (0, 0, 0));
     }
 
     /// Each call that waits has a thread: pods of one namespace that wait for ever take neither all of these, nor the places of others.
@@ -532,13 +569,13 @@ mod tests {
         let shares = Shares::new(16);
         let mut all = Vec::new();
         let mut step_aside = |namespace: &str, calls: usize| {
-            let before = shares.aside();
+            let before = shares.threads_aside();
             for _ in 0..calls {
                 let (mut places, streams) = served(&shares, "ADD", namespace, 1);
                 places.iter_mut().for_each(|place| place.stand(true));
                 all.push((places, streams));
             }
-            shares.aside() - before
+            shares.threads_aside() - before
         };
         assert_eq!(step_aside("worst", 300), ASIDE / 2);
         // It holds no more places than others that do not wait.
@@ -566,7 +603,7 @@ mod tests {
         }
         all.iter_mut().flat_map(|(places, _)| places).for_each(|place| place.stand(false));
         assert_eq!(lock(&shares.state).all, 7, "the share of one namespace");
-        assert_eq!(shares.aside(), 53);
+        assert_eq!(shares.threads_aside(), 53);
         let (adds, _streams) = served(&shares, "ADD", "innocent", 1);
         let (dels, _others) = served(&shares, "DEL", "innocent", 1);
         assert_eq!((adds.len(), dels.len()), (1, 1));

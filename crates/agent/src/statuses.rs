@@ -1,20 +1,21 @@
 //! The annotation `network-status`: written while the runtime waits, or afterwards.
 //!
 //! ```text
-//!   ADD --write--> a task asks the API server --within statusWait--> ADD answers
-//!                        |
-//!                        `-- unreachable --> pending --deliver--> until it is written, or the pod is gone
+//!   ADD --write--> a task asks the API server --within statusWait--> the ADD is answered
+//!    |                   |
+//!    |                   `-- unreachable --> pending --deliver--> until it is written, or the pod is gone
+//!    `-- its worker serves others meanwhile
 //! ```
 //!
 //! Nothing is lost with the process: at its start the agent compares what pods have with its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use cluster::{Cluster, PodRef, StatusError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::lock;
 use crate::log::Line;
@@ -33,6 +34,14 @@ pub(crate) enum Delivery {
     Gone,
     /// The API server will not have it.
     Refused(String),
+}
+
+/// A status that is being written while somebody waits for it.
+#[derive(Debug)]
+pub(crate) struct StatusWrite {
+    pod: String,
+    by: Instant,
+    delivery: oneshot::Receiver<Delivery>,
 }
 
 /// Writes statuses.
@@ -117,9 +126,10 @@ impl Statuses {
         }
     }
 
-    /// Writes it, and waits so long at the most. What is not written then follows.
-    pub(crate) fn write(&self, pod: PodRef, text: String, wait: Duration) -> Delivery {
-        let (sender, receiver) = mpsc::sync_channel(1);
+    /// Writes it. It is waited for so long at the most; what is not written then follows.
+    pub(crate) fn write(&self, pod: PodRef, text: String, wait: Duration) -> StatusWrite {
+        let (sender, delivery) = oneshot::channel();
+        let write = StatusWrite { pod: pod.name.clone(), by: Instant::now() + wait, delivery };
         let this = self.clone();
         let key = key(&pod);
         let number = self.pending.number(&key);
@@ -133,7 +143,7 @@ impl Statuses {
             }
             let _ = sender.send(delivery);
         });
-        receiver.recv_timeout(wait).unwrap_or(Delivery::Later)
+        write
     }
 
     /// A comparison begins to read what pods have and what they should have. There is one at a time.
@@ -217,6 +227,24 @@ impl Statuses {
             _ => Line::info("status delivered").with("pod", said).end(),
         }
         true
+    }
+}
+
+// === impl StatusWrite ===
+
+impl StatusWrite {
+    /// Waits until it is written, or will be later. The pod is attached whether or not somebody can be told.
+    pub(crate) async fn end(self) {
+        let told = tokio::time::timeout_at(self.by.into(), self.delivery).await;
+        match told.ok().and_then(Result::ok).unwrap_or(Delivery::Later) {
+            Delivery::Written => {}
+            Delivery::Later => {
+                Line::warn("status later").with("pod", &self.pod).with("why", "the API server has not accepted it yet").end()
+            }
+            // Nobody misses it: a Deployment was scaled down while it came up, say.
+            Delivery::Gone => Line::info("status").with("pod", &self.pod).with("why", "the pod is gone").end(),
+            Delivery::Refused(why) => Line::error("status refused").with("pod", &self.pod).with("error", why).end(),
+        }
     }
 }
 

@@ -173,6 +173,10 @@ impl Records {
         Records { dir, places: Arc::default() }
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn path(&self, sandbox: &ContainerId) -> PathBuf {
         self.dir.join(format!("{sandbox}.json"))
     }
@@ -440,14 +444,35 @@ impl Records {
             if !too.contains(&sandbox) && tombstones.contains(id) && self.tombstone_of(&sandbox).is_some() {
                 continue;
             }
-            let path = self.path(&sandbox);
-            match path.symlink_metadata() {
-                Ok(about) => found.push((sandbox, FileVersion::of(&about))),
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(RecordError::Io { step: "look at", path, reason: e.to_string() }),
+            if let Some(version) = self.version(&sandbox)? {
+                found.push((sandbox, version));
             }
         }
         Ok(found)
+    }
+
+    /// The version of the record of a sandbox that nobody has deleted, if it has one. No file is opened.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub(crate) fn living_version(&self, sandbox: &ContainerId) -> Result<Option<FileVersion>, RecordError> {
+        if self.tombstone_of(sandbox).is_some() { Ok(None) } else { self.version(sandbox) }
+    }
+
+    fn version(&self, sandbox: &ContainerId) -> Result<Option<FileVersion>, RecordError> {
+        let path = self.path(sandbox);
+        match path.symlink_metadata() {
+            Ok(about) => Ok(Some(FileVersion::of(&about))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(RecordError::Io { step: "look at", path, reason: e.to_string() }),
+        }
+    }
+
+    /// The sandbox that a file of the directory says something of that [`Records::living_version`] depends on.
+    pub(crate) fn sandbox_of(&self, file: &Path) -> Option<ContainerId> {
+        let name = file.file_name()?.to_str().filter(|_| file.parent() == Some(&*self.dir))?;
+        let id = [".json", ".del"].iter().find_map(|suffix| name.strip_suffix(suffix))?;
+        ContainerId::parse(id).ok()
     }
 
     fn file_names(&self) -> Result<Vec<String>, RecordError> {

@@ -106,6 +106,15 @@ pub fn send<M: Message>(w: &mut impl Write, message: &M) -> Result<(), WireError
 /// # Errors
 /// As [`send`].
 pub fn send_at_most<M: Message>(w: &mut impl Write, message: &M, most: usize) -> Result<(), WireError> {
+    let bytes = framed(message, most)?;
+    w.write_all(&bytes).and_then(|()| w.flush()).map_err(|e| WireError::Connection { step: "send a message", kind: e.kind() })
+}
+
+/// A message as it is sent, with its length.
+///
+/// # Errors
+/// [`WireError::TooLarge`]
+pub fn framed<M: Message>(message: &M, most: usize) -> Result<Vec<u8>, WireError> {
     let mut json = print(message);
     json.push(b'\n');
     let limit = most.min(MAX_MESSAGE);
@@ -114,7 +123,7 @@ pub fn send_at_most<M: Message>(w: &mut impl Write, message: &M, most: usize) ->
     let mut bytes = Vec::with_capacity(json.len() + 4);
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(&json);
-    w.write_all(&bytes).and_then(|()| w.flush()).map_err(|e| WireError::Connection { step: "send a message", kind: e.kind() })
+    Ok(bytes)
 }
 
 /// Receives one message; `None` if the peer has closed the connection between two of them.

@@ -33,7 +33,7 @@ mod frame;
 
 pub use admin::{AdminReply, Ask};
 pub use call::{Answer, Call, Ran, Run, ToAgent, ToShim};
-pub use frame::{Message, WireError, parse, print, receive, receive_at_most, send, send_at_most};
+pub use frame::{Message, WireError, framed, parse, print, receive, receive_at_most, send, send_at_most};
 
 /// Where the agent waits for calls.
 pub const SOCKET: &str = "/run/netloom/agent.sock";

@@ -23,10 +23,16 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
     }
     node.define("pair", &network(&[json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.76.0.0/24"}})]));
     node.define("gateway", &network(&[bridge(true, "10.77.0.0/24")]));
+    let subnet = "FLANNEL_NETWORK=10.78.0.0/16\nFLANNEL_SUBNET=10.78.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+    node.host.write("/run/flannel/subnet.env", subnet);
+    node.define("flannel", &network(&[json!({"type": "flannel", "delegate": {"bridge": "x8"}})]));
     let elements = || node.host.sh("", "nft list table inet netloom").matches("elements = ").count();
     let before = elements();
-    for (name, gateway) in [("pair", "10.76.0.1"), ("gateway", "10.77.0.1")] {
-        let pod = node.pod(&format!("attacker-{name}"), name);
+    for (name, gateway, bridged) in
+        [("pair", "10.76.0.1", 0), ("gateway", "10.77.0.1", 0), ("gateway", "10.77.0.1", 1), ("flannel", "10.78.1.1", 0)]
+    {
+        pass_rules(&node, bridged);
+        let pod = node.pod(&format!("attacker-{name}-{bridged}"), name);
         pod.must("ADD");
         pod.must("CHECK");
         let sandbox = pod.sandbox();
@@ -40,6 +46,11 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
         pod.must("DEL");
         node.until("no element is left", || elements() == before);
     }
+}
+
+/// Whether what is bridged passes the host's rules for IP, as where `br_netfilter` is loaded.
+fn pass_rules(node: &Node, bridged: u8) {
+    node.host.sh("", &format!("sysctl -qw net.bridge.bridge-nf-call-iptables={bridged}"));
 }
 
 fn bridge(gateway: bool, subnet: &str) -> Value {
@@ -92,13 +103,17 @@ fn a_pod_sends_to_a_bridge_without_a_gateway() {
     }
     let own = address(&node, &pod, "net1");
     let packets = || counted(&node);
-    let before = packets();
-    assert!(!sends(&node, &victim.sandbox(), &sandbox, (&own, &victims)), "no address is behind the bridge");
-    assert!(packets() > before, "dropped by this check");
     // A second pod of the bridge gets what it is sent, which the host does not route.
     let second = node.pod("second", "switch");
     second.must("ADD");
-    assert!(sends(&node, &second.sandbox(), &sandbox, (&own, &address(&node, &second, "net1"))));
+    for bridged in [0, 1] {
+        pass_rules(&node, bridged);
+        let seconds = address(&node, &second, "net1");
+        assert!(sends(&node, &second.sandbox(), &sandbox, (&own, &seconds)), "{bridged}");
+        let dropped = packets();
+        assert!(!sends(&node, &victim.sandbox(), &sandbox, (&own, &victims)), "{bridged}: no address is behind the bridge");
+        assert!(packets() > dropped, "{bridged}: dropped by this check");
+    }
 }
 
 /// Packets that the check of reverse paths has dropped.

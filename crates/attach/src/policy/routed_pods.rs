@@ -5,13 +5,19 @@
 //!   bridge     a route to the network of the gateway, with every pod on that bridge
 //!
 //!   result of a plugin --Claim::hold--> counts for those who come later, from before it is looked at until the record says so
+//!
+//!   first look ---------> all records are read
+//!   every other look ---> those whose files the kernel says have changed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cni::{AddResult, ContainerId, IfName, NetworkList};
+use linux::Watch;
 use plugin::Builtins;
 
 use super::ranges::AddressRun;
@@ -44,9 +50,17 @@ pub struct RoutedPod {
 /// The pods of a node that the host has routes to, on networks that pods selected.
 #[derive(Debug, Default)]
 pub struct RoutedPods {
-    /// Of each record, as long as it is the one that was read.
-    read: Mutex<HashMap<ContainerId, OfRecord>>,
+    known: Mutex<Known>,
     claims: Mutex<Claims>,
+}
+
+/// What records say.
+#[derive(Debug, Default)]
+struct Known {
+    /// Says which records have changed; `None`: any may have.
+    watch: Option<Watch>,
+    /// Of each record, as long as it is the one that was read.
+    read: HashMap<ContainerId, OfRecord>,
 }
 
 /// What a version of a record says.
@@ -99,26 +113,18 @@ impl RoutedPod {
 // === impl RoutedPods ===
 
 impl RoutedPods {
-    /// Those of all sandboxes that nobody has deleted, and those of the ADDs at work that claimed theirs before the one of this number. Only
-    /// records that are new or changed are read; one that cannot be read has none.
+    /// Those of all sandboxes that nobody has deleted, and those of the ADDs at work that claimed theirs before the one of this number. One directory
+    /// at all times: records that have not changed since the last look are not looked at. One that cannot be read has none.
     ///
     /// # Errors
     /// [`RecordError::Io`] if the directory cannot be read.
     pub fn look(&self, records: &Records, builtins: Builtins, before: u64) -> Result<Vec<Arc<[RoutedPod]>>, RecordError> {
         // Before the records: what is claimed no more is in one.
         let mut all: Vec<Arc<[RoutedPod]>> = self.claims().all.range(..before).map(|(_, pods)| Arc::clone(pods)).collect();
-        let living = records.living(&BTreeSet::new())?;
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = std::mem::take(&mut *read);
-        for (sandbox, version) in living {
-            let pods = match known.remove(&sandbox) {
-                Some((of, pods)) if of == version => pods,
-                _ => records.read(&sandbox).ok().flatten().map(|record| of_record(&record, builtins).into()).unwrap_or_default(),
-            };
-            read.insert(sandbox, (version, pods));
-        }
-        all.extend(read.values().map(|(_, pods)| Arc::clone(pods)).filter(|pods| !pods.is_empty()));
-        drop(read);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.take_changes(records, builtins)?;
+        all.extend(known.read.values().map(|(_, pods)| Arc::clone(pods)).filter(|pods| !pods.is_empty()));
+        drop(known);
         Ok(bounded(all))
     }
 
@@ -129,6 +135,66 @@ impl RoutedPods {
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Reads what has changed since the last look. After an error the next look begins anew.
+    fn take_changes(&mut self, records: &Records, builtins: Builtins) -> Result<(), RecordError> {
+        let watch = self.watch.take();
+        let (watch, changed) = match watch.and_then(|mut watch| Some((changed(&mut watch, records)?, watch))) {
+            Some((sandboxes, watch)) => (Some(watch), Some(sandboxes)),
+            // From before the first look: no change is missed.
+            None => (Watch::on(slice::from_ref(&records.dir().to_owned())).ok(), None),
+        };
+        match changed {
+            Some(sandboxes) => {
+                for sandbox in sandboxes {
+                    let before = self.read.remove(&sandbox);
+                    if let Some(version) = records.living_version(&sandbox)? {
+                        self.read.insert(sandbox.clone(), read(records, &sandbox, version, before, builtins));
+                    }
+                }
+            }
+            None => {
+                let mut before = std::mem::take(&mut self.read);
+                for (sandbox, version) in records.living(&BTreeSet::new())? {
+                    let one = read(records, &sandbox, version, before.remove(&sandbox), builtins);
+                    self.read.insert(sandbox, one);
+                }
+            }
+        }
+        self.watch = watch;
+        Ok(())
+    }
+}
+
+/// The sandboxes whose records may have changed; `None`: any may have.
+fn changed(watch: &mut Watch, records: &Records) -> Option<BTreeSet<ContainerId>> {
+    let mut sandboxes = BTreeSet::new();
+    loop {
+        let paths = watch.wait(Some(Duration::ZERO)).ok()?;
+        if paths.is_empty() {
+            return Some(sandboxes);
+        }
+        for path in paths {
+            // Something became of the directory itself, or there was more than the kernel could keep.
+            path.strip_prefix(records.dir()).ok().filter(|name| !name.as_os_str().is_empty())?;
+            sandboxes.extend(records.sandbox_of(&path));
+        }
+    }
+}
+
+/// A record of this version. One that cannot be read has nothing.
+fn read(records: &Records, sandbox: &ContainerId, version: FileVersion, before: Option<OfRecord>, builtins: Builtins) -> OfRecord {
+    match before {
+        Some(known) if known.0 == version => known,
+        _ => {
+            let record = records.read(sandbox).ok().flatten();
+            (version, record.map(|record| of_record(&record, builtins).into()).unwrap_or_default())
+        }
     }
 }
 
