@@ -55,6 +55,7 @@ fn packets_and_everything_comes_back() {
     host.sh("c1", "ip link set eth0 address 02:00:00:00:00:99 mtu 1300 alias mine");
     host.sh("c1", "ip link set eth0 down");
     host.sh("c1", "ip link set eth0 name other");
+    host.sh("c1", "ip link set other gso_max_size 2000 gso_max_segs 7 gro_max_size 2000");
     at(&host, "c1").del(&config, &result);
     host.expect_traces(&before, "a device that was lent");
 }

@@ -106,8 +106,11 @@ impl Agent {
         laps.lap("networks");
         // A call that waits for ports holds all of this meanwhile.
         let is_waiting = self.settings.vifs.source != VifSource::Nowhere;
-        let waiting =
-            if is_waiting { Some(self.room.take(known.texts() + 3 * view.networks.as_ref().map_or(0, String::len))?) } else { None };
+        let waiting = if is_waiting {
+            Some(self.room.take(&pod.namespace, known.texts() + 3 * view.networks.as_ref().map_or(0, String::len))?)
+        } else {
+            None
+        };
         let ports = self.ports_of(Some(request), pod, view, &mut known, host)?;
         drop(waiting);
         if self.settings.vifs.source != VifSource::Nowhere {
@@ -127,7 +130,7 @@ impl Agent {
         };
         let mut plan = attach::plan(&wanted, &known).map_err(all)?;
         let parents = own.into_parents();
-        let room = self.room.take(plan.memory(view))?;
+        let room = self.room.take(&pod.namespace, plan.memory(view))?;
         self.warn_of(pod, &plan);
         self.name_pools(pod, &mut plan, &host.dirs, request.by)?;
         laps.lap("plan");

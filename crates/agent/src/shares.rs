@@ -539,8 +539,9 @@ mod tests {
             step_aside(false);
             next
         });
+        drop(place);
         assert!(next.is_some() && shares.threads_aside() == 0 && shares.in_line() == 0);
-        drop((next, place));
+        drop(next);
         assert_eq!(lock(&shares.state).all, 0);
     }
 

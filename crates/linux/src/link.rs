@@ -14,6 +14,7 @@ use crate::uapi::link::*;
 use crate::uapi::rtnetlink::*;
 use crate::wire::{Attributes, Message, Received, i32_at, text, u32_at};
 
+mod altname;
 mod change;
 mod create;
 mod ipv6_conf;
@@ -24,6 +25,7 @@ mod virtual_function;
 mod vlan;
 mod vxlan;
 
+pub use altname::{add_altname, remove_altname};
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_bridge, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
@@ -84,6 +86,8 @@ pub struct Link {
     pub promiscuity: u32,
     /// Length of the transmit queue in packets.
     pub txqlen: u32,
+    /// How large a packet its segments are made of.
+    pub segments: SegmentLimits,
     /// Free text (`ip link set alias`).
     pub alias: Option<String>,
     /// Further names (`ip link property add dev NAME altname`); [`Netlink::link`] finds it by any of them.
@@ -124,6 +128,21 @@ pub struct BusDevice {
     pub bus: String,
     /// Its name there.
     pub name: String,
+}
+
+/// How large packets may be that are cut into segments by the link, or are made of those that it received, in bytes; `None`: the kernel does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentLimits {
+    /// Of a packet that it is to cut (`gso_max_size`).
+    pub gso: Option<u32>,
+    /// The same of an IPv4 packet (Linux 6.3).
+    pub gso_v4: Option<u32>,
+    /// How many segments it is to cut one into (`gso_max_segs`).
+    pub segments: Option<u32>,
+    /// Of a packet that is made of those that it received (`gro_max_size`, Linux 5.19).
+    pub gro: Option<u32>,
+    /// The same of IPv4 packets (Linux 6.3).
+    pub gro_v4: Option<u32>,
 }
 
 /// Flags of a link (`IFF_*`, linux/if.h).
@@ -249,6 +268,7 @@ impl Link {
             promiscuity: 0,
             txqlen: 0,
             alias: None,
+            segments: SegmentLimits::default(),
             altnames: Vec::new(),
             permanent_mac: None,
             device: None,
@@ -279,6 +299,11 @@ impl Link {
                 IFLA_GROUP => link.group = u32_at(value)?,
                 IFLA_PROMISCUITY => link.promiscuity = u32_at(value)?,
                 IFLA_TXQLEN => link.txqlen = u32_at(value)?,
+                IFLA_GSO_MAX_SIZE => link.segments.gso = u32_at(value),
+                IFLA_GSO_IPV4_MAX_SIZE => link.segments.gso_v4 = u32_at(value),
+                IFLA_GSO_MAX_SEGS => link.segments.segments = u32_at(value),
+                IFLA_GRO_MAX_SIZE => link.segments.gro = u32_at(value),
+                IFLA_GRO_IPV4_MAX_SIZE => link.segments.gro_v4 = u32_at(value),
                 IFLA_IFALIAS => link.alias = Some(text(value)),
                 IFLA_PROP_LIST => {
                     link.altnames.extend(Attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, name)| text(name)));
@@ -334,7 +359,7 @@ impl Link {
 
     /// The same without what changes while the kernel reports nothing.
     pub(crate) fn reported(self) -> Link {
-        Link { promiscuity: 0, port: None, port_state: None, ipv6_conf: Vec::new(), ..self }
+        Link { segments: SegmentLimits::default(), promiscuity: 0, port: None, port_state: None, ipv6_conf: Vec::new(), ..self }
     }
 
     /// The index of a veth's other end, in that one's namespace. Older kernels leave it out where both ends have the same.

@@ -56,6 +56,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_DELLINK: u16 = 17;
     pub(crate) const RTM_GETLINK: u16 = 18;
     pub(crate) const RTM_SETLINK: u16 = 19;
+    pub(crate) const RTM_NEWLINKPROP: u16 = 108;
+    pub(crate) const RTM_DELLINKPROP: u16 = 109;
     pub(crate) const RTM_NEWADDR: u16 = 20;
     pub(crate) const RTM_DELADDR: u16 = 21;
     pub(crate) const RTM_GETADDR: u16 = 22;
@@ -209,6 +211,8 @@ pub(crate) mod link {
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
     pub(crate) const IFLA_PROMISCUITY: u16 = 30;
     pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
+    pub(crate) const IFLA_GSO_MAX_SEGS: u16 = 40;
+    pub(crate) const IFLA_GSO_MAX_SIZE: u16 = 41;
     pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
     pub(crate) const IFLA_MIN_MTU: u16 = 50;
     pub(crate) const IFLA_MAX_MTU: u16 = 51;
@@ -217,6 +221,9 @@ pub(crate) mod link {
     pub(crate) const IFLA_PERM_ADDRESS: u16 = 54;
     pub(crate) const IFLA_PARENT_DEV_NAME: u16 = 56;
     pub(crate) const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+    pub(crate) const IFLA_GRO_MAX_SIZE: u16 = 58;
+    pub(crate) const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+    pub(crate) const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 
     pub(crate) const IFLA_INFO_KIND: u16 = 1;
     pub(crate) const IFLA_INFO_DATA: u16 = 2;

@@ -6,7 +6,7 @@
 //! set reverse-bridged { type ifname . ifname; elements = { "brteam" . "brteam" } }
 //! chain reverse-path  { iifname . oifname @reverse-bridged return
 //!                       ip saddr 0.0.0.0 return                             DHCP
-//!                       ip saddr 169.254.0.0/16 ip daddr 169.254.0.0/16 return     and to 224.0.0.0/24 and 255.255.255.255
+//!                       ip saddr 169.254.0.0/16 ip daddr 224.0.0.0/24 return       and to 255.255.255.255
 //!                       ip6 saddr :: return; ip6 saddr fe80::/10 return     duplicate address detection; neighbours
 //!                       fib saddr . iif oif missing counter drop }
 //! chain reverse-input   { type filter hook input priority filter; policy accept; iifname @reverse-links jump reverse-path }
@@ -144,7 +144,6 @@ fn check() -> Rules {
     vec![
         bridged,
         always(is_ipv4(), &v4, NONE4),
-        on_link(LINK_LOCAL4),
         on_link(LOCAL_MULTICAST4),
         on_link(BROADCAST4),
         always(is_ipv6(), &v6, NONE6),

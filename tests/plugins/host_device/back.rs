@@ -251,3 +251,44 @@ fn an_alias_gives_a_device_no_name_of_others() {
     assert_eq!(host.link("", "enp3s0").unwrap().mac(), "02:00:00:00:00:07");
     at(&host, "c2").del(&away, &lent);
 }
+
+/// A container gives the device that it has lent the names of others' links: the host's, another lent device's and those that programs make later.
+#[test]
+fn an_altname_of_the_containers_does_not_come_along() {
+    let (host, before) = machine();
+    host.sh("", "ip link add away0 type veth peer name away1");
+    host.sh("", "ip link add taken0 type veth peer name taken1");
+    let away = config("host-device", json!({"device": "away0"}));
+    let lent = at(&host, "c2").add(&away);
+    host.sh("", "ip link property add dev dev0 altname real0");
+    host.sh("", "ip link property add dev dev0 altname real1");
+    let names = |host: &netloom_tests::Host| host.link("", "dev0").unwrap().0["altnames"].clone();
+    let config = device(json!({}));
+    let theirs = ["away0", "kube-ipvs0", "flannel.1", "cni0", "dev0"];
+    let give = |link: &str, names: &[&str]| {
+        names.iter().for_each(|name| drop(host.sh("c1", &format!("ip link property add dev {link} altname {name}"))))
+    };
+    for returned in [false, true] {
+        let result = at(&host, "c1").add(&config);
+        host.sh("c1", "ip link property del dev eth0 altname real0");
+        give("eth0", &theirs);
+        if returned {
+            returned_by_the_kernel(&host, "c1");
+            host.container("c1");
+        } else {
+            give("eth0", &["taken0"]);
+        }
+        at(&host, "c1").del(&config, &result);
+        assert_eq!(names(&host), json!(["real1", "real0"]), "by the kernel: {returned}");
+        host.sh("", "ip link add kube-ipvs0 type veth peer name later");
+        host.sh("", "ip link del kube-ipvs0");
+    }
+    at(&host, "c2").del(&away, &lent);
+    assert!(host.link("", "away0").is_some());
+    host.sh("", "ip link del away0");
+    host.sh("", "ip link del taken0");
+    for name in ["real0", "real1"] {
+        host.sh("", &format!("ip link property del dev dev0 altname {name}"));
+    }
+    host.expect_traces(&before, "altnames");
+}

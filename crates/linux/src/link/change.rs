@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use cni::{IfName, Mac};
 
-use super::{Bridge, LinkFlags, MacvlanMode, header};
+use super::{Bridge, LinkFlags, MacvlanMode, SegmentLimits, header};
 use crate::batch::Request;
 use crate::uapi::family;
 use crate::uapi::link::*;
@@ -37,6 +37,8 @@ pub struct Change<'fd> {
     pub arp: Option<bool>,
     /// Length of the transmit queue in packets.
     pub txqlen: Option<u32>,
+    /// Each that is told.
+    pub segments: SegmentLimits,
     /// Free text, up to 255 bytes; empty: none. The message that creates a link ignores it, so it is set afterwards.
     pub alias: Option<String>,
     /// Move it to this namespace, taking `name` and `new_index` there. It is down then, without addresses and routes.
@@ -121,6 +123,18 @@ pub fn set<'fd>(index: u32, change: &Change<'fd>) -> Request<'fd> {
     }
     if let Some(txqlen) = change.txqlen {
         message.put_u32(IFLA_TXQLEN, txqlen);
+    }
+    let segments = &change.segments;
+    for (kind, limit) in [
+        (IFLA_GSO_MAX_SIZE, segments.gso),
+        (IFLA_GSO_MAX_SEGS, segments.segments),
+        (IFLA_GRO_MAX_SIZE, segments.gro),
+        (IFLA_GSO_IPV4_MAX_SIZE, segments.gso_v4),
+        (IFLA_GRO_IPV4_MAX_SIZE, segments.gro_v4),
+    ] {
+        if let Some(limit) = limit {
+            message.put_u32(kind, limit);
+        }
     }
     if let Some(alias) = &change.alias {
         message.put(IFLA_IFALIAS, alias.as_bytes());
@@ -208,6 +222,9 @@ fn words(index: u32, change: &Change<'_>) -> String {
         change.multicast.map_or(Ok(()), |multicast| write!(what, " multicast {}", on(multicast)))?;
         change.arp.map_or(Ok(()), |arp| write!(what, " arp {}", on(arp)))?;
         change.txqlen.map_or(Ok(()), |txqlen| write!(what, " txqueuelen {txqlen}"))?;
+        if change.segments != SegmentLimits::default() {
+            write!(what, " {:?}", change.segments)?;
+        }
         change.alias.as_ref().map_or(Ok(()), |alias| write!(what, " alias {alias:?}"))?;
         change.netns.map_or(Ok(()), |_| what.write_str(" netns ..."))?;
         change.addr_gen_mode.map_or(Ok(()), |mode| write!(what, " addrgenmode {mode:?}"))?;

@@ -8,7 +8,8 @@
 //! Wherever a crash, or the end of a namespace, left the device, it is known by what is kept of it: what its container can
 //! change, as its group and alias, counts only where the container had no hand in it. The file stays until the device is
 //! back. One that another implementation has lent is known by its alias, and by what the configuration says of it. The container can change
-//! the alias as well: it gives the device no name that could be another's on the host ([`HostNames`]).
+//! the alias as well: it gives the device no name that could be another's on the host ([`HostNames`]). Nor does an altname of the container's
+//! choice come along.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,8 +19,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use cni::{AttachmentId, CniError, Code, Config, IfName};
-use linux::link::{self, Change};
-use linux::{Errno, Link, Netlink, Netns};
+use linux::link::{self, Change, SegmentLimits};
+use linux::{Batch, Errno, Link, Netlink, Netns};
 use plugin::{Call, Cx, Host, Stage};
 
 use super::conf::{Conf, Device};
@@ -29,6 +30,8 @@ use crate::{identity, internal, is_switch_name, open, program_of_link, veth};
 /// The kernel takes a namespace down some time after its last holder has gone, and only then its hardware is back.
 const LOOKS: usize = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// How often a device is moved whose container gives it a name of the host's just then.
+const MOVES: usize = 5;
 
 /// Groups of attachments, but for one in ten thousand; those that people choose are small.
 const GROUPS: Range<u32> = 1 << 16..1 << 30;
@@ -235,7 +238,23 @@ impl Borrower {
         let group = matches!(before, Before::Kept(_)).then(|| identity::group(&self.id));
         let change = Change { netns: Some(here.as_fd()), name: Some(name.clone()), group, ..Change::default() };
         let set = link::set(link.index, &change).called(format!("move {} back to the host as {name}", link.name));
-        netns.enter(|inside| open(inside)?.send_one(set).map(drop).map_err(internal)).map_err(internal)??;
+        let mut link = link.clone();
+        for round in 1.. {
+            let strays: Vec<String> = link.altnames.iter().filter(|name| !before.has_altname(host, name)).cloned().collect();
+            let moved = netns.enter(|inside| {
+                let mut netlink = open(inside)?;
+                drop_altnames(&mut netlink, link.index, &strays)?;
+                let moved = netlink.send_one(set.clone());
+                Ok::<_, CniError>((moved, netlink.link_by_index(link.index).map_err(internal)?))
+            });
+            match moved.map_err(internal)?? {
+                (Err(e), Some(again)) if e.errno() == Errno::EEXIST && round < MOVES => link = again,
+                (moved, _) => {
+                    moved.map_err(internal)?;
+                    break;
+                }
+            }
+        }
         linux::crash_point!("device-back");
         let netlink = host.netlink()?;
         match netlink.link(name.as_str()).map_err(internal)? {
@@ -245,8 +264,38 @@ impl Borrower {
     }
 }
 
+// === impl Before ===
+
+impl Before<'_> {
+    /// Whether an altname is the host's. Of what another implementation has lent only what would be taken for a link of others is not.
+    fn has_altname(self, host: &mut Host, name: &str) -> bool {
+        match self {
+            Before::Kept(loan) => loan.altnames.iter().any(|own| own == name),
+            Before::Unknown(_) => !is_of_others(name) && host.netlink().is_ok_and(|netlink| matches!(netlink.link(name), Ok(None))),
+        }
+    }
+}
+
+/// Takes names from a device. What goes by itself is no error.
+fn drop_altnames(netlink: &mut Netlink, index: u32, names: &[String]) -> Result<(), CniError> {
+    let all = names.iter().map(|name| link::remove_altname(index, name).tolerate(Errno::ENOENT).tolerate(Errno::ENODEV));
+    netlink.send(all.collect::<Batch<'_>>()).map(drop).map_err(internal)
+}
+
 /// On the host, everything but its namespace.
 fn restore(netlink: &mut Netlink, link: &Link, name: &IfName, before: Before<'_>) -> Result<(), CniError> {
+    // Before its name: that may be one that the container has given it besides.
+    let is_stray = |altname: &&String| match before {
+        Before::Kept(loan) => !loan.altnames.contains(altname),
+        Before::Unknown(_) => is_of_others(altname),
+    };
+    let strays: Vec<String> = link.altnames.iter().filter(is_stray).cloned().collect();
+    drop_altnames(netlink, link.index, &strays)?;
+    if let Before::Kept(loan) = before {
+        let missing = loan.altnames.iter().filter(|altname| !link.altnames.contains(altname));
+        let added: Batch<'_> = missing.map(|altname| link::add_altname(link.index, altname).tolerate(Errno::EEXIST)).collect();
+        netlink.send(added).map_err(internal)?;
+    }
     if link.name != name.as_str() {
         is_free(netlink, name, link)?;
         let change = Change { name: Some(name.clone()), ..Change::default() };
@@ -280,6 +329,14 @@ fn differences(netlink: &mut Netlink, link: &Link, loan: &Loan) -> Result<Vec<Ch
     let mac = loan.mac.clone().filter(|mac| link.mac.as_ref() != Some(mac));
     let mtu = Some(loan.mtu).filter(|mtu| link.mtu != *mtu);
     let txqlen = Some(loan.txqlen).filter(|len| link.txqlen != *len);
+    let limit = |of: fn(&SegmentLimits) -> Option<u32>| of(&loan.segments).filter(|limit| of(&link.segments) != Some(*limit));
+    let segments = SegmentLimits {
+        gso: limit(|all| all.gso),
+        gso_v4: limit(|all| all.gso_v4),
+        segments: limit(|all| all.segments),
+        gro: limit(|all| all.gro),
+        gro_v4: limit(|all| all.gro_v4),
+    };
     let switch = |before: bool, now: bool| (before != now).then_some(before);
     let (before, now) = (loan.switches, link.flags);
     let master = loan.master.as_ref().map(|name| netlink.link(name).map_err(internal)).transpose()?.flatten().map(|master| master.index);
@@ -288,6 +345,7 @@ fn differences(netlink: &mut Netlink, link: &Link, loan: &Loan) -> Result<Vec<Ch
         Change { mac, ..none() },
         Change { mtu, ..none() },
         Change { txqlen, ..none() },
+        Change { segments, ..none() },
         Change { promisc: switch(before.promisc, now.promisc()), ..none() },
         Change { allmulti: switch(before.allmulti, now.allmulti()), ..none() },
         Change { multicast: switch(before.multicast, now.multicast()), ..none() },

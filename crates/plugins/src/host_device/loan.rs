@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cni::{AttachmentId, CniError, Code, Config, Mac};
 use json::{Object, Value};
 use linux::file::{self, Durability, Links};
-use linux::link::{BusDevice, LinkFlags};
+use linux::link::{BusDevice, LinkFlags, SegmentLimits};
 use linux::{Link, Netns, NetnsId, sysfs};
 
 use super::conf::Device;
@@ -43,6 +43,7 @@ pub(super) struct Loan {
     pub(super) switches: Switches,
     pub(super) mtu: u32,
     pub(super) txqlen: u32,
+    pub(super) segments: SegmentLimits,
     pub(super) mac: Option<Mac>,
     /// The name of its bridge, bond or VRF.
     pub(super) master: Option<String>,
@@ -154,6 +155,7 @@ impl Loan {
             switches: Switches::of(link.flags),
             mtu: link.mtu,
             txqlen: link.txqlen,
+            segments: link.segments,
             mac: link.mac.clone(),
             master,
             netns: netns.path().to_owned(),
@@ -207,6 +209,13 @@ impl Loan {
             },
             mtu: number("mtu")?,
             txqlen: number("txQLen")?,
+            segments: SegmentLimits {
+                gso: number("gsoMaxSize"),
+                gso_v4: number("gsoIPv4MaxSize"),
+                segments: number("gsoMaxSegs"),
+                gro: number("groMaxSize"),
+                gro_v4: number("groIPv4MaxSize"),
+            },
             mac: mac("mac"),
             master: text("master"),
             netns: o.str("netns")?.into(),
@@ -246,7 +255,17 @@ impl Loan {
         ] {
             o.set(key, on);
         }
-        let numbers = [("group", Some(self.group)), ("mtu", Some(self.mtu)), ("txQLen", Some(self.txqlen)), ("inside", self.inside)];
+        let numbers = [
+            ("group", Some(self.group)),
+            ("mtu", Some(self.mtu)),
+            ("txQLen", Some(self.txqlen)),
+            ("gsoMaxSize", self.segments.gso),
+            ("gsoIPv4MaxSize", self.segments.gso_v4),
+            ("gsoMaxSegs", self.segments.segments),
+            ("groMaxSize", self.segments.gro),
+            ("groIPv4MaxSize", self.segments.gro_v4),
+            ("inside", self.inside),
+        ];
         numbers.into_iter().filter_map(|(key, n)| n.map(|n| (key, n))).for_each(|(key, n)| o.set(key, u64::from(n)));
         o.set("altnames", self.altnames.iter().map(|name| Value::from(name.as_str())).collect::<Vec<_>>());
         json::indented(&o, 1)
@@ -340,6 +359,7 @@ mod tests {
             switches: Switches { promisc: true, allmulti: false, multicast: true, arp: false },
             mtu: 9000,
             txqlen: 1000,
+            segments: SegmentLimits { gso: Some(65_536), segments: Some(65_535), ..SegmentLimits::default() },
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             master: Some("br0".into()),
             netns: "/run/netns/c1".into(),

@@ -10,7 +10,6 @@ const RULES: &str = r#"table inet netloom {
     chain reverse-path {
         iifname . oifname @reverse-bridged return
         ip saddr 0.0.0.0 return
-        ip saddr 169.254.0.0/16 ip daddr 169.254.0.0/16 return
         ip saddr 169.254.0.0/16 ip daddr 224.0.0.0/24 return
         ip saddr 169.254.0.0/16 ip daddr 255.255.255.255 return
         ip6 saddr :: return
