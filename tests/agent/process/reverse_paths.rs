@@ -26,6 +26,11 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
     let subnet = "FLANNEL_NETWORK=10.78.0.0/16\nFLANNEL_SUBNET=10.78.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
     node.host.write("/run/flannel/subnet.env", subnet);
     node.define("flannel", &network(&[json!({"type": "flannel", "delegate": {"bridge": "x8"}})]));
+    // Linux forwards link-local addresses of IPv4.
+    node.define("local", &network(&[json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "169.254.172.0/24"}})]));
+    let local = node.pod("local", "local");
+    local.must("ADD");
+    let locals = address(&node, &local, "net1");
     let elements = || node.host.sh("", "nft list table inet netloom").matches("elements = ").count();
     let before = elements();
     for (name, gateway, bridged) in
@@ -43,6 +48,10 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
         assert!(arrives(&own), "{name}: its own address");
         assert!(!arrives(&others), "{name}: another pod's address");
         assert!(!arrives(&others), "{name}: another pod's address");
+        node.host.sh(&sandbox, "ip addr add 169.254.172.77/32 dev lo");
+        node.host.sh(&sandbox, &format!("ip route replace {locals}/32 via {gateway} dev net1"));
+        let arrives = |from: &str| sends(&node, &local.sandbox(), &sandbox, (from, &locals));
+        assert!(arrives(&own) && !arrives("169.254.172.77"), "{name}: a link-local address");
         pod.must("DEL");
         node.until("no element is left", || elements() == before);
     }
