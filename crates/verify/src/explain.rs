@@ -3,12 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::case::{Limited, Target};
 use crate::fault::{Direction, Fault, Finding};
 use crate::judge::{Observation, megabits};
 use crate::network::Network;
 use crate::plan::{Check, Expected, ExpectedSource};
-use crate::snapshot::{Link, Namespace, Place, Snapshot};
+use crate::snapshot::{Link, Namespace, Place, Route, Snapshot};
 use crate::unread;
 use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
 
@@ -146,19 +148,32 @@ pub fn predict(snapshot: &Snapshot, check: &Check) -> Observation {
 }
 
 /// The nodes whose pods of a family (`true`: IPv4) a node reaches through a tunnel, as its routes to what their pods have on `eth0` say.
+///
+/// A wrong route that leads past the tunnel does not change what the node was made for: another route or a neighbour of the tunnel still says so.
 pub fn tunnels(snapshot: &Snapshot, node: &Namespace) -> Vec<(String, bool)> {
     let mut tunnels = Vec::new();
     for pod in &snapshot.namespaces {
         let Some(home) = pod.node.as_ref().filter(|home| Place::Node((*home).clone()) != node.place) else { continue };
         for net in pod.links.iter().filter(|link| link.name == "eth0").flat_map(|link| &link.addresses).map(|own| own.net) {
             let tunnel = (home.clone(), net.addr().is_ipv4());
-            let is_tunnel = |link: &Link| TUNNELS.contains(&link.kind.as_str());
-            if !tunnels.contains(&tunnel) && leaves_by(node, net.addr()).is_some_and(is_tunnel) {
+            let is_carried = || node.links.iter().any(|link| is_tunnel(link) && carries(node, link, net));
+            if !tunnels.contains(&tunnel) && (leaves_by(node, net.addr()).is_some_and(is_tunnel) || is_carried()) {
                 tunnels.push(tunnel);
             }
         }
     }
     tunnels
+}
+
+fn is_tunnel(link: &Link) -> bool {
+    TUNNELS.contains(&link.kind.as_str())
+}
+
+/// Whether a tunnel was made for a network: a route to it leads there, or a program has written a neighbour of it.
+fn carries(node: &Namespace, tunnel: &Link, net: IpNet) -> bool {
+    let net = net.trunc();
+    let leads = |route: &Route| net.contains(&route.to) && route.ways.iter().any(|(_, link)| *link == Some(tunnel.index));
+    node.routes.iter().any(leads) || tunnel.neighbours.iter().any(|neighbour| neighbour.permanent && net.contains(&neighbour.address))
 }
 
 /// Why a packet that probes of a network for its isolation was silent; `None`: the network keeps the two apart, as it promises.

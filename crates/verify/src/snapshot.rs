@@ -19,7 +19,7 @@ use crate::site::{LimitedPod, Site, SitePod};
 const VERSION: u32 = 2;
 
 /// The routing table of what stays in a namespace (`RT_TABLE_LOCAL`).
-const LOCAL: u32 = 255;
+pub(crate) const LOCAL: u32 = 255;
 
 /// A network at one moment: every namespace that packets may pass. As JSON, it is the file that `netloom verify --from` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

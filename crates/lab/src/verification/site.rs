@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use attach::{Step, network_status};
 use ipnet::IpNet;
-use linux::{Inside, Netlink};
+use linux::{Inside, Link, Netlink, ReadError, RouteFilter, RouteKind};
 use npwg::StatusIps;
 use verify::case::Need;
 use verify::{Attachment, LimitedPod, Limits, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod, promise};
@@ -61,10 +61,8 @@ fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, Ver
         let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
         let addresses = netlink.addresses(None).map_err(|e| e.to_string())?;
         let links = netlink.links().map_err(|e| e.to_string())?;
-        let mut by_tunnel = |range: &IpNet| {
-            let way = netlink.route_to(range.network()).ok().flatten().and_then(|route| route.oif);
-            links.iter().any(|link| Some(link.index) == way && fabric::is_ours(link))
-        };
+        let carried = carried(&mut netlink, links.iter().filter(|link| fabric::is_ours(link))).map_err(|e| e.to_string())?;
+        let by_tunnel = |range: &IpNet| carried.iter().any(|net| range.contains(net));
         let others = lab.nodes.iter().filter(|other| other.name != node.name);
         let ranges = others.flat_map(|other| other.pod_cidrs.iter().map(move |range| (other.name.clone(), range)));
         let tunnels = ranges.filter(|(_, range)| by_tunnel(range)).map(|(name, range)| (name, range.addr().is_ipv4())).collect();
@@ -72,6 +70,18 @@ fn node(lab: &Lab, node: &Node, namespaces: &Namespaces) -> Result<SiteNode, Ver
     };
     let (sources, tunnels) = entered(namespaces, &place, look)?;
     Ok(SiteNode { name: node.name.clone(), addresses: node.addresses.iter().map(|net| net.addr()).collect(), sources, tunnels })
+}
+
+/// Where tunnels lead: their routes and neighbours. Which route is taken does not matter, because a wrong one may lead past the tunnel.
+fn carried<'a>(netlink: &mut Netlink, tunnels: impl Iterator<Item = &'a Link>) -> Result<Vec<IpNet>, ReadError> {
+    let mut carried = Vec::new();
+    for tunnel in tunnels {
+        let routes = netlink.routes(RouteFilter { oif: Some(tunnel.index), ..RouteFilter::default() })?;
+        carried.extend(routes.into_iter().filter(|route| route.kind == RouteKind::Unicast).map(|route| route.dst));
+        let neighbours = netlink.neighbours(tunnel.index)?.into_iter().filter(|neighbour| neighbour.permanent);
+        carried.extend(neighbours.map(|neighbour| IpNet::from(neighbour.address)));
+    }
+    Ok(carried)
 }
 
 /// A pod, and its interfaces on networks that limit its bandwidth.

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
-use crate::snapshot::{Link, Namespace, Route, RouteKind, Rule};
+use crate::snapshot::{LOCAL, Link, Namespace, Route, RouteKind, Rule};
 
 /// Tables that are asked where there are no rules: local, main, default.
-const TABLES: [u32; 3] = [255, 254, 253];
+const TABLES: [u32; 3] = [LOCAL, MAIN, 253];
+/// The table that routes are in if nothing else is said (`RT_TABLE_MAIN`).
+const MAIN: u32 = 254;
 
 /// What a namespace does with a packet.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +110,8 @@ fn look_up<'a>(namespace: &'a Namespace, (table, suppress): (u32, Option<u32>), 
             way.map_or(Routed::Nowhere, |(gateway, link)| Routed::On(NextHop { route: best, link, gateway: *gateway, among: ways.len() }))
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => Routed::Refused(Some(best)),
+        // An anycast address, and what the table local has besides: it stays.
+        RouteKind::Other if table == LOCAL => Routed::Here,
         RouteKind::Other => return None,
     })
 }

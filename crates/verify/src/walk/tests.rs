@@ -239,6 +239,29 @@ fn the_nodes_behind_a_tunnel() {
     };
     assert_eq!(behind(Mode::Direct), []);
     assert_eq!(behind(Mode::Vxlan), [("b".to_owned(), true)]);
+    // A wrong route that leads past the tunnel, beside the right one or in its place.
+    let past = |to: &str| {
+        let mut snapshot = network(Mode::Vxlan);
+        put(&mut snapshot, "node/a", to, route("10.244.1.0/24", Some("172.30.0.99"), 2));
+        let node = of(&mut snapshot, "node/a");
+        node.routes.rotate_right(1);
+        crate::tunnels(&snapshot, &snapshot.namespaces[0])
+    };
+    assert_eq!(past("nothing"), [("b".to_owned(), true)]);
+    assert_eq!(past("10.244.1.0/24"), [("b".to_owned(), true)]);
+}
+
+/// Of a tunnel's own address, which is the network's first one, the kernel has a route for everybody as well as the one for itself.
+#[test]
+fn an_anycast_address_is_the_namespaces_own() {
+    let anycast = |s: &mut Snapshot| {
+        let node = of(s, "node/b");
+        node.routes.insert(0, Route { kind: RouteKind::Other, ..scene::local("172.30.0.2", 3) });
+        node.routes.push(route("172.30.0.2/32", None, 2));
+    };
+    let mut to_node = check("node/b", "172.30.0.2");
+    to_node.expected = Expected::Answer(ExpectedSource::Anyhow);
+    broken(BOTH, &to_node, anycast, Fault::Unexplained, A, REQUEST);
 }
 
 /// What WireGuard does with a packet is not observed, only that it ends on the node that the packet is for.
