@@ -237,6 +237,7 @@ impl<'a> Conversation<'a> {
         };
         let mut request = Walk::to_service(network, to, service);
         (request.turn, request.choices) = (turn, choices);
+        request.is_published = matches!(check.case.to, Target::HostPort(..) | Target::Internet | Target::Metadata);
         let done = request.follow(&check.from, &mut packet);
         // Rules lead a Service's packets to one of those who may answer.
         let to = check.answerers.iter().find(|answerer| *answerer == request.to).unwrap_or(to);
@@ -314,6 +315,7 @@ fn leads_elsewhere(fault: Fault) -> bool {
             | Fault::DuplicateMac
             | Fault::EndpointStale
             | Fault::HostPortMissing
+            | Fault::RedirectedByRule
             | Fault::ServiceUnserved
             | Fault::StaleBridgeEntry
             | Fault::TunnelEntryStale

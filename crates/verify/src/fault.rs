@@ -96,6 +96,8 @@ pub enum Fault {
     EndpointStale,
     /// The answer does not pass the node that has rewritten the request.
     ReplyPastTranslation,
+    /// A rule leads the packet to another host or port than the one that it is for.
+    RedirectedByRule,
     /// A node's agent does not run, and what it restores is missing or wrong.
     AgentGone,
     /// Packets go in a circle.
@@ -253,6 +255,7 @@ const WORDS: &[FaultText] = &[
         "the answer does not pass the node that has rewritten the request",
         "lead the answer back by that node; between two pods of one bridge: sysctl -w net.bridge.bridge-nf-call-iptables=1",
     ),
+    words(Fault::RedirectedByRule, "a rule leads the packet elsewhere", "delete the rule, or let it leave out what is for pods and nodes"),
     words(
         Fault::AgentGone,
         "the node's agent does not run",

@@ -545,6 +545,14 @@ impl Namespace {
         self.links.iter().find(|link| link.has(address))
     }
 
+    /// The route that keeps packets for this address here, and its link.
+    pub(crate) fn kept_by(&self, address: IpAddr) -> Option<(&Route, Option<&Link>)> {
+        let keeps = |route: &&Route| route.kind == RouteKind::Local && route.to.contains(&address);
+        let route = self.routes.iter().filter(keeps).max_by_key(|route| route.to.prefix_len())?;
+        let link = route.ways.first().and_then(|(_, link)| self.link((*link)?));
+        Some((route, link))
+    }
+
     /// Whether packets for this address stay here.
     pub fn is_local(&self, address: IpAddr) -> bool {
         // The table local says so, and may have more or fewer than the links have.

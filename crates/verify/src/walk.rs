@@ -75,6 +75,12 @@ pub(crate) struct Walk<'a> {
     untracked: Option<filter::Culprit>,
     /// It is a tunnel's.
     in_tunnel: bool,
+    /// A rule may lead it on: it is for a published port, or for a host outside.
+    pub(crate) is_published: bool,
+    /// The rule that has led it to another destination than it is for: what stops it after that is a consequence.
+    misled: Option<Finding>,
+    /// The rule that gives it to a proxy where it is.
+    proxied: Option<Culprit>,
     /// What is taken where something is left to chance.
     pub(crate) choices: Choices,
     /// Of several ways of a route, which one is taken.
@@ -120,6 +126,9 @@ impl<'a> Walk<'a> {
             answers: None,
             untracked: None,
             in_tunnel: false,
+            is_published: false,
+            misled: None,
+            proxied: None,
             choices: Choices::default(),
             turn: 0,
             ways: 1,
@@ -153,7 +162,8 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// What stops it.
     pub(crate) fn follow(&mut self, from: &Place, packet: &mut Packet) -> Result<(), Finding> {
-        self.go(from, packet).map_err(|finding| self.because(finding))
+        let done = self.go(from, packet);
+        done.map_err(|finding| self.misled.take().unwrap_or(finding)).map_err(|finding| self.because(finding))
     }
 
     fn go(&mut self, from: &Place, packet: &mut Packet) -> Result<(), Finding> {
@@ -384,6 +394,7 @@ impl<'a> Walk<'a> {
             return Err(self.finding(Fault::Ipv6Disabled, namespace, Some(&link.name), evidence));
         }
         packet.frame = None;
+        self.proxied = None;
         // The kernel takes the mark away where a packet changes the namespace.
         packet.mark = 0;
         self.recognise(namespace, packet);
@@ -427,21 +438,38 @@ impl<'a> Walk<'a> {
         self.track(namespace, packet);
         if namespace.place == *self.to {
             self.hops.push(format!("{} takes it", namespace.place));
-            return Ok(Step::There);
+            return self.misled.take().map_or(Ok(Step::There), Err);
         }
-        let device = namespace.holder(packet.destination).map(|link| link.name.as_str());
+        Err(self.not_for(namespace, packet))
+    }
+
+    /// A namespace takes a packet that is for another one.
+    fn not_for(&self, namespace: &Namespace, packet: &Packet) -> Finding {
+        let to = packet.destination;
+        let device = namespace.holder(to).map(|link| link.name.as_str());
         let is_home = self.network.home(self.to).is_some_and(|home| home.place == namespace.place);
         // What the destination itself has is its address, whichever node has it as well.
-        let is_its_own = self.network.has(self.to, packet.destination) == Some(true);
+        let is_its_own = self.network.has(self.to, to) == Some(true);
         if is_home && !is_its_own && matches!(namespace.place, Place::Node(_)) {
-            let evidence = format!("no rule leads port {} of {} to {}", packet.port, packet.destination, self.to);
-            let Some(by) = &self.untracked else { return Err(self.finding(Fault::HostPortMissing, namespace, device, evidence)) };
+            let evidence = format!("no rule leads port {} of {to} to {}", packet.port, self.to);
+            let Some(by) = &self.untracked else { return self.finding(Fault::HostPortMissing, namespace, device, evidence) };
             let evidence = format!("{evidence}: {} keeps the packet out of connection tracking, so no rule rewrites it", by.text);
             let next_step = format!("let the rule leave out the port: {}", by.show);
-            return Err(Finding { next_step, ..self.finding(Fault::HostPortMissing, namespace, device, evidence) });
+            return Finding { next_step, ..self.finding(Fault::HostPortMissing, namespace, device, evidence) };
         }
-        let evidence = format!("it has {}, which is that of {}", packet.destination, self.to);
-        Err(self.finding(Fault::DuplicateAddress, namespace, device, evidence))
+        let Some((route, link)) = namespace.kept_by(to).filter(|_| device.is_none()) else {
+            return self.finding(Fault::DuplicateAddress, namespace, device, format!("it has {to}, which is that of {}", self.to));
+        };
+        let kept = format!("the route local {} of table {} keeps packets for {} there", route.to, route.table, self.to);
+        if let Some(by) = &self.proxied {
+            let next_step = format!("{}: {}", Fault::RedirectedByRule.next_step(None), by.show);
+            let evidence = format!("{} gives the packet to a proxy of the host, and {kept}", by.text);
+            return Finding { next_step, ..self.finding(Fault::RedirectedByRule, namespace, None, evidence) };
+        }
+        let dev = link.map(|link| format!(" dev {}", link.name)).unwrap_or_default();
+        let next_step = format!("delete the route: ip route del local {}{dev} table {}", route.to, route.table);
+        let evidence = format!("{kept}; no link has the address");
+        Finding { next_step, ..self.finding(Fault::WrongNextHop, namespace, link.map(|link| link.name.as_str()), evidence) }
     }
 
     /// Asks nftables; what it drops is an error.
@@ -463,6 +491,7 @@ impl<'a> Walk<'a> {
         if let Some(culprit) = passage.untracked.take() {
             self.leave_untracked(packet, culprit);
         }
+        self.proxied = passage.proxied.take().or(self.proxied.take());
         match passage.dropped.take() {
             Some(culprit) => {
                 self.rejected = culprit.rejects;

@@ -5,7 +5,7 @@
 //! the one that drops the packet does drop it. Where a ruleset leaves something to chance, as the rules of a Service with several endpoints do,
 //! one way is followed at a time ([`Choices`]).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use linux::nft::{ListedBase, ListedChain, ListedData, ListedHeader, ListedRule, ListedSet, ListedTable, ListedVerdict, Op};
 
@@ -13,10 +13,15 @@ use super::choices::Choices;
 use super::packet::{Bytes, Connection, Packet};
 use super::route::{Key, Routed, route};
 use crate::case::Protocol;
+use crate::network::is_link_local;
 use crate::snapshot::{Link, Namespace};
 
 /// Bytes of the register file.
 const REGISTERS: usize = 64;
+/// What gives a packet to a proxy, in nftables and in iptables.
+const TPROXY: [&str; 2] = ["tproxy", "target TPROXY"];
+/// Statements that lead a packet to the namespace itself, to a proxy of it, or to another link.
+const LEADS_ELSEWHERE: [&str; 5] = ["redir", "target REDIRECT", "tproxy", "target TPROXY", "fwd"];
 /// How the text of a policy that drops begins.
 pub(crate) const POLICY: &str = "the policy drop of";
 /// Jumps into jumps, as the kernel limits them (`NFT_JUMP_STACK_SIZE`).
@@ -57,6 +62,8 @@ pub(super) struct Passage {
     pub(super) source: Option<(Option<IpAddr>, Culprit)>,
     /// The destination is to be this address and port.
     pub(super) destination: Option<(IpAddr, Option<u16>, Culprit)>,
+    /// What gives the packet to a proxy of the namespace, if a route keeps it there (`tproxy`).
+    pub(super) proxied: Option<Culprit>,
     pub(super) mark: u32,
     /// What keeps the packet out of connection tracking.
     pub(super) untracked: Option<Culprit>,
@@ -210,10 +217,19 @@ impl<'a> Machine<'a> {
     fn rule(&mut self, chain: &'a ListedChain, rule: &'a ListedRule, depth: usize) -> Option<ListedVerdict> {
         let mut is_sure = true;
         for op in &rule.ops {
-            // What loads bytes of the packet is understood: this writes some, whatever they are.
-            if matches!(op, Op::Other(name) if name == "payload") {
-                self.passage.changed.push(Culprit::rule(self.table, chain, rule));
-                continue;
+            match op {
+                // What loads bytes of the packet is understood: this writes some, whatever they are.
+                Op::Other(name) if name == "payload" => {
+                    self.passage.changed.push(Culprit::rule(self.table, chain, rule));
+                    continue;
+                }
+                Op::Other(name) if LEADS_ELSEWHERE.contains(&name.as_str()) => {
+                    if self.redirect(Culprit::rule(self.table, chain, rule), name, is_sure) {
+                        return Some(ListedVerdict::Accept);
+                    }
+                    continue;
+                }
+                _ => {}
             }
             let mut decided = None;
             match self.step(op, &mut decided) {
@@ -240,6 +256,29 @@ impl<'a> Machine<'a> {
             self.passage.unsure.push(Culprit::rule(self.table, chain, rule));
         }
         (rewrites && is_sure).then_some(ListedVerdict::Accept)
+    }
+
+    /// A statement that leads the packet elsewhere; whether that decides. Which port a redirected packet gets is not read.
+    fn redirect(&mut self, culprit: Culprit, statement: &str, is_sure: bool) -> bool {
+        let is_tproxy = TPROXY.contains(&statement);
+        let is_redirect = !is_tproxy && statement != "fwd";
+        match is_sure {
+            true if is_tproxy => self.passage.proxied = Some(culprit),
+            true if is_redirect => self.passage.destination = Some((self.own_address(), Some(0), culprit)),
+            _ => {
+                self.doubt |= is_redirect;
+                self.passage.changed.push(culprit);
+            }
+        }
+        is_sure && is_redirect
+    }
+
+    /// Where a redirected packet goes: to an address of the link that it came by, or to the namespace's own loopback.
+    fn own_address(&self) -> IpAddr {
+        let is_ipv4 = self.packet.destination.is_ipv4();
+        let own = self.at.iif.into_iter().flat_map(|link| &link.addresses).map(|own| own.net.addr());
+        let mut global = own.filter(|own| own.is_ipv4() == is_ipv4 && !is_link_local(*own));
+        global.next().unwrap_or(if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() })
     }
 
     /// A rule that may hold decides something, or not.

@@ -4,6 +4,7 @@ mod captured;
 mod devices;
 mod kernel;
 mod promises;
+mod redirected;
 mod scene;
 mod services;
 mod unobserved;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::Walk;
 use super::filter::{Culprit, Passage};
 use super::packet::{Connection, Packet, Tuple};
-use crate::fault::{Direction, Finding};
+use crate::fault::{Direction, Fault, Finding};
 use crate::snapshot::{Namespace, Place};
 
 /// What was rewritten in a namespace on the way.
@@ -103,6 +103,33 @@ impl<'a> Walk<'a> {
         packet.rewritten = true;
         let (place, of_source) = (namespace.place.clone(), false);
         self.translations.push(Translation { place, of_source, before: before.destination, now, by: by.text.clone() });
+        if self.service.is_none() {
+            self.mislead(namespace, before, packet, &by);
+        }
         self.lead(namespace, before, packet, &by)
+    }
+
+    /// A rule has rewritten the destination of what is for a pod or a node, or leads a published port to another host.
+    fn mislead(&mut self, namespace: &Namespace, before: Tuple, packet: &Packet, by: &Culprit) {
+        let (now, port) = (packet.destination, packet.port);
+        let is_right =
+            self.network.has(self.to, now) != Some(false) && (self.is_published || (now, port) == (before.destination, before.port));
+        if is_right || self.in_tunnel || self.direction == Direction::Reply {
+            self.misled = self.misled.take().filter(|_| !is_right);
+            return;
+        }
+        let whose = self.network.holders(now).find(|holder| !now.is_loopback() || holder.namespace.place == namespace.place);
+        let whose = match whose {
+            _ if namespace.is_local(now) => format!("{} itself has", namespace.place),
+            Some(holder) => format!("{} has", holder.namespace.place),
+            None => "nobody has".to_owned(),
+        };
+        let asked = format!("{} port {}", before.destination, before.port);
+        let port = if port == 0 { "another port".to_owned() } else { format!("port {port}") };
+        let evidence = format!("{} leads packets for {asked} to {now} {port}, which {whose}; {} is to answer", by.text, self.to);
+        let restore =
+            if by.is_own { "restore Netloom's rules: netloom repair".to_owned() } else { Fault::RedirectedByRule.next_step(None) };
+        let next_step = format!("{restore}: {}", by.show);
+        self.misled = Some(Finding { next_step, ..self.finding(Fault::RedirectedByRule, namespace, None, evidence) });
     }
 }
