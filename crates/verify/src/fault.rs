@@ -28,6 +28,8 @@ pub enum Fault {
     WrongNextHop,
     /// An address has a prefix so short that another network's addresses are looked for on the link.
     WrongPrefixLength,
+    /// Two links have addresses of one network, and are not on one wire.
+    WrongNetwork,
     /// Nobody on the link has the gateway's address.
     GatewayMissing,
     /// A link is set down.
@@ -165,6 +167,11 @@ const WORDS: &[FaultText] = &[
     words(Fault::RouteRefuses, "a route refuses the packet", "delete the route or the rule: ip route show table all; ip rule show"),
     words(Fault::WrongNextHop, "the route leads to the wrong host", "replace the route: ip route show table all"),
     words(Fault::WrongPrefixLength, "an address has the wrong prefix length", "correct the prefix length: ip addr show dev {device}"),
+    words(
+        Fault::WrongNetwork,
+        "the link is on another network than its address",
+        "move the link or the address to the right network: ip -d link show {device}; ip addr show dev {device}",
+    ),
     words(Fault::GatewayMissing, "nobody on the link has the gateway's address", "correct the gateway, or restore its address"),
     words(Fault::LinkDown, "the link is down", "ip link set {device} up"),
     words(Fault::NoCarrier, "the link has no carrier", "check the cable or the other end: ip -d link show {device}"),

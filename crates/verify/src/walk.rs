@@ -15,6 +15,7 @@ mod device;
 mod filter;
 mod frame;
 mod neighbours;
+mod nobody;
 mod outside;
 mod packet;
 mod port;
@@ -312,7 +313,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn no_route(&self, namespace: &Namespace, to: IpAddr) -> Finding {
+    fn no_route(&self, namespace: &'a Namespace, to: IpAddr) -> Finding {
         let is_default = |route: &&crate::snapshot::Route| route.to.prefix_len() == 0 && route.to.addr().is_ipv4() == to.is_ipv4();
         let own: Vec<String> = namespace
             .routes
@@ -337,6 +338,9 @@ impl<'a> Walk<'a> {
                 return self.finding(Fault::NoRoute, node, None, evidence);
             }
             _ => {}
+        }
+        if let Some(disabled) = self.routes_without_ipv6(namespace, to) {
+            return disabled;
         }
         if let Some(link) = self.down(namespace, to) {
             let evidence = format!("no route leads to {to}: those by the link went with it");

@@ -28,7 +28,7 @@ impl<'a> Walk<'a> {
         self.fits(device, packet)?;
         let next = way.gateway.unwrap_or(packet.destination);
         match link.tunnel {
-            Some(tunnel) => self.through(device, tunnel, next, packet).map(Step::At),
+            Some(tunnel) => self.through(device, tunnel, way, packet).map(Step::At),
             None if link.is("wireguard") => self.encrypted(device).map(Step::At),
             None => self.on_link(device, way, next, packet),
         }
@@ -333,49 +333,8 @@ impl<'a> Walk<'a> {
             },
         }
     }
-
-    /// Why nobody on the link has the next host's address.
-    pub(super) fn nobody(&self, device: Device<'a>, way: &NextHop<'a>, next: IpAddr) -> Finding {
-        let elsewhere: Vec<Device<'a>> = self.network.holders(next).collect();
-        let ends =
-            elsewhere.iter().copied().chain([device]).filter_map(|device| self.network.other(device).filter(|_| device.link.is("veth")));
-        if let Some(loose) = ends.filter(|end| end.leads_nowhere() && !end.is_port()).find(|end| end.namespace.place != *self.to) {
-            return self.at(Fault::BridgePortMissing, loose, format!("it is a port of no bridge; {next} was to be reached by it"));
-        }
-        if device.link.is("veth") && self.network.other(device).is_none() {
-            return self.at(Fault::NoCarrier, device, "the other end of the pair was not found".to_owned());
-        }
-        match (way.gateway, elsewhere.first()) {
-            (None, Some(holder)) => {
-                let evidence = format!("the route {way} looks for {next} on the link, and {holder} has it, on another network");
-                self.at(Fault::WrongPrefixLength, device, evidence)
-            }
-            (Some(gateway), _) => {
-                let evidence = format!("the route is {way}, and nobody on the network has {gateway}");
-                self.at(Fault::GatewayMissing, device, evidence)
-            }
-            (None, None) => self.missing(next),
-        }
-    }
-
-    /// The destination does not have its address.
-    fn missing(&self, address: IpAddr) -> Finding {
-        let namespace = self.network.namespace(self.to);
-        let has = |link: &&Link| has_address(link) && link.name != "lo";
-        let device =
-            namespace.and_then(|namespace| namespace.links.iter().find(has).or(namespace.links.iter().find(|link| link.name != "lo")));
-        let own: Vec<String> = device.iter().flat_map(|link| &link.addresses).map(|address| address.net.to_string()).collect();
-        Finding {
-            fault: Fault::AddressMissing,
-            place: self.to.clone(),
-            device: device.map(|link| link.name.clone()),
-            direction: self.direction,
-            evidence: format!("nobody has {address}; it has {}", if own.is_empty() { "no address".to_owned() } else { own.join(", ") }),
-            next_step: Fault::AddressMissing.next_step(device.map(|link| link.name.as_str())),
-        }
-    }
 }
 
-fn has_address(link: &Link) -> bool {
+pub(super) fn has_address(link: &Link) -> bool {
     link.addresses.iter().any(|address| !is_link_local(address.net.addr()))
 }

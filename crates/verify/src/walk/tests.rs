@@ -3,6 +3,7 @@
 mod captured;
 mod devices;
 mod kernel;
+mod nobody;
 mod promises;
 mod redirected;
 mod scene;
@@ -129,7 +130,10 @@ fn routes() {
     broken(BOTH, &to_b(), outside, Fault::NoRoute, "node/b", REPLY);
     let gone = |s: &mut Snapshot| put(s, "node/a", "10.244.1.0/24", route("10.244.1.0/24", Some("172.30.0.77"), 2));
     broken(&[Mode::Direct], &to_b(), gone, Fault::GatewayMissing, "node/a eth0", REQUEST);
-    let wide = |s: &mut Snapshot| of(s, A).routes.push(route("10.244.0.0/16", None, 2));
+    let wide = |s: &mut Snapshot| {
+        of(s, A).routes.push(route("10.244.0.0/16", None, 2));
+        link(s, A, 2).addresses[0] = address("10.244.0.2/16");
+    };
     broken(BOTH, &to_b(), wide, Fault::WrongPrefixLength, "pod/default/a eth0", REQUEST);
 }
 

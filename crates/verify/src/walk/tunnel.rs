@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni::Mac;
 
-use super::{Connection, Packet, Walk};
+use super::{Connection, NextHop, Packet, Walk};
 use crate::case::Protocol;
 use crate::fault::{Fault, Finding};
 use crate::network::Device;
@@ -15,8 +15,15 @@ const HEADERS: u32 = 14 + 8 + 8;
 
 impl<'a> Walk<'a> {
     /// Sends a packet through a tunnel: the tunnel's end on the node that it is for.
-    pub(super) fn through(&mut self, device: Device<'a>, tunnel: Tunnel, next: IpAddr, packet: &mut Packet) -> Result<Device<'a>, Finding> {
-        let mac = self.tunnel_neighbour(device, next)?;
+    pub(super) fn through(
+        &mut self,
+        device: Device<'a>,
+        tunnel: Tunnel,
+        way: &NextHop<'a>,
+        packet: &mut Packet,
+    ) -> Result<Device<'a>, Finding> {
+        let next = way.gateway.unwrap_or(packet.destination);
+        let mac = self.tunnel_neighbour(device, way, next)?;
         let remote = self.remote(device, tunnel, mac)?;
         if remote.link.mac.as_ref() != Some(mac) {
             let own = remote.link.mac.as_ref().map(|own| own.to_string()).unwrap_or_default();
@@ -53,12 +60,16 @@ impl<'a> Walk<'a> {
         Ok(remote)
     }
 
-    fn tunnel_neighbour(&self, device: Device<'a>, next: IpAddr) -> Result<&'a Mac, Finding> {
-        device
-            .link
-            .neighbour(next)
-            .and_then(|neighbour| neighbour.mac.as_ref())
-            .ok_or_else(|| self.at(Fault::TunnelEntryMissing, device, format!("it has no hardware address for its neighbour {next}")))
+    fn tunnel_neighbour(&self, device: Device<'a>, way: &NextHop<'a>, next: IpAddr) -> Result<&'a Mac, Finding> {
+        let known = device.link.neighbour(next).and_then(|neighbour| neighbour.mac.as_ref());
+        known.ok_or_else(|| match way.gateway {
+            // The tunnel knows nodes, and not each of their pods.
+            None if device.link.neighbours.iter().any(|neighbour| neighbour.permanent) => {
+                let evidence = format!("the route {way} has no next hop, and the tunnel knows next hops alone: none is {next}");
+                self.without_next_hop(device, way, evidence)
+            }
+            _ => self.at(Fault::TunnelEntryMissing, device, format!("it has no hardware address for its neighbour {next}")),
+        })
     }
 
     /// Where frames for a hardware address go.
