@@ -12,7 +12,7 @@ use crate::network::Network;
 use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Link, Namespace, Place, Route, Snapshot};
 use crate::unread;
-use crate::walk::{Asked, Choices, Connection, Packet, Translation, Walk, leaves_by};
+use crate::walk::{Asked, Choices, Connection, Packet, RESTORE, Translation, Walk, leaves_by};
 
 /// Bytes of a small packet.
 const SMALL: u32 = 64;
@@ -118,7 +118,7 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
         _ => conversations.iter().find(|conversation| conversation.stopped.is_some() || conversation.translated.is_some()),
     };
     match by.or(conversations.first()) {
-        Some(conversation) => conversation.explain(check, observation),
+        Some(conversation) => conversation.explain(network, check, observation),
         None => said(Fault::Unexplained, &check.from, "nobody is to answer".to_owned()),
     }
 }
@@ -205,7 +205,7 @@ fn too_long(network: &Network<'_>, check: &Check, size: u32) -> Finding {
     let evidence = format!("{mtu}; the network was made for {}", size.saturating_sub(1));
     Finding {
         device: device.map(str::to_owned),
-        next_step: Fault::MtuDiffers.next_step(device),
+        next_step: Fault::MtuDiffers.next_step(device).replace("{mtu}", &size.saturating_sub(1).to_string()),
         ..said(Fault::MtuDiffers, &check.from, evidence)
     }
 }
@@ -278,7 +278,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// What is said of it. What was observed is certain: a stop on a way that was passed is none.
-    fn explain(&self, check: &Check, observation: &Observation) -> Finding {
+    fn explain(&self, network: &Network<'_>, check: &Check, observation: &Observation) -> Finding {
         let hops = self.hops.join("; ");
         let stop = |counts: fn(&Finding, bool) -> bool| {
             self.stopped.as_ref().filter(|(finding, is_rejected)| counts(finding, *is_rejected)).map(|(finding, _)| finding.clone())
@@ -292,7 +292,7 @@ impl<'a> Conversation<'a> {
                     let place = by.parse().unwrap_or_else(|_| self.to.clone());
                     said(Fault::WrongHostAnswers, &place, format!("it answers at {}, which is that of {}", check.address, check.whom()))
                 }),
-            Observation::Answered { seen, .. } => self.translated.clone().unwrap_or_else(|| {
+            Observation::Answered { seen, .. } => other_source(check, network, *seen).or(self.translated.clone()).unwrap_or_else(|| {
                 let evidence = format!("{} answers, and saw the packet come from {seen}; both ways: {hops}", self.to);
                 said(Fault::Unexplained, &check.from, evidence)
             }),
@@ -330,13 +330,33 @@ fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, 
     let (fault, place, evidence) = match (&check.expected, of_source) {
         (Expected::Answer(ExpectedSource::As(addresses)), Some(by)) if !addresses.contains(&by.now) => {
             let evidence = format!("{} rewrites the source {} to {}; {to} must see the pod's own", by.by, by.before, by.now);
-            (Fault::MasqueradeTooWide, by.place.clone(), evidence)
+            let finding = said(Fault::MasqueradeTooWide, &by.place, evidence);
+            let next_step = if by.is_own { RESTORE.to_owned() } else { finding.next_step };
+            return Some(Finding { next_step, ..finding });
         }
-        (Expected::Answer(ExpectedSource::As(addresses)), None) if !addresses.contains(&source) => missing(check, network)?,
+        (Expected::Answer(ExpectedSource::As(addresses)), None) if !addresses.contains(&source) => {
+            if let Some(finding) = other_source(check, network, source) {
+                return Some(finding);
+            }
+            missing(check, network)?
+        }
         (Expected::Answer(ExpectedSource::NotAs(_)), None) => missing(check, network)?,
         _ => return None,
     };
     Some(said(fault, &place, evidence))
+}
+
+/// The one who asks has sent from another address of its own than that by which it must be seen.
+fn other_source(check: &Check, network: &Network<'_>, source: IpAddr) -> Option<Finding> {
+    let Expected::Answer(ExpectedSource::As(addresses)) = &check.expected else { return None };
+    let sender = network.namespace(&check.from)?;
+    let device = sender.holder(source).filter(|_| !addresses.contains(&source))?.name.as_str();
+    let is_expected = |address: &&IpAddr| address.is_ipv4() == source.is_ipv4() && sender.holder(**address).is_some();
+    let wanted = addresses.iter().find(is_expected)?;
+    let evidence = format!("it sends to {} from {source}, an address of its link {device}, and must be seen as {wanted}", check.address);
+    let next_step =
+        format!("look for src in its route, and for a second address of its link: ip route get {}; ip addr show", check.address);
+    Some(Finding { device: Some(device.to_owned()), next_step, ..said(Fault::WrongSource, &check.from, evidence) })
 }
 
 /// The node of the one who asks should have rewritten the source.

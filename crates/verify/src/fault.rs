@@ -84,6 +84,8 @@ pub enum Fault {
     NodeFirewall,
     /// Traffic control of a link drops packets.
     TrafficControlDrops,
+    /// A pod sends from another of its addresses than that of its network.
+    WrongSource,
     /// Packets that leave the cluster keep the pod's address.
     MasqueradeMissing,
     /// Packets inside the cluster lose the pod's address.
@@ -219,7 +221,7 @@ const WORDS: &[FaultText] = &[
     words(Fault::TunnelMissing, "the other end of the tunnel is missing", "check that the node's agent runs: netloom status"),
     words(Fault::TunnelBlocked, "a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
     words(Fault::MtuExceeded, "the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
-    words(Fault::MtuDiffers, "the link's MTU is not the network's", "set the MTU of {device} back: ip link set {device} mtu MTU"),
+    words(Fault::MtuDiffers, "the link's MTU is not the network's", "set it back: ip link set {device} mtu {mtu}"),
     words(
         Fault::BandwidthDiffers,
         "the pod's bandwidth limit does not hold",
@@ -239,6 +241,11 @@ const WORDS: &[FaultText] = &[
     words(Fault::ForeignRuleDrops, "another program's rule drops the packet", "let the rule accept pods' packets"),
     words(Fault::NodeFirewall, "the node's firewall drops the packet", "let the firewall accept it"),
     words(Fault::TrafficControlDrops, "traffic control drops packets", "look at it, and at who has put it there"),
+    words(
+        Fault::WrongSource,
+        "the sender uses the wrong one of its addresses",
+        "look for src in its route, and for a second address of its link: ip route get ADDRESS; ip addr show",
+    ),
     words(Fault::MasqueradeMissing, "the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair"),
     words(Fault::MasqueradeTooWide, "the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
     words(Fault::HostPortMissing, "the port is not published on the node", "restore the rules: netloom repair"),

@@ -46,6 +46,9 @@ pub(crate) use tracking::Translation;
 /// Hosts that a packet may pass: more than there are on any way, fewer than its hop limit.
 const MOST_HOSTS: usize = 12;
 
+/// What to do about a rule of Netloom that is not as it should be.
+pub(crate) const RESTORE: &str = "restore Netloom's rules: netloom repair";
+
 /// A packet's way.
 pub(crate) struct Walk<'a> {
     network: &'a Network<'a>,
@@ -423,14 +426,18 @@ impl<'a> Walk<'a> {
             let evidence = format!("{}; for that, the reverse path filter of {} drops the packet already", finding.evidence, link.name);
             Finding { evidence, direction: self.direction.other(), ..finding }
         })?;
-        let leads = match way {
+        let leads = match &way {
             Some(way) if link.rp_filter != 1 || way.link.index == link.index => return Ok(()),
             Some(way) => format!("the route to its source is {way}"),
             None => "its source is this host's own address".to_owned(),
         };
         let mode = if link.rp_filter == 1 { "strict" } else { "loose" };
         let evidence = format!("the filter of {} is {mode}; the packet is from {}, and {leads}", link.name, packet.source);
-        Err(self.finding(Fault::ReversePathFilter, namespace, Some(&link.name), evidence))
+        let finding = self.finding(Fault::ReversePathFilter, namespace, Some(&link.name), evidence);
+        // No setting lets pass what comes from the host's own address.
+        let from_itself = format!("find who else sends from {}, or how the packet came back: ip route get {0}", packet.source);
+        let next_step = if way.is_none() { from_itself } else { finding.next_step };
+        Err(Finding { next_step, ..finding })
     }
 
     /// A packet is for the namespace where it is.
@@ -509,15 +516,17 @@ impl<'a> Walk<'a> {
         let device = at.iif.or(at.oif).map(|link| link.name.as_str());
         let is_host = matches!(at.namespace.place, Place::Node(_)) && matches!(at.hook, Hook::Input | Hook::Output) && !at.in_bridge;
         let fault = match () {
-            () if self.in_tunnel => Fault::TunnelBlocked,
             () if culprit.is_own => Fault::OwnRuleDrops,
+            () if self.in_tunnel => Fault::TunnelBlocked,
             () if culprit.is_of_proxy => Fault::ServiceRefused,
             () if is_host => Fault::NodeFirewall,
             () => Fault::ForeignRuleDrops,
         };
         let Packet { source, destination, port, protocol, .. } = packet;
         let evidence = format!("{} {verb} {protocol} from {source} to {destination} port {port}", culprit.text);
-        let next_step = format!("{}: {}", fault.next_step(device), culprit.show);
+        // Its rules let the packets of tunnels between nodes pass, unless an element of theirs is missing.
+        let step = if culprit.is_own && self.in_tunnel { RESTORE.to_owned() } else { fault.next_step(device) };
+        let next_step = format!("{step}: {}", culprit.show);
         Finding { next_step, ..self.finding(fault, at.namespace, device, evidence) }
     }
 

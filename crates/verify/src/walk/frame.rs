@@ -208,13 +208,17 @@ impl<'a> Walk<'a> {
             _ => None,
         });
         for (one, below, other) in pairs {
-            if one.link.private || other.link.private {
-                return Err(self.at(Fault::PortsIsolated, *other, format!("it and {one} are macvlans on {below} in mode private")));
-            }
-            if one.link.vepa || other.link.vepa {
-                let evidence = format!("it and {one} are macvlans on {below} in mode vepa: the switch outside must send frames back");
-                return Err(self.at(Fault::PortsIsolated, *other, evidence));
-            }
+            let (mode, means) = match () {
+                () if one.link.private || other.link.private => ("private", ""),
+                () if one.link.vepa || other.link.vepa => ("vepa", ": the switch outside must send frames back"),
+                () => continue,
+            };
+            let is_apart = |device: &&Device<'a>| if mode == "private" { device.link.private } else { device.link.vepa };
+            let device = if is_apart(&other) { *other } else { *one };
+            let apart: Vec<String> = [one, other].into_iter().filter(is_apart).map(ToString::to_string).collect();
+            let evidence = format!("{one} and {other} are macvlans on {below}; in mode {mode}: {}{means}", apart.join(" and "));
+            let next_step = "set the mode bridge in the network's configuration and recreate the pods, if it is not intended".to_owned();
+            return Err(Finding { next_step, ..self.at(Fault::PortsIsolated, device, evidence) });
         }
         Ok(())
     }

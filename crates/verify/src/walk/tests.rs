@@ -6,6 +6,7 @@ mod kernel;
 mod nobody;
 mod promises;
 mod redirected;
+mod remedies;
 mod scene;
 mod services;
 mod unobserved;

@@ -7,9 +7,9 @@
 
 use std::net::IpAddr;
 
-use super::Walk;
 use super::filter::{Culprit, Passage};
 use super::packet::{Connection, Packet, Tuple};
+use super::{RESTORE, Walk};
 use crate::fault::{Direction, Fault, Finding};
 use crate::snapshot::{Namespace, Place};
 
@@ -22,6 +22,8 @@ pub(crate) struct Translation {
     pub(crate) now: IpAddr,
     /// The rule.
     pub(crate) by: String,
+    /// It is one of Netloom's.
+    pub(crate) is_own: bool,
 }
 
 /// What a namespace's connection tracking has of the conversation.
@@ -84,7 +86,14 @@ impl<'a> Walk<'a> {
         if let Some((to, by)) = passage.source {
             let Some(now) = to.or(own) else { return };
             packet.source = now;
-            self.translations.push(Translation { place: namespace.place.clone(), of_source: true, before, now, by: by.text });
+            self.translations.push(Translation {
+                place: namespace.place.clone(),
+                of_source: true,
+                before,
+                now,
+                by: by.text,
+                is_own: by.is_own,
+            });
         }
         if let Some(entry) = self.answers.filter(|entry| entry.place == namespace.place) {
             (packet.source, packet.source_port) = (entry.came.destination, entry.came.port);
@@ -102,7 +111,7 @@ impl<'a> Walk<'a> {
         packet.port = port.unwrap_or(packet.port);
         packet.rewritten = true;
         let (place, of_source) = (namespace.place.clone(), false);
-        self.translations.push(Translation { place, of_source, before: before.destination, now, by: by.text.clone() });
+        self.translations.push(Translation { place, of_source, before: before.destination, now, by: by.text.clone(), is_own: by.is_own });
         if self.service.is_none() {
             self.mislead(namespace, before, packet, &by);
         }
@@ -127,8 +136,7 @@ impl<'a> Walk<'a> {
         let asked = format!("{} port {}", before.destination, before.port);
         let port = if port == 0 { "another port".to_owned() } else { format!("port {port}") };
         let evidence = format!("{} leads packets for {asked} to {now} {port}, which {whose}; {} is to answer", by.text, self.to);
-        let restore =
-            if by.is_own { "restore Netloom's rules: netloom repair".to_owned() } else { Fault::RedirectedByRule.next_step(None) };
+        let restore = if by.is_own { RESTORE.to_owned() } else { Fault::RedirectedByRule.next_step(None) };
         let next_step = format!("{restore}: {}", by.show);
         self.misled = Some(Finding { next_step, ..self.finding(Fault::RedirectedByRule, namespace, None, evidence) });
     }

@@ -54,6 +54,13 @@ fn macvlans_are_kept_apart_by_their_mode() {
     assert_eq!(silent(&macvlans(|link| link.private = true)), Fault::PortsIsolated);
     assert_eq!(silent(&macvlans(|link| link.vepa = true)), Fault::PortsIsolated);
     assert_eq!(explain_silence(&macvlans(|link| link.private = true), &apart()), None);
+    // A macvlan is no port of a bridge, and one of the two in this mode is enough.
+    let mut one = macvlans(|_| {});
+    link(&mut one, A, 2).private = true;
+    let finding = explain(&one, &to_a2(), &Observation::Silent);
+    assert_eq!((finding.fault, finding.at()), (Fault::PortsIsolated, "pod/default/a eth0".to_owned()));
+    assert!(finding.evidence.ends_with("in mode private: pod/default/a eth0"), "{finding}");
+    assert!(finding.next_step.starts_with("set the mode bridge"), "{finding:?}");
 }
 
 /// Vlans have the hardware addresses of the links that they stand on: of two pods of two nodes, neither is a duplicate.

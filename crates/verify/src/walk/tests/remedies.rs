@@ -1,0 +1,69 @@
+//! What is said to be done about a fault suits it.
+
+use linux::nft::ListedTable;
+
+use super::scene::{Mode, address, ip, link, local, network, of, route};
+use super::{A, B, check, dropping, masquerading, to_b};
+use crate::snapshot::Snapshot;
+use crate::{Check, Expected, ExpectedSource, Fault, Finding, Observation, explain};
+
+fn finding(mode: Mode, check: &Check, observation: &Observation, change: impl Fn(&mut Snapshot)) -> Finding {
+    let mut snapshot = network(mode);
+    change(&mut snapshot);
+    explain(&snapshot, check, observation)
+}
+
+fn seen_as(source: &str) -> Observation {
+    Observation::Answered { by: B.to_owned(), seen: ip(source), took: std::time::Duration::ZERO }
+}
+
+/// Netloom restores its own rules, and its own are no firewall.
+#[test]
+fn rules_of_netloom_are_restored() {
+    let own = |table: ListedTable| ListedTable { name: "netloom".to_owned(), family: "inet".to_owned(), ..table };
+    let blocked = finding(Mode::Vxlan, &to_b(), &Observation::Silent, |s| of(s, "node/b").tables.push(own(dropping("inet", 1))));
+    assert_eq!((blocked.fault, blocked.at()), (Fault::OwnRuleDrops, "node/b eth0".to_owned()), "{blocked}");
+    assert!(blocked.next_step.starts_with("restore Netloom's rules: netloom repair"), "{blocked:?}");
+    let rewritten = finding(Mode::Direct, &to_b(), &seen_as("172.30.0.1"), |s| of(s, "node/a").tables.push(own(masquerading())));
+    assert_eq!((rewritten.fault, rewritten.next_step.as_str()), (Fault::MasqueradeTooWide, "restore Netloom's rules: netloom repair"));
+}
+
+#[test]
+fn the_mtu_is_a_number() {
+    let longer = Check { size: Some(1401), expected: Expected::TooLong, ..to_b() };
+    let finding = finding(Mode::Direct, &longer, &Observation::Silent, |_| {});
+    assert_eq!((finding.fault, finding.next_step.as_str()), (Fault::MtuDiffers, "set it back: ip link set eth0 mtu 1400"));
+}
+
+/// It was said to set the loose mode, which was set.
+#[test]
+fn no_mode_of_the_reverse_path_filter_takes_packets_from_the_host_itself() {
+    let itself = |s: &mut Snapshot| {
+        link(s, "node/b", 2).rp_filter = 2;
+        of(s, "node/b").routes.push(local("10.244.0.2", 3));
+    };
+    let finding = finding(Mode::Direct, &to_b(), &Observation::Silent, itself);
+    assert_eq!(finding.fault, Fault::ReversePathFilter, "{finding}");
+    assert_eq!(finding.next_step, "find who else sends from 10.244.0.2, or how the packet came back: ip route get 10.244.0.2");
+}
+
+/// A pod that sends from a second address was said to lack masquerade.
+#[test]
+fn a_pod_that_sends_from_another_of_its_addresses() {
+    let second = |s: &mut Snapshot| link(s, A, 2).addresses.push(address("10.244.0.77/24"));
+    let seen = finding(Mode::Direct, &to_b(), &seen_as("10.244.0.77"), second);
+    assert_eq!((seen.fault, seen.at()), (Fault::WrongSource, "pod/default/a eth0".to_owned()), "{seen}");
+    let by_route = |s: &mut Snapshot| {
+        second(s);
+        let pod = of(s, A);
+        pod.routes.retain(|route| route.to.prefix_len() != 0);
+        pod.routes.push(crate::Route { source: Some(ip("10.244.0.77")), ..route("0.0.0.0/0", Some("10.244.0.1"), 2) });
+    };
+    let silent = finding(Mode::Direct, &to_b(), &Observation::Silent, by_route);
+    assert_eq!(silent.fault, Fault::WrongSource, "{silent}");
+    // Where the node must have rewritten it, the node has not.
+    let expected = Expected::Answer(ExpectedSource::As(vec![ip("172.30.0.1")]));
+    let to_node = Check { expected, ..check("node/b", "172.30.0.2") };
+    let by = Observation::Answered { by: "node/b".to_owned(), seen: ip("10.244.0.2"), took: std::time::Duration::ZERO };
+    assert_eq!(finding(Mode::Vxlan, &to_node, &by, |_| {}).fault, Fault::MasqueradeMissing);
+}
