@@ -186,14 +186,14 @@ impl<'a> Planner<'a> {
     fn plan(&mut self) {
         match (self.case.from, self.case.to) {
             (Client::Pod, Target::Pod(On::SameNode)) => self.beside(&[Protocol::Tcp, Protocol::Udp]),
-            (Client::Pod, Target::Pod(On::OtherNode)) => self.across(&[Protocol::Tcp, Protocol::Udp], false),
+            (Client::Pod, Target::Pod(On::OtherNode)) => self.across(&[Protocol::Tcp, Protocol::Udp]),
             (Client::Pod, Target::Node(on)) => self.pods_to_nodes(on, Protocol::Tcp),
             (Client::Node, Target::Pod(on)) => self.nodes_to_pods(on, Protocol::Tcp),
             (client, Target::HostPort(on, of)) => self.host_ports(client, on, of),
             (_, Target::Internet) => self.outside(),
             (_, Target::Model(Rule::PodsWithPods)) => {
                 self.beside(&[Protocol::Udp]);
-                self.across(&[Protocol::Udp], false);
+                self.across(&[Protocol::Udp]);
             }
             (_, Target::Model(Rule::NodesWithPods)) => {
                 for on in [On::SameNode, On::OtherNode] {
@@ -201,7 +201,7 @@ impl<'a> Planner<'a> {
                     self.pods_to_nodes(on, Protocol::Udp);
                 }
             }
-            (_, Target::Model(Rule::OneAddress)) => self.across(&[Protocol::Tcp], true),
+            (_, Target::Model(Rule::OneAddress)) => self.back(Protocol::Tcp),
             (_, Target::Network(quality)) => self.networks(quality),
             (_, Target::Bandwidth(limited)) => self.bandwidth(limited),
             (client, Target::Service(service)) => self.services(client, service),
@@ -221,6 +221,12 @@ impl<'a> Planner<'a> {
         (pod.place(), pod.attachments.iter().flat_map(|attachment| attachment.addresses.iter().copied()).collect())
     }
 
+    /// The same where another pod is asked, on the default network: it must not see an address of another network.
+    fn pod_by_default(&self, pod: &SitePod) -> Asker {
+        let own = pod.attachments.iter().filter(|attachment| attachment.is_default);
+        (pod.place(), own.flat_map(|attachment| attachment.addresses.iter().copied()).collect())
+    }
+
     /// Each pod asks the next one on its node.
     fn beside(&mut self, protocols: &[Protocol]) {
         let site = self.site;
@@ -230,20 +236,41 @@ impl<'a> Planner<'a> {
             for (pod, next) in pods.zip(nexts).filter(|(pod, next)| pod.name != next.name) {
                 for (protocol, address) in protocols.iter().zip(std::iter::repeat(next.address(self.is_ipv4))) {
                     let Some(address) = address.filter(|_| pod.address(self.is_ipv4).is_some()) else { continue };
-                    self.check(self.pod(pod), next.place(), address, *protocol);
+                    self.check(self.pod_by_default(pod), next.place(), address, *protocol);
                 }
             }
         }
     }
 
-    /// A pod of each node asks one of each other node; another one each time. `back`: the other one asks.
-    fn across(&mut self, protocols: &[Protocol], back: bool) {
-        for (from, to) in self.pairs().filter(|(from, to)| !back || from < to) {
-            let (Some(one), Some(other)) = (self.nth_pod(from, to), self.nth_pod(to, from)) else { continue };
-            let (one, other) = if back { (other, one) } else { (one, other) };
-            let Some(address) = other.address(self.is_ipv4).filter(|_| one.address(self.is_ipv4).is_some()) else { continue };
-            protocols.iter().for_each(|protocol| self.check(self.pod(one), other.place(), address, *protocol));
+    /// A pod of each node asks one of each other node; another one each time.
+    fn across(&mut self, protocols: &[Protocol]) {
+        let others = self.site.nodes.len().saturating_sub(1);
+        for (from, to) in self.pairs() {
+            let (askers, asked) = (self.pods_at(from), self.pods_at(to));
+            // Each pod asks and is asked, however many there are for each other node.
+            for round in 0..askers.len().max(asked.len()).div_ceil(others.max(1)) {
+                // Its place among the nodes other than the first one.
+                let nth = |pods: &[&'a SitePod], node: usize, other: usize| {
+                    let place = other - usize::from(other > node) + round * others;
+                    pods.get(place % pods.len().max(1)).copied()
+                };
+                let (Some(one), Some(other)) = (nth(&askers, from, to), nth(&asked, to, from)) else { continue };
+                self.ask_across(one, other, protocols);
+            }
         }
+    }
+
+    /// The same with one probe for each two nodes, and the later node asks.
+    fn back(&mut self, protocol: Protocol) {
+        for (from, to) in self.pairs().filter(|(from, to)| from < to) {
+            let (Some(one), Some(other)) = (self.nth_pod(from, to), self.nth_pod(to, from)) else { continue };
+            self.ask_across(other, one, &[protocol]);
+        }
+    }
+
+    fn ask_across(&mut self, one: &SitePod, other: &SitePod, protocols: &[Protocol]) {
+        let Some(address) = other.address(self.is_ipv4).filter(|_| one.address(self.is_ipv4).is_some()) else { return };
+        protocols.iter().for_each(|protocol| self.check(self.pod_by_default(one), other.place(), address, *protocol));
     }
 
     fn pods_to_nodes(&mut self, on: On, protocol: Protocol) {
@@ -432,7 +459,12 @@ impl<'a> Planner<'a> {
 
     /// Another pod of a node for each other node.
     fn nth_pod(&self, node: usize, other: usize) -> Option<&'a SitePod> {
-        let pods: Vec<&SitePod> = self.site.pods_of(&self.site.nodes.get(node)?.name).collect();
+        let pods = self.pods_at(node);
         pods.get(other % pods.len().max(1)).copied()
+    }
+
+    /// The pods of a node, by its place in the list.
+    fn pods_at(&self, node: usize) -> Vec<&'a SitePod> {
+        self.site.nodes.get(node).into_iter().flat_map(|node| self.site.pods_of(&node.name)).collect()
     }
 }

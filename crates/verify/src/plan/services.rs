@@ -289,6 +289,45 @@ mod tests {
         checks.filter(|check| check.case.id == id && check.address.is_ipv4() == is_ipv4).collect()
     }
 
+    /// A pod that sent to another one from its address on a second network passed.
+    #[test]
+    fn pods_see_each_other_by_the_default_network() {
+        let mut site = site();
+        let second = Attachment {
+            network: "fast".to_owned(),
+            is_default: false,
+            addresses: vec![ip("192.168.77.2")],
+            ..site.pods[0].attachments[0].clone()
+        };
+        site.pods[0].attachments.push(second);
+        for id in ["1", "2", "model-1"] {
+            let asked = checks(&site, id, true).into_iter().find(|check| check.from == site.pods[0].place()).unwrap();
+            let Expected::Answer(ExpectedSource::As(sources)) = asked.expected else { panic!("{id}") };
+            assert!(sources.contains(&ip("10.244.1.2")) && !sources.contains(&ip("192.168.77.2")), "{id}: {sources:?}");
+        }
+    }
+
+    /// A rule for one pod's packets to other nodes was noticed by chance alone.
+    #[test]
+    fn each_pod_asks_and_is_asked_across_nodes() {
+        let mut site = site();
+        for number in 4..9 {
+            site.pods.push(SitePod { name: format!("verify/more-{number}"), ..pod("client", 1) });
+        }
+        site.nodes.push(node(3));
+        site.pods.push(pod("client", 3));
+        for id in ["2", "model-1"] {
+            let checks = checks(&site, id, true);
+            for pod in &site.pods {
+                let asks = checks.iter().any(|check| check.from == pod.place());
+                assert!(asks && checks.iter().any(|check| check.answerers.contains(&pod.place())), "{id}: {}", pod.name);
+            }
+            let distinct: std::collections::BTreeSet<_> =
+                checks.iter().map(|check| (check.from.clone(), check.answerers.clone(), check.protocol)).collect();
+            assert_eq!(distinct.len(), checks.len(), "{id}");
+        }
+    }
+
     /// None of the 56 is left out where everything is there.
     #[test]
     fn every_case_of_the_matrix_is_tried() {
