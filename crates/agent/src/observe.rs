@@ -219,7 +219,9 @@ fn rule(rule: &linux::Rule) -> Rule {
         mark: rule.mark,
         suppress: rule.suppress,
         table,
-        has_more: rule.has_more || is_odd,
+        negated: rule.negated && !rule.has_more && !is_odd,
+        // A reader of before knows no `not`: it passes the rule over.
+        has_more: rule.has_more || is_odd || rule.negated,
     }
 }
 

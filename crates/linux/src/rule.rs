@@ -42,7 +42,9 @@ pub struct Rule {
     pub table: u32,
     /// What happens.
     pub action: RuleAction,
-    /// It was read with conditions that this type does not have (a port, a user, `not`). Such a rule is not to be
+    /// It is for the packets for which its conditions do not hold (`not`).
+    pub negated: bool,
+    /// It was read with conditions that this type does not have (a port, a user). Such a rule is not to be
     /// taken for one of ours, and cannot be written.
     pub has_more: bool,
 }
@@ -73,6 +75,7 @@ impl Rule {
             priority: 0,
             table,
             action: RuleAction::Table,
+            negated: false,
             has_more: false,
         }
     }
@@ -96,7 +99,8 @@ impl Rule {
         let mut rule = Rule::to_table(family, u32::from(*table));
         rule.action = RuleAction::from(*action);
         // Of the flags only this one is a condition; the others say what the kernel thinks of the rule.
-        rule.has_more = *tos != 0 || u32_at(flags)? & FIB_RULE_INVERT != 0;
+        rule.negated = u32_at(flags)? & FIB_RULE_INVERT != 0;
+        rule.has_more = *tos != 0;
         let (mut mark, mut mask) = (None, u32::MAX);
         for (kind, value) in Attributes(attributes) {
             match kind {
@@ -159,7 +163,8 @@ fn request(verb: &str, kind: u16, how: u16, rule: &Rule) -> Request<'static> {
         RuleAction::Other(other) => other,
     };
     let table = small.unwrap_or(0);
-    let fixed: [u8; FIB_RULE_HDR] = [rule.family.number(), length(rule.to), length(rule.from), 0, table, 0, 0, action, 0, 0, 0, 0];
+    let [a, b, c, d] = if rule.negated { FIB_RULE_INVERT } else { 0 }.to_ne_bytes();
+    let fixed: [u8; FIB_RULE_HDR] = [rule.family.number(), length(rule.to), length(rule.from), 0, table, 0, 0, action, a, b, c, d];
     let mut message = Message::new(kind, how, &fixed);
     for (attribute, net) in [(FRA_SRC, rule.from), (FRA_DST, rule.to)] {
         if let Some(net) = net {
@@ -190,7 +195,7 @@ fn request(verb: &str, kind: u16, how: u16, rule: &Rule) -> Request<'static> {
 
 fn words(verb: &str, rule: &Rule) -> String {
     let six = if rule.family == Family::V6 { " -6" } else { "" };
-    let mut what = format!("ip{six} rule {verb}");
+    let mut what = format!("ip{six} rule {verb}{}", if rule.negated { " not" } else { "" });
     // Writing to a string cannot fail.
     let _ = (|| -> std::fmt::Result {
         rule.from.map_or(Ok(()), |net| write!(what, " from {net}"))?;
@@ -241,6 +246,7 @@ mod tests {
             mark: Some((0x4000, 0xf000)),
             suppress: Some(0),
             priority: 77,
+            negated: true,
             ..Rule::to_table(Family::V6, 1000)
         };
         let other = Rule { action: RuleAction::Other(6), ..Rule::to_table(Family::V4, 0) };
@@ -262,6 +268,7 @@ mod tests {
             Rule { iif: Some("lo".to_owned()), ..bare.clone() },
             Rule { action: RuleAction::Other(8), ..bare.clone() },
             Rule { has_more: true, ..bare.clone() },
+            Rule { negated: true, ..bare.clone() },
             Rule { mark: Some((1, u32::MAX)), ..bare.clone() },
             Rule { suppress: Some(0), ..bare.clone() },
         ] {

@@ -369,7 +369,11 @@ pub struct Rule {
     pub suppress: Option<u32>,
     /// The table that is asked; `None`: they are refused.
     pub table: Option<u32>,
-    /// It has conditions that were not understood: it is passed over.
+    /// It is for the packets for which its conditions do not hold, and all of them were understood (`not`).
+    #[serde(default)]
+    pub negated: bool,
+    /// It has conditions that were not understood: it is passed over. It is set of every rule with `not` as well, which readers of before do not
+    /// understand.
     #[serde(default)]
     pub has_more: bool,
 }
@@ -529,6 +533,39 @@ impl Link {
     /// Whether it is of this kind.
     pub fn is(&self, kind: &str) -> bool {
         self.kind == kind
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// Whether conditions of it were not understood.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.has_more && !self.negated
+    }
+}
+
+/// As `ip rule show` has it.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.priority, if self.negated { " not" } else { "" })?;
+        match self.from {
+            Some(from) => write!(f, " from {from}")?,
+            None => f.write_str(" from all")?,
+        }
+        self.to.map_or(Ok(()), |to| write!(f, " to {to}"))?;
+        self.iif.as_ref().map_or(Ok(()), |iif| write!(f, " iif {iif}"))?;
+        self.oif.as_ref().map_or(Ok(()), |oif| write!(f, " oif {oif}"))?;
+        match self.mark {
+            Some((mark, u32::MAX)) => write!(f, " fwmark {mark:#x}")?,
+            Some((mark, mask)) => write!(f, " fwmark {mark:#x}/{mask:#x}")?,
+            None => {}
+        }
+        match self.table {
+            Some(table) => write!(f, " lookup {table}")?,
+            None => f.write_str(" refuses")?,
+        }
+        self.suppress.map_or(Ok(()), |length| write!(f, " suppress_prefixlength {length}"))
     }
 }
 

@@ -30,7 +30,7 @@ use std::net::IpAddr;
 
 use crate::fault::{Direction, Fault, Finding};
 use crate::network::{Device, Network};
-use crate::snapshot::{Link, Namespace, Place};
+use crate::snapshot::{Link, Namespace, Place, Route, RouteKind};
 use crate::unread;
 pub(crate) use choices::Choices;
 pub(crate) use filter::POLICY;
@@ -304,12 +304,12 @@ impl<'a> Walk<'a> {
                 self.ways = self.ways.max(way.among);
                 return Ok(Some(way));
             }
-            Routed::Refused(Some(route)) => {
+            Routed::Refused(route) => {
                 let evidence = format!("the route {:?} {} of table {} is for packets to {to}", route.kind, route.to, route.table);
                 self.finding(Fault::RouteRefuses, namespace, None, evidence.to_lowercase())
             }
-            Routed::Refused(None) => {
-                let evidence = format!("a rule of policy routing refuses packets to {to}");
+            Routed::RefusedByRule(rule) => {
+                let evidence = format!("the rule {rule} of policy routing is for packets to {to}");
                 self.finding(Fault::RouteRefuses, namespace, None, evidence)
             }
             Routed::Nowhere => self.no_route(namespace, to),
@@ -317,14 +317,8 @@ impl<'a> Walk<'a> {
     }
 
     fn no_route(&self, namespace: &'a Namespace, to: IpAddr) -> Finding {
-        let is_default = |route: &&crate::snapshot::Route| route.to.prefix_len() == 0 && route.to.addr().is_ipv4() == to.is_ipv4();
-        let own: Vec<String> = namespace
-            .routes
-            .iter()
-            .filter(|route| route.table == 254 && route.to.addr().is_ipv4() == to.is_ipv4())
-            .map(|route| route.to.to_string())
-            .collect();
-        let there = if own.is_empty() { "it has no route".to_owned() } else { format!("it has routes to {}", own.join(", ")) };
+        let is_default = |route: &&Route| route.to.prefix_len() == 0 && route.to.addr().is_ipv4() == to.is_ipv4();
+        let there = routes_there(namespace, to.is_ipv4());
         let is_pod = matches!(namespace.place, Place::Pod(_));
         match (&namespace.place, self.passed.as_slice(), self.network.home(self.to)) {
             // Who answers from outside knows no pod: the request should not have left the cluster with a pod's address.
@@ -349,8 +343,22 @@ impl<'a> Walk<'a> {
             let evidence = format!("no route leads to {to}: those by the link went with it");
             return self.finding(Fault::LinkDown, namespace, Some(&link.name), evidence);
         }
+        if let Some(finding) = self.unasked(namespace, to) {
+            return finding;
+        }
         let fault = if is_pod && !namespace.routes.iter().any(|route| is_default(&route)) { Fault::NoDefaultRoute } else { Fault::NoRoute };
         self.finding(fault, namespace, None, format!("no route leads to {to}; {there}"))
+    }
+
+    /// The table main has a route, and no rule looks into it.
+    fn unasked(&self, namespace: &Namespace, to: IpAddr) -> Option<Finding> {
+        let leads = |route: &&Route| route.table == route::MAIN && route.kind == RouteKind::Unicast && route.to.contains(&to);
+        let is_asked = route::tables(namespace, to.is_ipv4()).contains(&route::MAIN);
+        let found = namespace.routes.iter().filter(leads).max_by_key(|route| route.to.prefix_len()).filter(|_| !is_asked)?;
+        let evidence = format!("the table main has a route to {}, and no rule of policy routing looks into it", found.to);
+        let six = if to.is_ipv6() { " -6" } else { "" };
+        let next_step = format!("restore the rule: ip{six} rule add lookup main priority 32766");
+        Some(Finding { next_step, ..self.finding(Fault::NoRoute, namespace, None, evidence) })
     }
 
     /// The link that is down and took the routes to a destination with it: one of its network, one of the next node's, a tunnel.
@@ -544,4 +552,16 @@ impl<'a> Walk<'a> {
     fn at(&self, fault: Fault, device: Device<'_>, evidence: String) -> Finding {
         self.finding(fault, device.namespace, Some(&device.link.name), evidence)
     }
+}
+
+/// The routes of a family that rules look into, in words.
+fn routes_there(namespace: &Namespace, is_ipv4: bool) -> String {
+    let tables = route::tables(namespace, is_ipv4);
+    let is_asked = |route: &&Route| route.to.addr().is_ipv4() == is_ipv4 && route.kind != RouteKind::Other && tables.contains(&route.table);
+    let name = |route: &Route| match route.table {
+        route::MAIN => route.to.to_string(),
+        table => format!("{} (table {table})", route.to),
+    };
+    let own: Vec<String> = namespace.routes.iter().filter(is_asked).map(name).collect();
+    if own.is_empty() { "it has no route".to_owned() } else { format!("it has routes to {}", own.join(", ")) }
 }

@@ -247,8 +247,13 @@ fn has_network(found: &ParsedPlan, source: &Source) -> bool {
 
 /// Whether a rule is for all that an address sends.
 fn diverts(rule: &Rule, address: IpAddr) -> bool {
-    let conditional =
-        rule.has_more || rule.mark.is_some() || rule.suppress.is_some() || rule.to.is_some() || rule.iif.is_some() || rule.oif.is_some();
+    let conditional = rule.has_more
+        || rule.negated
+        || rule.mark.is_some()
+        || rule.suppress.is_some()
+        || rule.to.is_some()
+        || rule.iif.is_some()
+        || rule.oif.is_some();
     !conditional && rule.from.is_some_and(|from| from.contains(&address))
 }
 

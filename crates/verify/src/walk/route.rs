@@ -7,7 +7,7 @@ use crate::snapshot::{LOCAL, Link, Namespace, Route, RouteKind, Rule};
 /// Tables that are asked where there are no rules: local, main, default.
 const TABLES: [u32; 3] = [LOCAL, MAIN, 253];
 /// The table that routes are in if nothing else is said (`RT_TABLE_MAIN`).
-const MAIN: u32 = 254;
+pub(super) const MAIN: u32 = 254;
 
 /// What a namespace does with a packet.
 #[derive(Debug, Clone, Copy)]
@@ -16,8 +16,10 @@ pub(super) enum Routed<'a> {
     Here,
     /// It is sent on.
     On(NextHop<'a>),
-    /// A route refuses it; `None`: a rule.
-    Refused(Option<&'a Route>),
+    /// A route refuses it.
+    Refused(&'a Route),
+    /// A rule refuses it.
+    RefusedByRule(&'a Rule),
     /// There is no route.
     Nowhere,
 }
@@ -28,6 +30,8 @@ pub(super) struct NextHop<'a> {
     pub(super) route: &'a Route,
     pub(super) link: &'a Link,
     pub(super) gateway: Option<IpAddr>,
+    /// The rule that has led to the route's table; `None`: there are no rules.
+    pub(super) rule: Option<&'a Rule>,
     /// How many ways the route has.
     pub(super) among: usize,
 }
@@ -61,9 +65,11 @@ pub(super) fn route<'a>(namespace: &'a Namespace, key: Key<'_>) -> Routed<'a> {
         if !matches(rule, key) {
             continue;
         }
-        let Some(table) = rule.table else { return Routed::Refused(None) };
-        if let Some(routed) = look_up(namespace, (table, rule.suppress), key) {
-            return routed;
+        let Some(table) = rule.table else { return Routed::RefusedByRule(rule) };
+        match look_up(namespace, (table, rule.suppress), key) {
+            Some(Routed::On(way)) => return Routed::On(NextHop { rule: Some(rule), ..way }),
+            Some(routed) => return routed,
+            None => {}
         }
     }
     let tables = TABLES.iter().filter(|_| !any);
@@ -78,13 +84,21 @@ fn matches(rule: &Rule, key: Key<'_>) -> bool {
         (Some(name), Some(link)) => name == link.name,
     };
     let is_marked = rule.mark.is_none_or(|(mark, mask)| key.mark & mask == mark);
-    !rule.has_more && rule.oif.is_none() && is_marked && in_source && rule.to.is_none_or(|net| net.contains(&key.to)) && by_link
+    let holds = rule.oif.is_none() && is_marked && in_source && rule.to.is_none_or(|net| net.contains(&key.to)) && by_link;
+    !rule.is_odd() && holds != rule.negated
+}
+
+/// The tables of a family that some rule looks into, but for the table local.
+pub(super) fn tables(namespace: &Namespace, is_ipv4: bool) -> Vec<u32> {
+    let rules: Vec<&Rule> = namespace.rules.iter().filter(|rule| rule.is_ipv4 == is_ipv4).collect();
+    let all = if rules.is_empty() { TABLES.to_vec() } else { rules.iter().filter_map(|rule| rule.table).collect() };
+    all.into_iter().filter(|table| *table != LOCAL).collect()
 }
 
 /// The first rule that may be for the packet, and is passed over for what is not understood of it.
 pub(super) fn passed_over<'a>(namespace: &'a Namespace, key: Key<'_>) -> Option<&'a Rule> {
     let mut rules = namespace.rules.iter().filter(|rule| rule.is_ipv4 == key.to.is_ipv4());
-    rules.find(|rule| rule.has_more && matches(&Rule { has_more: false, ..(*rule).clone() }, key))
+    rules.find(|rule| rule.is_odd() && matches(&Rule { has_more: false, ..(*rule).clone() }, key))
 }
 
 /// The answer of one table; `None`: the next rule is asked.
@@ -107,9 +121,11 @@ fn look_up<'a>(namespace: &'a Namespace, (table, suppress): (u32, Option<u32>), 
             let alive: Vec<_> = all.iter().filter(|(_, link)| link.up && link.carrier).collect();
             let ways = if alive.is_empty() { all.iter().collect() } else { alive };
             let way = ways.get(key.turn % ways.len().max(1));
-            way.map_or(Routed::Nowhere, |(gateway, link)| Routed::On(NextHop { route: best, link, gateway: *gateway, among: ways.len() }))
+            way.map_or(Routed::Nowhere, |(gateway, link)| {
+                Routed::On(NextHop { route: best, link, gateway: *gateway, rule: None, among: ways.len() })
+            })
         }
-        RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => Routed::Refused(Some(best)),
+        RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => Routed::Refused(best),
         // An anycast address, and what the table local has besides: it stays.
         RouteKind::Other if table == LOCAL => Routed::Here,
         RouteKind::Other => return None,
@@ -141,6 +157,11 @@ impl std::fmt::Display for NextHop<'_> {
         if let Some(gateway) = self.gateway {
             write!(f, " via {gateway}")?;
         }
-        write!(f, " dev {}", self.link.name)
+        write!(f, " dev {}", self.link.name)?;
+        match self.rule {
+            _ if TABLES.contains(&self.route.table) => Ok(()),
+            Some(rule) => write!(f, " table {} (rule {rule})", self.route.table),
+            None => write!(f, " table {}", self.route.table),
+        }
     }
 }

@@ -82,6 +82,49 @@ fn a_rule_may_suppress_the_default_route_of_a_table() {
     broken(BOTH, &to_b(), vpn, Fault::NoRoute, "node/a", REQUEST);
 }
 
+/// A VPN's rule for all but its own packets was passed over.
+#[test]
+fn a_rule_with_not_is_for_what_its_conditions_do_not_hold_of() {
+    let vpn = |mark: u32| {
+        move |s: &mut Snapshot| {
+            let node = of(s, "node/a");
+            node.rules.insert(0, Rule { mark: Some((mark, u32::MAX)), negated: true, has_more: true, ..rule(5, 51820) });
+            let nowhere = Route { kind: RouteKind::Blackhole, ways: Vec::new(), table: 51820, ..route("0.0.0.0/0", None, 2) };
+            node.routes.push(nowhere);
+        }
+    };
+    broken(BOTH, &to_b(), vpn(51820), Fault::RouteRefuses, "node/a", REQUEST);
+    broken(BOTH, &to_b(), vpn(0), Fault::Unexplained, A, REQUEST);
+}
+
+/// The table and the rule that leads to it are named, and only routes that a packet may take.
+#[test]
+fn rules_and_tables_are_named() {
+    let finding = |change: &dyn Fn(&mut Snapshot)| {
+        let mut snapshot = network(Mode::Direct);
+        change(&mut snapshot);
+        explain(&snapshot, &to_b(), &Observation::Silent)
+    };
+    let aside = finding(&|s| {
+        let node = of(s, "node/a");
+        node.rules.insert(0, Rule { from: Some("10.244.0.2/32".parse().unwrap()), ..rule(32765, 100) });
+        node.routes.push(Route { table: 100, ..route("0.0.0.0/0", Some("172.30.77.77"), 2) });
+    });
+    assert_eq!(aside.fault, Fault::GatewayMissing, "{aside}");
+    let way = "0.0.0.0/0 via 172.30.77.77 dev eth0 table 100 (rule 32765: from 10.244.0.2/32 lookup 100)";
+    assert!(aside.evidence.contains(way), "{aside}");
+    let unasked = finding(&|s| of(s, "node/a").rules.retain(|rule| rule.table != Some(254)));
+    assert_eq!((unasked.fault, unasked.place.to_string().as_str()), (Fault::NoRoute, "node/a"), "{unasked}");
+    assert_eq!(unasked.next_step, "restore the rule: ip rule add lookup main priority 32766");
+    let thrown = finding(&|s| {
+        let node = of(s, "node/a");
+        node.routes.retain(|route| route.to.to_string() != "10.244.1.0/24");
+        node.routes.push(Route { kind: RouteKind::Other, ways: Vec::new(), ..route("10.244.1.0/25", None, 2) });
+        node.routes.push(Route { table: 100, ..route("10.9.0.0/16", None, 2) });
+    });
+    assert_eq!(thrown.evidence, "no route leads to 10.244.1.2; it has routes to 172.30.0.0/16, 10.244.0.0/24");
+}
+
 /// What was not understood or not read is said where nothing else is wrong, and only then.
 #[test]
 fn parts_that_are_not_observed() {

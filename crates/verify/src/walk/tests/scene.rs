@@ -76,7 +76,19 @@ fn end(index: u32, name: &str, last: u8, other: (&str, u32), master: Option<u32>
 
 /// A rule of IPv4 without conditions.
 pub(super) fn rule(priority: u32, table: Option<u32>) -> Rule {
-    Rule { priority, is_ipv4: true, from: None, to: None, iif: None, oif: None, mark: None, suppress: None, table, has_more: false }
+    Rule {
+        priority,
+        is_ipv4: true,
+        from: None,
+        to: None,
+        iif: None,
+        oif: None,
+        mark: None,
+        suppress: None,
+        table,
+        negated: false,
+        has_more: false,
+    }
 }
 
 fn namespace(place: &str, node: Option<&str>, links: Vec<Link>, routes: Vec<Route>) -> Namespace {
