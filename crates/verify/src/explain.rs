@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::case::{Limited, Target};
 use crate::fault::{Direction, Fault, Finding};
 use crate::judge::{Observation, megabits};
-use crate::network::Network;
+use crate::network::{Network, is_link_local};
 use crate::plan::{Check, Expected, ExpectedSource};
 use crate::snapshot::{Link, Namespace, Place, Route, Snapshot};
 use crate::unread;
@@ -263,7 +263,10 @@ impl<'a> Conversation<'a> {
         // Who answers knows the addresses that the packet has now.
         let mut reply = packet.reply(packet.destination, packet.source);
         let mut back = Walk::back(&request, &check.from);
-        let stopped = back.follow(to, &mut reply).err().map(|finding| (with_endpoint(finding), false));
+        let source = packet.source;
+        let by_source =
+            |finding: Finding| from_another_link(check, network, source).filter(|_| finding.fault == Fault::NoRoute).unwrap_or(finding);
+        let stopped = back.follow(to, &mut reply).err().map(|finding| (with_endpoint(by_source(finding)), false));
         let past = request.led.as_ref().filter(|_| stopped.is_none() && !back.is_recognised() && network.namespace(&check.from).is_some());
         let past = past.map(|_| {
             let evidence = format!("the answer reaches {} from {}, and it has asked {}", check.from, reply.source, check.address);
@@ -353,10 +356,24 @@ fn other_source(check: &Check, network: &Network<'_>, source: IpAddr) -> Option<
     let device = sender.holder(source).filter(|_| !addresses.contains(&source))?.name.as_str();
     let is_expected = |address: &&IpAddr| address.is_ipv4() == source.is_ipv4() && sender.holder(**address).is_some();
     let wanted = addresses.iter().find(is_expected)?;
+    Some(wrong_source(check, device, source, *wanted))
+}
+
+/// A pod has sent by one link from the address of another one, to which no route leads back.
+fn from_another_link(check: &Check, network: &Network<'_>, source: IpAddr) -> Option<Finding> {
+    let sender = network.namespace(&check.from).filter(|sender| matches!(sender.place, Place::Pod(_)))?;
+    let leaves_by = leaves_by(sender, check.address).filter(|link| !link.has(source))?;
+    let device = sender.holder(source)?.name.as_str();
+    let is_usable = |own: &IpAddr| own.is_ipv4() == source.is_ipv4() && !is_link_local(*own);
+    let wanted = leaves_by.addresses.iter().map(|own| own.net.addr()).find(is_usable)?;
+    Some(wrong_source(check, device, source, wanted))
+}
+
+fn wrong_source(check: &Check, device: &str, source: IpAddr, wanted: IpAddr) -> Finding {
     let evidence = format!("it sends to {} from {source}, an address of its link {device}, and must be seen as {wanted}", check.address);
     let next_step =
         format!("look for src in its route, and for a second address of its link: ip route get {}; ip addr show", check.address);
-    Some(Finding { device: Some(device.to_owned()), next_step, ..said(Fault::WrongSource, &check.from, evidence) })
+    Finding { device: Some(device.to_owned()), next_step, ..said(Fault::WrongSource, &check.from, evidence) }
 }
 
 /// The node of the one who asks should have rewritten the source.

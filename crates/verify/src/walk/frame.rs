@@ -307,6 +307,11 @@ impl<'a> Walk<'a> {
             let (iif, oif) =
                 (Some(bridge.link).filter(|_| *hook != Hook::Postrouting), Some(bridge.link).filter(|_| *hook != Hook::Prerouting));
             let passage = self.filter(&HookPoint { namespace, hook: *hook, in_bridge: false, iif, oif }, packet)?;
+            if let Some((now, port, by)) = passage.destination.as_ref().filter(|_| self.service.is_none()) {
+                let led = Packet { destination: *now, port: port.unwrap_or(packet.port), ..packet.clone() };
+                self.mislead(namespace, packet.tuple(), &led, by);
+                self.misled.take().map_or(Ok(()), Err)?;
+            }
             let own = bridge.link.addresses.iter().map(|own| own.net.addr()).find(|own| own.is_ipv4() == packet.destination.is_ipv4());
             let before = packet.tuple();
             self.rewrite_source(namespace, own, passage, packet);

@@ -63,8 +63,8 @@ impl<'a> Walk<'a> {
             leads_out(*device) || self.network.segment(*device).others().any(holds)
         };
         let of = |namespace: &'a Namespace| {
-            let links = namespace.links.iter().filter(|link| lacks_ipv6(link)).map(|link| Device { namespace, link });
-            links.filter(is_there).next()
+            let mut links = namespace.links.iter().filter(|link| lacks_ipv6(link)).map(|link| Device { namespace, link });
+            links.find(is_there)
         };
         // A pod without its own route to one of its networks sends to its node, which has none either.
         let mut passed = self.passed.iter().copied().chain([namespace]);
@@ -84,10 +84,12 @@ impl<'a> Walk<'a> {
         }
         let (here, there) = (self.attached(device), self.attached(holder));
         let evidence = format!("{device} {here} and {holder} {there} have addresses of {net}, and are not on one wire");
-        // A pair's end on the wrong bridge of its node.
-        let moved = |end: Device<'a>, bridge: Device<'a>| {
+        // A pair's end on the wrong bridge of its node: the right one has an address of the network.
+        let moved = |end: Device<'a>, other: Device<'a>| {
+            let bridge = if other.link.is("bridge") { Some(other) } else { self.bridge_of(other) };
+            let bridge = bridge.filter(|bridge| bridge.link.addresses.iter().any(|own| own.net.trunc() == net))?;
             let port = self.network.other(end).filter(|port| end.link.is("veth") && port.namespace.place == bridge.namespace.place)?;
-            let is_moved = bridge.link.is("bridge") && port.link.master.is_some_and(|master| master != bridge.link.index);
+            let is_moved = port.link.master.is_some_and(|master| master != bridge.link.index);
             is_moved.then_some((port, format!("ip link set {} master {}", port.link.name, bridge.link.name)))
         };
         match moved(device, holder).or_else(|| moved(holder, device)) {
@@ -96,16 +98,19 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The bridge that the other end of a pair is a port of.
+    fn bridge_of(&self, device: Device<'a>) -> Option<Device<'a>> {
+        let port = self.network.other(device).filter(|_| device.link.is("veth"))?;
+        Some(Device { link: port.namespace.link(port.link.master?)?, ..port })
+    }
+
     /// What a link is attached to, in words.
     fn attached(&self, device: Device<'a>) -> String {
-        let master = |device: Device<'a>| device.link.master.and_then(|master| device.namespace.link(master));
-        let other = self.network.other(device);
-        match (device.link.kind.as_str(), other) {
-            ("macvlan" | "macvtap" | "ipvlan" | "vlan", Some(below)) => format!("(on {below})"),
-            ("veth", Some(end)) if master(end).is_some() => {
-                format!("(on {} {})", end.namespace.place, master(end).map_or("", |bridge| &bridge.name))
-            }
-            (kind, _) => format!("({})", if kind.is_empty() { "hardware" } else { kind }),
+        let below = self.network.other(device).filter(|_| matches!(device.link.kind.as_str(), "macvlan" | "macvtap" | "ipvlan" | "vlan"));
+        match below.or_else(|| self.bridge_of(device)) {
+            Some(below) => format!("(on {below})"),
+            None if device.link.kind.is_empty() => "(hardware)".to_owned(),
+            None => format!("({})", device.link.kind),
         }
     }
 

@@ -119,16 +119,16 @@ impl<'a> Walk<'a> {
     }
 
     /// A rule has rewritten the destination of what is for a pod or a node, or leads a published port to another host.
-    fn mislead(&mut self, namespace: &Namespace, before: Tuple, packet: &Packet, by: &Culprit) {
+    pub(super) fn mislead(&mut self, namespace: &Namespace, before: Tuple, packet: &Packet, by: &Culprit) {
         let (now, port) = (packet.destination, packet.port);
-        let is_right =
-            self.network.has(self.to, now) != Some(false) && (self.is_published || (now, port) == (before.destination, before.port));
+        // Every host has the loopback's addresses.
+        let may_be_its_own = if now.is_loopback() { namespace.place == *self.to } else { self.network.has(self.to, now) != Some(false) };
+        let is_right = may_be_its_own && (self.is_published || (now, port) == (before.destination, before.port));
         if is_right || self.in_tunnel || self.direction == Direction::Reply {
             self.misled = self.misled.take().filter(|_| !is_right);
             return;
         }
-        let whose = self.network.holders(now).find(|holder| !now.is_loopback() || holder.namespace.place == namespace.place);
-        let whose = match whose {
+        let whose = match self.network.holders(now).next() {
             _ if namespace.is_local(now) => format!("{} itself has", namespace.place),
             Some(holder) => format!("{} has", holder.namespace.place),
             None => "nobody has".to_owned(),

@@ -27,7 +27,7 @@ fn a_pod_on_the_wrong_bridge() {
         of(s, "node/a").links.push(other);
         link(s, "node/a", 5).master = Some(20);
     };
-    broken(BOTH, &to_a2(), moved, Fault::WrongNetwork, "pod/default/a eth0", REQUEST);
+    broken(BOTH, &to_a2(), moved, Fault::WrongNetwork, "node/a vetha2", REQUEST);
     // From the pod to its gateway, and from the gateway to the pod.
     broken(BOTH, &Check { from: A2.parse().unwrap(), ..to_b() }, moved, Fault::WrongNetwork, "node/a vetha2", REQUEST);
     broken(BOTH, &Check { from: B.parse().unwrap(), ..to_a2() }, moved, Fault::WrongNetwork, "node/a vetha2", REQUEST);

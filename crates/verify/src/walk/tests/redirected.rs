@@ -2,8 +2,8 @@
 
 use linux::nft::{ListedTable, ListedVerdict, Op};
 
-use super::scene::{ip, local, network, of, route};
-use super::{A, A2, B, BOTH, Mode, REQUEST, broken, check, dropping, to_b};
+use super::scene::{address, ip, link, local, network, of, route};
+use super::{A, A2, B, BOTH, Mode, REQUEST, broken, check, dropping, to_a2, to_b};
 use crate::case::Target;
 use crate::snapshot::{RouteKind, Rule, Snapshot};
 use crate::{CASES, Check, Expected, ExpectedSource, Fault, Observation, explain};
@@ -50,6 +50,15 @@ fn a_published_port_that_is_anothers() {
     let modes = &[Mode::Direct];
     broken(modes, &published, with("node/a", leading(0, "10.244.0.2")), Fault::RedirectedByRule, "node/a", REQUEST);
     broken(modes, &published, with("node/a", leading(0, "10.244.0.3")), Fault::Unexplained, B, REQUEST);
+    // Every host has the loopback's address.
+    let with_loopbacks = |s: &mut Snapshot| {
+        for place in [A, A2, B] {
+            let lo = crate::Link { index: 1, name: "lo".to_owned(), kind: String::new(), other: None, ..link(s, place, 2).clone() };
+            of(s, place).links.push(crate::Link { addresses: vec![address("127.0.0.1/8")], ..lo });
+        }
+        with(B, leading(3, "127.0.0.1"))(s);
+    };
+    broken(modes, &published, with_loopbacks, Fault::RedirectedByRule, B, REQUEST);
     // Netloom's own rule is restored.
     let mut snapshot = network(Mode::Direct);
     let own = ListedTable { name: "netloom".to_owned(), family: "inet".to_owned(), ..leading(0, "10.244.0.2") };
@@ -71,6 +80,12 @@ fn packets_that_are_redirected_to_the_host_itself() {
         let refused = explain(&snapshot, &to_b(), &Observation::Refused);
         assert!(refused.evidence.contains("to 127.0.0.1 another port, which pod/default/a itself has"), "{refused}");
     }
+    // Frames between two pods of one bridge meet the router's rules with br_netfilter.
+    let bridged = |s: &mut Snapshot| {
+        link(s, "node/a", 3).filters_ipv4 = true;
+        with("node/a", ruling("nat", 0, vec![Op::Other("redir".to_owned())]))(s);
+    };
+    broken(BOTH, &to_a2(), bridged, Fault::RedirectedByRule, "node/a", REQUEST);
     // Whether it holds is not known.
     let unsure = vec![Op::Other("match owner".to_owned()), Op::Other("redir".to_owned())];
     broken(BOTH, &to_b(), with(A, ruling("nat", 3, unsure)), Fault::NotObserved, "pod/default/a eth0", REQUEST);

@@ -61,6 +61,16 @@ fn a_pod_that_sends_from_another_of_its_addresses() {
     };
     let silent = finding(Mode::Direct, &to_b(), &Observation::Silent, by_route);
     assert_eq!(silent.fault, Fault::WrongSource, "{silent}");
+    // No route leads back to an address of another link, whoever may be seen.
+    let elsewhere = |s: &mut Snapshot| {
+        let lo = crate::Link { index: 1, name: "lo".to_owned(), other: None, ..link(s, A, 2).clone() };
+        of(s, A).links.push(crate::Link { addresses: vec![address("192.168.77.2/24")], ..lo });
+        of(s, A).routes.retain(|route| route.to.prefix_len() != 0);
+        of(s, A).routes.push(crate::Route { source: Some(ip("192.168.77.2")), ..route("0.0.0.0/0", Some("10.244.0.1"), 2) });
+    };
+    let anyhow = Check { expected: Expected::Answer(ExpectedSource::Anyhow), ..to_b() };
+    let lost = finding(Mode::Direct, &anyhow, &Observation::Silent, elsewhere);
+    assert_eq!((lost.fault, lost.at()), (Fault::WrongSource, "pod/default/a lo".to_owned()), "{lost}");
     // Where the node must have rewritten it, the node has not.
     let expected = Expected::Answer(ExpectedSource::As(vec![ip("172.30.0.1")]));
     let to_node = Check { expected, ..check("node/b", "172.30.0.2") };
