@@ -38,6 +38,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
         routes: Vec::new(),
         rules: Vec::new(),
         forwards_ipv6: false,
+        ttl: 0,
         tables: Vec::new(),
         unread: Vec::new(),
         agent: None,
@@ -78,6 +79,7 @@ pub fn observe(inside: &Inside, place: Place, node: Option<String>, beside: &[Pe
         unread.left_out("links, neighbours, addresses or routes", netlink.left_out(), LISTS);
     }
     seen.forwards_ipv6 = unread.is_on(inside, &["net", "ipv6", "conf", "all", "forwarding"]);
+    seen.ttl = unread.number(inside, &["net", "ipv4", "ip_default_ttl"]);
     if let Some(mut socket) = unread.keep("nftables", nft::Socket::open(inside)) {
         socket.limit_lists(RULES);
         seen.tables = unread.keep("nftables", socket.ruleset()).unwrap_or_default();
@@ -147,6 +149,7 @@ fn observed(
         rp_filter: unread
             .number(inside, &["net", "ipv4", "conf", "all", "rp_filter"])
             .max(unread.number(inside, &["net", "ipv4", "conf", name, "rp_filter"])),
+        hop_limit: link.ipv6(Ipv6Conf::HopLimit).and_then(|limit| u8::try_from(limit).ok()).unwrap_or(0),
         ipv6_disabled: link.ipv6(Ipv6Conf::DisableIpv6) == Some(1),
         filters_vlans: link.bridge.and_then(|bridge| bridge.vlan_filtering) == Some(true),
         vlans: Vec::new(),

@@ -226,6 +226,7 @@ impl<'a> Conversation<'a> {
             source_port: CLIENT_PORT,
             port: check.port,
             size: check.size.unwrap_or(SMALL),
+            hop_limit: 0,
             connection: Connection::New,
             rewritten: false,
             mark: 0,

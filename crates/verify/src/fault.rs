@@ -74,6 +74,8 @@ pub enum Fault {
     BandwidthDiffers,
     /// The node does not forward packets.
     ForwardingOff,
+    /// A sender's packets may not be forwarded as often as they must be.
+    HopLimitTooLow,
     /// The reverse path filter drops packets, as their source is not reached by the link that they came by.
     ReversePathFilter,
     /// A rule of Netloom drops the packet.
@@ -231,6 +233,11 @@ const WORDS: &[FaultText] = &[
         Fault::ForwardingOff,
         "the node does not forward packets",
         "sysctl -w net.ipv4.conf.all.forwarding=1 net.ipv6.conf.all.forwarding=1",
+    ),
+    words(
+        Fault::HopLimitTooLow,
+        "the sender's hop limit is too low",
+        "sysctl -w net.ipv4.ip_default_ttl=64 net.ipv6.conf.{device}.hop_limit=64",
     ),
     words(
         Fault::ReversePathFilter,

@@ -92,6 +92,9 @@ pub struct Namespace {
     pub rules: Vec<Rule>,
     /// Whether it forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
     pub forwards_ipv6: bool,
+    /// The hop limit of its IPv4 packets (`net.ipv4.ip_default_ttl`); 0: not known.
+    #[serde(default)]
+    pub ttl: u8,
     /// Its nftables.
     pub tables: Vec<ListedTable>,
     /// What could not be read, and why.
@@ -177,6 +180,9 @@ pub struct Link {
     /// Whether IPv6 is switched off on it.
     #[serde(default)]
     pub ipv6_disabled: bool,
+    /// The hop limit of IPv6 packets that leave by it (`net.ipv6.conf.LINK.hop_limit`); 0: not known.
+    #[serde(default)]
+    pub hop_limit: u8,
     /// Of a bridge: frames pass only where both ports belong to their VLAN (`vlan_filtering`).
     #[serde(default)]
     pub filters_vlans: bool,

@@ -230,10 +230,14 @@ impl<'a> Walk<'a> {
             self.came = Some(packet.tuple());
         }
         let way = match came_by {
-            None => self.own(namespace, way, packet)?,
+            None => {
+                packet.hop_limit = if packet.destination.is_ipv4() { namespace.ttl } else { way.link.hop_limit };
+                self.own(namespace, way, packet)?
+            }
             Some(device) => {
                 self.reverse_path(device, Some(Device { namespace, link: way.link }), packet)?;
                 self.forwards(device, packet)?;
+                packet.hop_limit = packet.hop_limit.saturating_sub(1);
                 let at = HookPoint { namespace, hook: Hook::Forward, in_bridge: false, iif: Some(device.link), oif: Some(way.link) };
                 self.filter(&at, packet)?;
                 Some(way)
@@ -394,11 +398,31 @@ impl<'a> Walk<'a> {
             IpAddr::V4(_) => (device.link.forwards_ipv4, format!("net.ipv4.conf.{}.forwarding", device.link.name)),
             IpAddr::V6(_) => (device.namespace.forwards_ipv6, "net.ipv6.conf.all.forwarding".to_owned()),
         };
+        if forwards && packet.hop_limit == 1 {
+            return Err(self.hop_limit(device, packet));
+        }
         if forwards {
             return Ok(());
         }
         let evidence = format!("{setting} is 0, and the packet is for {}", packet.destination);
         Err(self.finding(Fault::ForwardingOff, device.namespace, Some(&device.link.name), evidence))
+    }
+
+    /// The sender's packets may not be forwarded so often.
+    fn hop_limit(&self, router: Device<'_>, packet: &Packet) -> Finding {
+        let sender = self.passed.first().copied().unwrap_or(router.namespace);
+        let link = route::leaves_by(sender, packet.destination).map_or("DEVICE", |link| link.name.as_str());
+        let (setting, value) = match packet.destination {
+            IpAddr::V4(_) => ("net.ipv4.ip_default_ttl".to_owned(), sender.ttl),
+            IpAddr::V6(_) => {
+                let of_link = sender.links.iter().find(|own| own.name == link).map_or(0, |own| own.hop_limit);
+                (format!("net.ipv6.conf.{link}.hop_limit"), of_link)
+            }
+        };
+        let evidence =
+            format!("{setting} is {value}, and {} is to forward the packet to {} after that", router.namespace.place, packet.destination);
+        let next_step = format!("sysctl -w {setting}=64");
+        Finding { next_step, ..self.finding(Fault::HopLimitTooLow, sender, None, evidence) }
     }
 
     /// A packet comes in by a device.

@@ -498,6 +498,86 @@ const FAULTS: &[Row] = &[
         found: ("HostPortMissing", "node/right eth0"),
         on: REQUEST,
     },
+    // Who gets the packet has no second address.
+    Row {
+        modes: BOTH,
+        breaks: &[
+            "node.left: nft table ip other { chain p { type nat hook prerouting priority -100; ip daddr 10.244.1.2 dnat to 10.244.1.3; }; }",
+        ],
+        mends: &["node.left: nft delete table ip other"],
+        test: "^2$",
+        found: ("RedirectedByRule", "node/left"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip route add local 10.244.1.2 dev lo"],
+        mends: &["node.left: ip route del local 10.244.1.2 dev lo"],
+        test: "^2$",
+        found: ("WrongNextHop", "node/left lo"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip route add 10.244.1.2/32 dev netloom0"],
+        mends: &["node.left: ip route del 10.244.1.2/32 dev netloom0"],
+        test: "^2$",
+        found: ("WrongNextHop", "node/left netloom0"),
+        on: EITHER,
+    },
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: ip route replace 10.244.1.0/24 dev {tunnel} proto 110 scope link"],
+        mends: &["node.left: ip route replace 10.244.1.0/24 via 10.244.1.0 dev {tunnel} proto 110 onlink"],
+        test: "^2$",
+        found: ("WrongNextHop", "node/left {tunnel}"),
+        on: EITHER,
+    },
+    // A route past the tunnel: nodes behind it still see the other node's address.
+    Row {
+        modes: VXLAN,
+        breaks: &["node.left: ip route replace 10.244.1.0/24 via 172.30.0.77 dev eth0 proto 110"],
+        mends: &["node.left: ip route replace 10.244.1.0/24 via 10.244.1.0 dev {tunnel} proto 110 onlink"],
+        test: "^(2|7)$",
+        found: ("GatewayMissing", "node/left eth0"),
+        on: EITHER,
+    },
+    // What the tunnel carries of IPv6 has an anycast address beside its own.
+    Row {
+        modes: VXLAN,
+        breaks: &["node.right: sysctl -qw net.ipv4.conf.eth0.arp_ignore=8", "node.left: ip neigh flush dev eth0"],
+        mends: &["node.right: sysctl -qw net.ipv4.conf.eth0.arp_ignore=0"],
+        test: "^11$",
+        found: ("NeighbourSilent", "node/left eth0"),
+        on: EITHER,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["node.left: ip link add fast0 type bridge", "node.left: ip link set fast0 up", "node.left: ip link set {a} master fast0"],
+        mends: &["node.left: ip link set {a} master netloom0", "node.left: ip link del fast0"],
+        test: "^2$",
+        found: ("WrongNetwork", "node/left {a}"),
+        on: REQUEST,
+    },
+    Row {
+        modes: BOTH,
+        breaks: &["pod.default.a: sysctl -qw net.ipv4.ip_default_ttl=1"],
+        mends: &["pod.default.a: sysctl -qw net.ipv4.ip_default_ttl=64"],
+        test: "^2$",
+        found: ("HopLimitTooLow", "pod/default/a"),
+        on: EITHER,
+    },
+    Row {
+        modes: DIRECT,
+        breaks: &["node.left: sysctl -qw net.ipv6.conf.netloom0.disable_ipv6=1"],
+        mends: &[
+            "node.left: sysctl -qw net.ipv6.conf.netloom0.disable_ipv6=0",
+            "node.left: ip addr add fd00:10:244::1/64 dev netloom0 nodad",
+        ],
+        test: "^2$",
+        found: ("Ipv6Disabled", "node/left netloom0"),
+        on: REQUEST,
+    },
     // What it takes away comes back with the pod only.
     Row {
         modes: BOTH,

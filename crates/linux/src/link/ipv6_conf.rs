@@ -9,6 +9,8 @@ use crate::wire::{Attributes, i32_at};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ipv6Conf {
+    /// `hop_limit`: of packets that leave by the link.
+    HopLimit = 1,
     /// `accept_ra`: router advertisements are taken.
     AcceptRa = 3,
     /// `disable_ipv6`
@@ -29,6 +31,7 @@ impl Ipv6Conf {
     /// Its file's name below `net.ipv6.conf.LINK`.
     pub fn name(self) -> &'static str {
         match self {
+            Ipv6Conf::HopLimit => "hop_limit",
             Ipv6Conf::AcceptRa => "accept_ra",
             Ipv6Conf::DisableIpv6 => "disable_ipv6",
             Ipv6Conf::AcceptDad => "accept_dad",

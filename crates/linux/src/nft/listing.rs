@@ -510,7 +510,8 @@ fn op(kind: &str, data: &[u8]) -> Option<Op> {
             (None, ListedData::Verdict(verdict)) => Op::Verdict(verdict),
             _ => return None,
         },
-        // What it sets of the connection is seen by later packets alone.
+        // With another zone (NFT_CT_ZONE) the packet belongs to another connection. What else is set of it is seen by later packets alone.
+        "ct" if register(data, 4).is_some() && number(data, 2) == Some(17) => return None,
         "ct" if register(data, 4).is_some() => Op::Nothing,
         "ct" if wire::find(data, 3).is_some() => {
             Op::CtTuple { key: number(data, 2)?, of_reply: wire::find(data, 3)? != [0], into: register(data, 1)? }
@@ -586,6 +587,18 @@ mod tests {
     #[test]
     fn what_is_not_tracked() {
         assert_eq!(op("notrack", &[]), Some(Op::Untracked));
+    }
+
+    /// Of what is set of the connection, its zone alone changes what becomes of this packet.
+    #[test]
+    fn a_zone_of_connection_tracking_is_not_understood() {
+        let set = |key: u32| {
+            let mut w = Writer::default();
+            w.number(2, key);
+            w.number(4, 8);
+            op("ct", &w.finish().unwrap())
+        };
+        assert_eq!((set(3), set(17)), (Some(Op::Nothing), None));
     }
 
     /// What is not understood keeps its name, and what is cut short is not taken for something else.

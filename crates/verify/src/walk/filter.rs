@@ -218,8 +218,8 @@ impl<'a> Machine<'a> {
         let mut is_sure = true;
         for op in &rule.ops {
             match op {
-                // What loads bytes of the packet is understood: this writes some, whatever they are.
-                Op::Other(name) if name == "payload" => {
+                // What loads bytes of the packet or its connection is understood: this writes some, whatever they are.
+                Op::Other(name) if name == "payload" || name == "ct" => {
                     self.passage.changed.push(Culprit::rule(self.table, chain, rule));
                     continue;
                 }

@@ -17,6 +17,8 @@ pub(crate) struct Packet {
     pub(crate) port: u16,
     /// Bytes, with the IP header.
     pub(crate) size: u32,
+    /// Hosts that may still forward it, and one more; 0: not known.
+    pub(crate) hop_limit: u8,
     /// What the namespace knows of its connection.
     pub(crate) connection: Connection,
     /// The connection's destination was rewritten in this namespace.
@@ -117,6 +119,7 @@ impl Packet {
             destination,
             source_port: self.port,
             port: self.source_port,
+            hop_limit: 0,
             connection: Connection::Established,
             rewritten: false,
             mark: 0,

@@ -302,6 +302,12 @@ fn what_the_kernel_is_set_to() {
     };
     broken(BOTH, &to_b(), no_way_back, Fault::NoRoute, "node/b", REPLY);
     broken(&[Mode::Direct], &to_b(), strict, Fault::ReversePathFilter, "node/b eth0", REQUEST);
+    broken(BOTH, &to_b(), |s| of(s, A).ttl = 1, Fault::HopLimitTooLow, A, REQUEST);
+    broken(BOTH, &to_b(), |s| of(s, B).ttl = 2, Fault::HopLimitTooLow, B, REPLY);
+    // Two nodes forward it; what an older file does not say is no fault.
+    broken(BOTH, &to_b(), |s| of(s, A).ttl = 3, Fault::Unexplained, A, REQUEST);
+    broken(BOTH, &to_b(), |s| of(s, A).ttl = 0, Fault::Unexplained, A, REQUEST);
+    broken(BOTH, &to_a2(), |s| of(s, A).ttl = 1, Fault::Unexplained, A, REQUEST);
     let mut large = to_b();
     large.size = Some(1500);
     broken(&[Mode::Vxlan], &large, |_| {}, Fault::MtuExceeded, "node/a nl4", REQUEST);

@@ -114,6 +114,7 @@ impl<'a> Walk<'a> {
             source_port: 0,
             port: tunnel.port,
             size: inner.size + HEADERS + header,
+            hop_limit: 0,
             connection: Connection::New,
             rewritten: false,
             mark: 0,

@@ -116,6 +116,13 @@ fn a_local_route_that_is_no_address() {
     assert!(of(&mut snapshot, "node/a").holder(ip("10.244.1.2")).is_none());
 }
 
+/// With another zone the answer belongs to no connection.
+#[test]
+fn zones_of_connection_tracking_are_not_followed() {
+    let zone = ruling("filter", 0, vec![Op::Other("ct".to_owned())]);
+    broken(BOTH, &to_b(), with("node/a", zone), Fault::NotObserved, "node/a netloom0", REQUEST);
+}
+
 /// A frame that a rule of a link forwards to another one is not followed.
 #[test]
 fn frames_that_are_forwarded_to_another_link() {
