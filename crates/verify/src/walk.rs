@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
             None => self.recognise(namespace, packet),
             Some(_) => self.must_serve(namespace, packet),
         }
-        let way = match self.route(namespace, came_by, packet)? {
+        let mut way = match self.route(namespace, came_by, packet)? {
             Some(way) => way,
             None => {
                 let Some(device) = came_by else { return self.loop_back(namespace, packet) };
@@ -228,6 +228,8 @@ impl<'a> Walk<'a> {
         {
             packet.source = source;
             self.came = Some(packet.tuple());
+            // The kernel looks it up again with its source (`ip_route_connect`): a rule may be for that.
+            way = self.route(namespace, came_by, packet)?.unwrap_or(way);
         }
         let way = match came_by {
             None => {
@@ -313,7 +315,7 @@ impl<'a> Walk<'a> {
                 self.finding(Fault::RouteRefuses, namespace, None, evidence.to_lowercase())
             }
             Routed::RefusedByRule(rule) => {
-                let evidence = format!("the rule {rule} of policy routing is for packets to {to}");
+                let evidence = format!("the rule of policy routing {rule} packets to {to}");
                 self.finding(Fault::RouteRefuses, namespace, None, evidence)
             }
             Routed::Nowhere => self.no_route(namespace, to),

@@ -125,6 +125,20 @@ fn rules_and_tables_are_named() {
     assert_eq!(thrown.evidence, "no route leads to 10.244.1.2; it has routes to 172.30.0.0/16, 10.244.0.0/24");
 }
 
+/// A rule for the source that the kernel has chosen was not met.
+#[test]
+fn a_rule_for_the_own_source_is_met() {
+    let refuse = |s: &mut Snapshot| {
+        let from = Some("10.244.0.2/32".parse().unwrap());
+        of(s, A).rules.insert(0, Rule { from, table: None, ..rule(5, 0) });
+    };
+    broken(BOTH, &to_b(), refuse, Fault::RouteRefuses, A, REQUEST);
+    let mut snapshot = network(Mode::Direct);
+    refuse(&mut snapshot);
+    let finding = explain(&snapshot, &to_b(), &Observation::Silent);
+    assert_eq!(finding.evidence, "the rule of policy routing 5: from 10.244.0.2/32 refuses packets to 10.244.1.2");
+}
+
 /// What was not understood or not read is said where nothing else is wrong, and only then.
 #[test]
 fn parts_that_are_not_observed() {
