@@ -465,6 +465,11 @@ impl<'a> Walk<'a> {
             Some(way) => format!("the route to its source is {way}"),
             None => "its source is this host's own address".to_owned(),
         };
+        let kept = self.kept(namespace, packet.source).filter(|_| way.is_none());
+        if let Some(finding) = kept {
+            let evidence = format!("{}; for that, the reverse path filter of {} drops what comes from there", finding.evidence, link.name);
+            return Err(Finding { evidence, direction: self.direction.other(), ..finding });
+        }
         let mode = if link.rp_filter == 1 { "strict" } else { "loose" };
         let evidence = format!("the filter of {} is {mode}; the packet is from {}, and {leads}", link.name, packet.source);
         let finding = self.finding(Fault::ReversePathFilter, namespace, Some(&link.name), evidence);
@@ -502,19 +507,24 @@ impl<'a> Walk<'a> {
             let next_step = format!("let the rule leave out the port: {}", by.show);
             return Finding { next_step, ..self.finding(Fault::HostPortMissing, namespace, device, evidence) };
         }
-        let Some((route, link)) = namespace.kept_by(to).filter(|_| device.is_none()) else {
-            return self.finding(Fault::DuplicateAddress, namespace, device, format!("it has {to}, which is that of {}", self.to));
-        };
-        let kept = format!("the route local {} of table {} keeps packets for {} there", route.to, route.table, self.to);
+        let has = format!("it has {to}, which is that of {}", self.to);
+        self.kept(namespace, to).unwrap_or_else(|| self.finding(Fault::DuplicateAddress, namespace, device, has))
+    }
+
+    /// A local route keeps packets for an address that no link of the namespace has.
+    fn kept(&self, namespace: &Namespace, address: IpAddr) -> Option<Finding> {
+        let (route, link) = namespace.kept_by(address).filter(|_| namespace.holder(address).is_none())?;
+        let kept = format!("the route local {} of table {} keeps packets for {address} there", route.to, route.table);
         if let Some(by) = &self.proxied {
             let next_step = format!("{}: {}", Fault::RedirectedByRule.next_step(None), by.show);
             let evidence = format!("{} gives the packet to a proxy of the host, and {kept}", by.text);
-            return Finding { next_step, ..self.finding(Fault::RedirectedByRule, namespace, None, evidence) };
+            return Some(Finding { next_step, ..self.finding(Fault::RedirectedByRule, namespace, None, evidence) });
         }
         let dev = link.map(|link| format!(" dev {}", link.name)).unwrap_or_default();
         let next_step = format!("delete the route: ip route del local {}{dev} table {}", route.to, route.table);
         let evidence = format!("{kept}; no link has the address");
-        Finding { next_step, ..self.finding(Fault::WrongNextHop, namespace, link.map(|link| link.name.as_str()), evidence) }
+        let device = link.map(|link| link.name.as_str());
+        Some(Finding { next_step, ..self.finding(Fault::WrongNextHop, namespace, device, evidence) })
     }
 
     /// Asks nftables; what it drops is an error.

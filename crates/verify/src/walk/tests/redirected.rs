@@ -3,7 +3,7 @@
 use linux::nft::{ListedTable, ListedVerdict, Op};
 
 use super::scene::{address, ip, link, local, network, of, route};
-use super::{A, A2, B, BOTH, Mode, REQUEST, broken, check, dropping, to_a2, to_b};
+use super::{A, A2, B, BOTH, Mode, REPLY, REQUEST, broken, check, dropping, to_a2, to_b};
 use crate::case::Target;
 use crate::snapshot::{RouteKind, Rule, Snapshot};
 use crate::{CASES, Check, Expected, ExpectedSource, Fault, Observation, explain};
@@ -109,6 +109,12 @@ fn packets_that_a_proxy_gets() {
 fn a_local_route_that_is_no_address() {
     let keep = |s: &mut Snapshot| of(s, "node/a").routes.push(local("10.244.1.2", 3));
     broken(BOTH, &to_b(), keep, Fault::WrongNextHop, "node/a netloom0", REQUEST);
+    // What comes from that address is dropped for the same reason.
+    let filtered = |s: &mut Snapshot| {
+        of(s, "node/a").links.iter_mut().for_each(|link| link.rp_filter = 2);
+        keep(s);
+    };
+    broken(&[Mode::Direct], &Check { from: B.parse().unwrap(), ..to_a2() }, filtered, Fault::WrongNextHop, "node/a netloom0", REPLY);
     let mut snapshot = network(Mode::Direct);
     keep(&mut snapshot);
     let finding = explain(&snapshot, &to_b(), &Observation::Silent);

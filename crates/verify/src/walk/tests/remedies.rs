@@ -41,6 +41,7 @@ fn no_mode_of_the_reverse_path_filter_takes_packets_from_the_host_itself() {
     let itself = |s: &mut Snapshot| {
         link(s, "node/b", 2).rp_filter = 2;
         of(s, "node/b").routes.push(local("10.244.0.2", 3));
+        link(s, "node/b", 3).addresses.push(address("10.244.0.2/32"));
     };
     let finding = finding(Mode::Direct, &to_b(), &Observation::Silent, itself);
     assert_eq!(finding.fault, Fault::ReversePathFilter, "{finding}");
