@@ -227,16 +227,17 @@ impl<'a> Planner<'a> {
         (pod.place(), own.flat_map(|attachment| attachment.addresses.iter().copied()).collect())
     }
 
-    /// Each pod asks the next one on its node.
+    /// Each pod asks another one on its node: two and two each other, that a pod has one neighbour. The kernel has room for about a thousand.
     fn beside(&mut self, protocols: &[Protocol]) {
         let site = self.site;
         for node in &site.nodes {
-            let pods = site.pods_of(&node.name);
-            let nexts = pods.clone().cycle().skip(1);
-            for (pod, next) in pods.zip(nexts).filter(|(pod, next)| pod.name != next.name) {
-                for (protocol, address) in protocols.iter().zip(std::iter::repeat(next.address(self.is_ipv4))) {
+            let pods: Vec<&SitePod> = site.pods_of(&node.name).collect();
+            for (place, pod) in pods.iter().enumerate() {
+                // The last one of an odd number asks the one before.
+                let Some(other) = pods.get(place ^ 1).or(pods.get(place.wrapping_sub(1))) else { continue };
+                for (protocol, address) in protocols.iter().zip(std::iter::repeat(other.address(self.is_ipv4))) {
                     let Some(address) = address.filter(|_| pod.address(self.is_ipv4).is_some()) else { continue };
-                    self.check(self.pod_by_default(pod), next.place(), address, *protocol);
+                    self.check(self.pod_by_default(pod), other.place(), address, *protocol);
                 }
             }
         }

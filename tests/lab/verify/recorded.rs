@@ -101,10 +101,10 @@ fn a_path_that_breaks_and_heals_is_reported() {
     let changes = || read(&out).lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<Value>>();
     let of = |changes: &[Value], state: &str| changes.iter().filter(|change| change["state"] == state).count();
     lab.run("node.left", "ip route del 10.244.1.0/24");
-    // Four paths: two pods, both ways, over TCP and UDP.
-    until_seen("each path is broken", changes, |changes| of(changes, "broken") == 4);
+    // Eight paths: from and to two pods, over TCP and UDP.
+    until_seen("each path is broken", changes, |changes| of(changes, "broken") == 8);
     lab.run("node.left", "ip route add 10.244.1.0/24 via 172.30.0.2 proto 110");
-    let all = until_seen("each path is healed", changes, |changes| of(changes, "healed") == 4);
+    let all = until_seen("each path is healed", changes, |changes| of(changes, "healed") == 8);
     watch.kill().unwrap();
     watch.wait().unwrap();
     for change in all.iter().filter(|change| change["state"] == "broken") {
