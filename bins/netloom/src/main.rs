@@ -30,6 +30,11 @@ use clap_complete::CompleteEnv;
 
 use cli::{Cli, Command};
 
+/// The threads of an agent take a thousand small blocks for a pod: behind the lock of musl's allocator, each waited for the others.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static MEMORY: linux::SmallBlocks<std::alloc::System> = linux::SmallBlocks::new(std::alloc::System);
+
 fn main() -> ExitCode {
     linux::file::ask_while_waiting(plugin::process::tell_of_lock);
     // Run under the name of the reference library's tool, it is that tool.
