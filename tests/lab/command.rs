@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use netloom_tests::{Host, netloom};
+use netloom_tests::{Host, Running, netloom};
 use serde_json::{Value, json};
 
 /// `netloom lab ARGS` on a machine of the test's own.
@@ -141,7 +141,7 @@ fn nodes_are_joined_by_their_wires() {
 
 /// `netloom lab up FILES --watch`, which is killed with the test.
 struct Watching {
-    process: std::process::Child,
+    process: Running,
     /// Where both its streams go.
     printed: std::path::PathBuf,
 }
@@ -153,18 +153,10 @@ impl Watching {
         let (out, err) = (std::fs::File::create(&printed).unwrap(), std::fs::File::options().append(true).open(&printed).unwrap());
         let mut command = lab.host.command("", netloom());
         command.args(["lab", "up", files, "--watch"]).env_remove("CNI_PATH");
-        let watching = Watching { process: command.stdout(out).stderr(err).spawn().unwrap(), printed };
+        let watching = Watching { process: Running::with_output(&mut command, out, err), printed };
         let is_up = || std::fs::read_to_string(&watching.printed).unwrap().contains("the agents keep the network");
         lab.host.until("the lab is up", is_up);
         watching
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        // One that has ended by itself is no longer there.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -330,7 +322,7 @@ fn a_watched_lab_repairs_its_network_and_grows_with_its_files() {
     save("fourth.yaml", &pod_on("two", "d"));
     lab.host.until("a later pod is ready", || pods() == 5);
     assert!(lab.ok(&["down"]).contains("5 pods detached"));
-    assert!(watching.process.wait().unwrap().success() && says("the lab is taken down"), "{}", std::fs::read_to_string(&printed).unwrap());
+    assert!(watching.process.ends_well() && says("the lab is taken down"), "{}", std::fs::read_to_string(&printed).unwrap());
     lab.host.sh("", "rm -r /run/lab /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }
@@ -354,7 +346,7 @@ fn a_growth_that_fails_leaves_the_lab_as_it_was() {
     lab.host.until("the lab has grown", || says("has grown: 1 node, 2 pods"));
     lab.ok(&["exec", "c", "--", "ping", "-n", "-c1", "-w60", "10.244.0.3"]);
     assert!(lab.ok(&["down"]).contains("3 pods detached"));
-    assert!(watching.process.wait().unwrap().success());
+    assert!(watching.process.ends_well());
     lab.host.sh("", "rm /run/first.yaml /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }

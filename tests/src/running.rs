@@ -27,6 +27,16 @@ impl Running {
         Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
+    /// Starts it; what it prints and says goes to these files.
+    pub fn with_output(command: &mut Command, out: File, log: File) -> Self {
+        Running(command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap())
+    }
+
+    /// Waits until it has ended by itself: whether it succeeded.
+    pub fn ends_well(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+
     /// The system bus of a machine: a real dbus-daemon, that listens where programs look for it.
     pub fn system_bus(host: &Host) -> Self {
         host.write("/run/dbus/bus.conf", BUS);

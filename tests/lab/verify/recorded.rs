@@ -1,9 +1,9 @@
 //! What was recorded is explained when the lab is gone; what breaks is reported with its time; how fast it is.
 
 use std::fs::File;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use netloom_tests::{Host, netloom, until_seen};
+use netloom_tests::{Host, Running, netloom, until_seen};
 use serde_json::Value;
 
 use super::{Lab, node, pod};
@@ -95,7 +95,7 @@ fn a_path_that_breaks_and_heals_is_reported() {
     let (out, said) = (lab.host.path("/run/watched"), lab.host.path("/run/said"));
     let mut command = lab.host.command("", netloom());
     command.args(["verify", "--watch", "--test", "^2$", "--timeout", "1", "-o", "json"]).env_remove("CNI_PATH");
-    let mut watch = command.stdout(File::create(&out).unwrap()).stderr(File::create(&said).unwrap()).stdin(Stdio::null()).spawn().unwrap();
+    let watch = Running::with_output(&mut command, File::create(&out).unwrap(), File::create(&said).unwrap());
     let read = |path| std::fs::read_to_string(path).unwrap();
     until_seen("it watches", || read(&said), |said| said.contains("watching "));
     let changes = || read(&out).lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<Value>>();
@@ -105,8 +105,7 @@ fn a_path_that_breaks_and_heals_is_reported() {
     until_seen("each path is broken", changes, |changes| of(changes, "broken") == 8);
     lab.run("node.left", "ip route add 10.244.1.0/24 via 172.30.0.2 proto 110");
     let all = until_seen("each path is healed", changes, |changes| of(changes, "healed") == 8);
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    drop(watch);
     for change in all.iter().filter(|change| change["state"] == "broken") {
         assert_eq!((&change["fault"], &change["place"]), (&Value::from("NoRoute"), &Value::from("node/left")), "{change:#}");
         let time = change["time"].as_str().unwrap();
