@@ -280,7 +280,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     let last = tokio::task::spawn_blocking(move || {
         workers.into_iter().for_each(|worker| drop(worker.join()));
         // Who takes its time to say what it wants has a thread of its own; cut off, it could not tell whether its call had begun.
-        while served.load.has_others() {
+        while served.load.has_others() || served.shares.handed_over() > 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
     });

@@ -92,7 +92,7 @@ pub(crate) struct Publishing {
     _answering: Answering,
 }
 
-/// Of which call something is told.
+/// The call that a line of the log, and a report, are about.
 struct Told {
     verb: String,
     container: String,

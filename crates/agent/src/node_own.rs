@@ -574,7 +574,7 @@ impl<'a> ThisNode<'a> {
     /// Who is known by a hardware address, in words: frames to it go to who sent with it last.
     fn has_mac(&self, mac: &Mac, taken: &[&str]) -> Result<Option<String>, String> {
         for link in self.links()?.iter().filter(|link| link.mac.as_ref() == Some(mac)) {
-            // Most addresses are no link's: then no name is asked for.
+            // Few addresses are those of a link, so the kernel is seldom asked for names.
             let taken = taken.iter().map(|device| self.meant(device)).collect::<Result<Vec<_>, _>>()?.concat();
             if !taken.contains(&link) {
                 return Ok(Some(format!("which {} of the node has", link.name)));

@@ -62,8 +62,6 @@ pub(crate) struct Load {
     busy: AtomicUsize,
     slow: AtomicUsize,
     stand_ins: AtomicUsize,
-    /// Those that a task answers.
-    handed_over: AtomicUsize,
     heard: Arc<AtomicUsize>,
     stopping: AtomicBool,
 }
@@ -97,9 +95,9 @@ impl Load {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether others than the workers have a caller, also one that has not said yet what it wants.
+    /// Whether threads beside the workers have a caller, also one that has not said yet what it wants.
     pub(crate) fn has_others(&self) -> bool {
-        [&self.slow, &self.stand_ins, &self.handed_over].iter().any(|held| held.load(Ordering::Relaxed) > 0)
+        self.slow.load(Ordering::Relaxed) + self.stand_ins.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -283,7 +281,7 @@ fn admit(agent: &Arc<Agent>, hello: Hello, said: Result<Option<ToAgent>, WireErr
 fn serve_one(agent: &Arc<Agent>, caller: Caller, place: CallSlot, host: &mut Host) {
     let Caller { mut stream, call, heard } = caller;
     let Ok(by_caller) = stream.try_clone() else { return };
-    let busy = Counted::of(agent, |load| &load.busy);
+    let busy = Busy::begin(agent);
     let by_caller: Arc<dyn Exec> = Arc::new(RunByCaller::new(by_caller).reporting(agent.waits_for_others.get().cloned()));
     let (served, mut place) = place.during(Arc::clone(&by_caller), || agent.serve(&call, host, by_caller));
     let answer = match served {
@@ -291,9 +289,9 @@ fn serve_one(agent: &Arc<Agent>, caller: Caller, place: CallSlot, host: &mut Hos
         Served::Publishing(publishing) if place.as_mut().is_some_and(CallSlot::hand_over) => {
             let Call { verb, container_id, .. } = call;
             drop(heard);
-            let (agent, handed) = (Arc::clone(agent), Counted::of(agent, |load| &load.handed_over));
+            let agent = Arc::clone(agent);
             agent.runtime.clone().spawn(async move {
-                let _until_then = (place, busy, handed);
+                let _until_then = (place, busy);
                 let answer = publishing.answer(&agent).await;
                 unheard(&verb, &container_id, send(stream, &ToShim::Answer(answer)).await);
             });
@@ -324,22 +322,19 @@ fn unheard(verb: &str, container: &str, sent: Result<(), WireError>) {
     }
 }
 
-/// A call, counted until this is dropped.
-struct Counted {
-    agent: Arc<Agent>,
-    which: fn(&Load) -> &AtomicUsize,
-}
+/// A call that is being served, counted until this is dropped.
+struct Busy(Arc<Agent>);
 
-impl Counted {
-    fn of(agent: &Arc<Agent>, which: fn(&Load) -> &AtomicUsize) -> Self {
-        which(&agent.load).fetch_add(1, Ordering::Relaxed);
-        Counted { agent: Arc::clone(agent), which }
+impl Busy {
+    fn begin(agent: &Arc<Agent>) -> Self {
+        agent.load.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(agent))
     }
 }
 
-impl Drop for Counted {
+impl Drop for Busy {
     fn drop(&mut self) {
-        (self.which)(&self.agent.load).fetch_sub(1, Ordering::Relaxed);
+        self.0.load.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

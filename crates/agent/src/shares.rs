@@ -22,8 +22,8 @@
 //! What it waited for has come: it goes on, with a place where one is free for it, else without. An ADD that waits only for its status is
 //! handed over to a task, and comes back no more.
 //!
-//! Each call that has stepped aside has a thread that waits, or a task with what it will answer. So only so many may, and half as many of one
-//! namespace: one more keeps its place while it waits, and its namespace has one less for others.
+//! Each call that has stepped aside has a thread that waits, or a task with the answer. So at most [`ASIDE`] calls may step aside, and half as
+//! many of one namespace: a further call keeps its place while it waits, and its namespace has one place less for others.
 //!
 //! `/healthz` asks for how long no call has begun or ended ([`Shares::stuck_for`]), never how old a caller in line is: a namespace can
 //! have callers in line for as long as it likes, which is its own trouble, and a new agent would find the same callers again. That age is
@@ -222,6 +222,11 @@ impl Shares {
     pub(crate) fn threads_aside(&self) -> usize {
         let state = lock(&self.state);
         state.all_aside() - state.handed_over
+    }
+
+    /// How many calls a task answers.
+    pub(crate) fn handed_over(&self) -> usize {
+        lock(&self.state).handed_over
     }
 
     /// How many are in line.

@@ -141,7 +141,7 @@ impl RoutedPods {
 // === impl Known ===
 
 impl Known {
-    /// Reads what has changed since the last look. After an error the next look begins anew.
+    /// Reads the records that have changed since the last look. After an error, the next look reads all records.
     fn take_changes(&mut self, records: &Records, builtins: Builtins) -> Result<(), RecordError> {
         let watch = self.watch.take();
         let (watch, changed) = match watch.and_then(|mut watch| Some((changed(&mut watch, records)?, watch))) {

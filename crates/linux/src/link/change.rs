@@ -37,7 +37,7 @@ pub struct Change<'fd> {
     pub arp: Option<bool>,
     /// Length of the transmit queue in packets.
     pub txqlen: Option<u32>,
-    /// Each that is told.
+    /// Limits of segmentation: those that are `Some`.
     pub segments: SegmentLimits,
     /// Free text, up to 255 bytes; empty: none. The message that creates a link ignores it, so it is set afterwards.
     pub alias: Option<String>,

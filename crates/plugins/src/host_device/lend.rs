@@ -240,19 +240,24 @@ impl Borrower {
         let set = link::set(link.index, &change).called(format!("move {} back to the host as {name}", link.name));
         let mut link = link.clone();
         for round in 1.. {
-            let strays: Vec<String> = link.altnames.iter().filter(|name| !before.has_altname(host, name)).cloned().collect();
+            let mut strays = before.strays(&link);
+            if matches!(before, Before::Unknown(_)) {
+                let on_host = host.netlink()?;
+                strays.extend(link.altnames.iter().filter(|name| !matches!(on_host.link(name), Ok(None))).cloned());
+            }
             let moved = netns.enter(|inside| {
                 let mut netlink = open(inside)?;
                 drop_altnames(&mut netlink, link.index, &strays)?;
-                let moved = netlink.send_one(set.clone());
-                Ok::<_, CniError>((moved, netlink.link_by_index(link.index).map_err(internal)?))
+                match netlink.send_one(set.clone()) {
+                    Err(e) if e.errno() == Errno::EEXIST && round < MOVES => {
+                        netlink.link_by_index(link.index).map_err(internal)?.ok_or_else(|| internal(e)).map(Some)
+                    }
+                    moved => moved.map(|_| None).map_err(internal),
+                }
             });
             match moved.map_err(internal)?? {
-                (Err(e), Some(again)) if e.errno() == Errno::EEXIST && round < MOVES => link = again,
-                (moved, _) => {
-                    moved.map_err(internal)?;
-                    break;
-                }
+                Some(again) => link = again,
+                None => break,
             }
         }
         linux::crash_point!("device-back");
@@ -267,16 +272,18 @@ impl Borrower {
 // === impl Before ===
 
 impl Before<'_> {
-    /// Whether an altname is the host's. Of what another implementation has lent only what would be taken for a link of others is not.
-    fn has_altname(self, host: &mut Host, name: &str) -> bool {
-        match self {
-            Before::Kept(loan) => loan.altnames.iter().any(|own| own == name),
-            Before::Unknown(_) => !is_of_others(name) && host.netlink().is_ok_and(|netlink| matches!(netlink.link(name), Ok(None))),
-        }
+    /// The altnames of a device that its container has given it. If another implementation has lent it, these are at least the names that
+    /// would be taken for those of others' links.
+    fn strays(self, link: &Link) -> Vec<String> {
+        let is_stray = |altname: &&String| match self {
+            Before::Kept(loan) => !loan.altnames.contains(altname),
+            Before::Unknown(_) => is_of_others(altname),
+        };
+        link.altnames.iter().filter(is_stray).cloned().collect()
     }
 }
 
-/// Takes names from a device. What goes by itself is no error.
+/// Removes altnames of a device. If an altname, or the device, is gone already, that is no error.
 fn drop_altnames(netlink: &mut Netlink, index: u32, names: &[String]) -> Result<(), CniError> {
     let all = names.iter().map(|name| link::remove_altname(index, name).tolerate(Errno::ENOENT).tolerate(Errno::ENODEV));
     netlink.send(all.collect::<Batch<'_>>()).map(drop).map_err(internal)
@@ -284,13 +291,8 @@ fn drop_altnames(netlink: &mut Netlink, index: u32, names: &[String]) -> Result<
 
 /// On the host, everything but its namespace.
 fn restore(netlink: &mut Netlink, link: &Link, name: &IfName, before: Before<'_>) -> Result<(), CniError> {
-    // Before its name: that may be one that the container has given it besides.
-    let is_stray = |altname: &&String| match before {
-        Before::Kept(loan) => !loan.altnames.contains(altname),
-        Before::Unknown(_) => is_of_others(altname),
-    };
-    let strays: Vec<String> = link.altnames.iter().filter(is_stray).cloned().collect();
-    drop_altnames(netlink, link.index, &strays)?;
+    // Before the name: the container may have made that an altname of the device.
+    drop_altnames(netlink, link.index, &before.strays(link))?;
     if let Before::Kept(loan) = before {
         let missing = loan.altnames.iter().filter(|altname| !link.altnames.contains(altname));
         let added: Batch<'_> = missing.map(|altname| link::add_altname(link.index, altname).tolerate(Errno::EEXIST)).collect();
@@ -329,14 +331,7 @@ fn differences(netlink: &mut Netlink, link: &Link, loan: &Loan) -> Result<Vec<Ch
     let mac = loan.mac.clone().filter(|mac| link.mac.as_ref() != Some(mac));
     let mtu = Some(loan.mtu).filter(|mtu| link.mtu != *mtu);
     let txqlen = Some(loan.txqlen).filter(|len| link.txqlen != *len);
-    let limit = |of: fn(&SegmentLimits) -> Option<u32>| of(&loan.segments).filter(|limit| of(&link.segments) != Some(*limit));
-    let segments = SegmentLimits {
-        gso: limit(|all| all.gso),
-        gso_v4: limit(|all| all.gso_v4),
-        segments: limit(|all| all.segments),
-        gro: limit(|all| all.gro),
-        gro_v4: limit(|all| all.gro_v4),
-    };
+    let segments = if loan.segments == link.segments { SegmentLimits::default() } else { loan.segments };
     let switch = |before: bool, now: bool| (before != now).then_some(before);
     let (before, now) = (loan.switches, link.flags);
     let master = loan.master.as_ref().map(|name| netlink.link(name).map_err(internal)).transpose()?.flatten().map(|master| master.index);

@@ -18,10 +18,17 @@ use crate::snapshot::{Link, Namespace};
 
 /// Bytes of the register file.
 const REGISTERS: usize = 64;
-/// What gives a packet to a proxy, in nftables and in iptables.
-const TPROXY: [&str; 2] = ["tproxy", "target TPROXY"];
-/// Statements that lead a packet to the namespace itself, to a proxy of it, or to another link.
-const LEADS_ELSEWHERE: [&str; 5] = ["redir", "target REDIRECT", "tproxy", "target TPROXY", "fwd"];
+/// Where a statement leads a packet past its destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    /// To the namespace itself.
+    Here,
+    /// To a proxy of the namespace, if a route keeps it there.
+    Proxy,
+    /// To another link.
+    Link,
+}
+
 /// How the text of a policy that drops begins.
 pub(crate) const POLICY: &str = "the policy drop of";
 /// Jumps into jumps, as the kernel limits them (`NFT_JUMP_STACK_SIZE`).
@@ -176,6 +183,20 @@ pub(super) fn ask(at: &HookPoint<'_>, packet: &Packet, choices: &mut Choices) ->
     passage
 }
 
+// === impl Elsewhere ===
+
+impl Elsewhere {
+    /// By the statement's name in nftables or the target's in iptables.
+    fn of(statement: &str) -> Option<Self> {
+        match statement {
+            "redir" | "target REDIRECT" => Some(Elsewhere::Here),
+            "tproxy" | "target TPROXY" => Some(Elsewhere::Proxy),
+            "fwd" => Some(Elsewhere::Link),
+            _ => None,
+        }
+    }
+}
+
 // === impl Machine ===
 
 impl<'a> Machine<'a> {
@@ -223,11 +244,13 @@ impl<'a> Machine<'a> {
                     self.passage.changed.push(Culprit::rule(self.table, chain, rule));
                     continue;
                 }
-                Op::Other(name) if LEADS_ELSEWHERE.contains(&name.as_str()) => {
-                    if self.redirect(Culprit::rule(self.table, chain, rule), name, is_sure) {
-                        return Some(ListedVerdict::Accept);
+                Op::Other(name) => {
+                    if let Some(to) = Elsewhere::of(name) {
+                        if self.redirect(Culprit::rule(self.table, chain, rule), to, is_sure) {
+                            return Some(ListedVerdict::Accept);
+                        }
+                        continue;
                     }
-                    continue;
                 }
                 _ => {}
             }
@@ -259,18 +282,16 @@ impl<'a> Machine<'a> {
     }
 
     /// A statement that leads the packet elsewhere; whether that decides. Which port a redirected packet gets is not read.
-    fn redirect(&mut self, culprit: Culprit, statement: &str, is_sure: bool) -> bool {
-        let is_tproxy = TPROXY.contains(&statement);
-        let is_redirect = !is_tproxy && statement != "fwd";
-        match is_sure {
-            true if is_tproxy => self.passage.proxied = Some(culprit),
-            true if is_redirect => self.passage.destination = Some((self.own_address(), Some(0), culprit)),
+    fn redirect(&mut self, culprit: Culprit, to: Elsewhere, is_sure: bool) -> bool {
+        match to {
+            Elsewhere::Here if is_sure => self.passage.destination = Some((self.own_address(), Some(0), culprit)),
+            Elsewhere::Proxy if is_sure => self.passage.proxied = Some(culprit),
             _ => {
-                self.doubt |= is_redirect;
+                self.doubt |= to == Elsewhere::Here;
                 self.passage.changed.push(culprit);
             }
         }
-        is_sure && is_redirect
+        is_sure && to == Elsewhere::Here
     }
 
     /// Where a redirected packet goes: to an address of the link that it came by, or to the namespace's own loopback.

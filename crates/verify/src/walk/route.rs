@@ -30,7 +30,7 @@ pub(super) struct NextHop<'a> {
     pub(super) route: &'a Route,
     pub(super) link: &'a Link,
     pub(super) gateway: Option<IpAddr>,
-    /// The rule that has led to the route's table; `None`: there are no rules.
+    /// The rule that led to the route's table; `None` if there are no rules.
     pub(super) rule: Option<&'a Rule>,
     /// How many ways the route has.
     pub(super) among: usize,
@@ -126,7 +126,7 @@ fn look_up<'a>(namespace: &'a Namespace, (table, suppress): (u32, Option<u32>), 
             })
         }
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => Routed::Refused(best),
-        // An anycast address, and what the table local has besides: it stays.
+        // An anycast address, or another kind of route of the table local: the packet is for the namespace itself.
         RouteKind::Other if table == LOCAL => Routed::Here,
         RouteKind::Other => return None,
     })
