@@ -45,6 +45,23 @@ impl Host {
         sender.join().unwrap();
     }
 
+    /// Whether one of three datagrams from an address of a container reaches an address of another one, as that one's.
+    ///
+    /// # Panics
+    /// If an address is not there.
+    pub fn arrives(&self, (from, source): (&str, &str), (to, destination): (&str, &str)) -> bool {
+        let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
+        // Any address, and a port that the kernel chooses: a process that is just being started holds the receiver of before for a moment.
+        let receiver = self.within(to, || UdpSocket::bind((any_of(destination), 0)).unwrap());
+        let port = receiver.local_addr().unwrap().port();
+        receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let sender = self.within(from, || UdpSocket::bind((source, 0)).unwrap());
+        for _ in 0..3 {
+            sender.send_to(LINE, (destination, port)).unwrap();
+        }
+        receiver.recv_from(&mut [0; LINE.len()]).is_ok_and(|(_, by)| by.ip() == source)
+    }
+
     /// As [`Host::tcp`], over UDP, where what is lost is sent again.
     ///
     /// # Panics

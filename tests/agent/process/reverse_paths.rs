@@ -1,8 +1,5 @@
 //! What a definition's pod sends to the host comes from an address that is behind its link, or is dropped.
 
-use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
-
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
@@ -44,13 +41,13 @@ fn a_pod_sends_as_another_pod_over_its_second_network() {
         node.host.sh(&sandbox, &format!("ip route replace {victims}/32 via {gateway} dev net1"));
         let own = address(&node, &pod, "net1");
         node.host.sh(&sandbox, &format!("ip addr add {others}/32 dev lo"));
-        let arrives = |from: &str| sends(&node, &victim.sandbox(), &sandbox, (from, &victims));
+        let arrives = |from: &str| node.host.arrives((&sandbox, from), (&victim.sandbox(), &victims));
         assert!(arrives(&own), "{name}: its own address");
         assert!(!arrives(&others), "{name}: another pod's address");
         assert!(!arrives(&others), "{name}: another pod's address");
         node.host.sh(&sandbox, "ip addr add 169.254.172.77/32 dev lo");
         node.host.sh(&sandbox, &format!("ip route replace {locals}/32 via {gateway} dev net1"));
-        let arrives = |from: &str| sends(&node, &local.sandbox(), &sandbox, (from, &locals));
+        let arrives = |from: &str| node.host.arrives((&sandbox, from), (&local.sandbox(), &locals));
         assert!(arrives(&own) && !arrives("169.254.172.77"), "{name}: a link-local address");
         pod.must("DEL");
         node.until("no element is left", || elements() == before);
@@ -85,8 +82,8 @@ fn a_pod_sends_to_the_host_over_ipv6_as_another() {
         // The host has a way back, over another link.
         node.host.sh("", "ip -6 route replace fd99::9/128 dev up0");
         let own = address(&node, &pod, "net1");
-        assert!(sends(&node, "", &sandbox, (&own, gateway)), "{name}: its own address");
-        assert!(!sends(&node, "", &sandbox, ("fd99::9", gateway)), "{name}: another's");
+        assert!(node.host.arrives((&sandbox, &own), ("", gateway)), "{name}: its own address");
+        assert!(!node.host.arrives((&sandbox, "fd99::9"), ("", gateway)), "{name}: another's");
         pod.must("DEL");
     }
 }
@@ -118,9 +115,9 @@ fn a_pod_sends_to_a_bridge_without_a_gateway() {
     for bridged in [0, 1] {
         pass_rules(&node, bridged);
         let seconds = address(&node, &second, "net1");
-        assert!(sends(&node, &second.sandbox(), &sandbox, (&own, &seconds)), "{bridged}");
+        assert!(node.host.arrives((&sandbox, &own), (&second.sandbox(), &seconds)), "{bridged}");
         let dropped = packets();
-        assert!(!sends(&node, &victim.sandbox(), &sandbox, (&own, &victims)), "{bridged}: no address is behind the bridge");
+        assert!(!node.host.arrives((&sandbox, &own), (&victim.sandbox(), &victims)), "{bridged}: no address is behind the bridge");
         assert!(packets() > dropped, "{bridged}: dropped by this check");
     }
 }
@@ -143,20 +140,4 @@ fn pods_that_are_not_held_back_are_not_checked() {
     pod.must("ADD");
     let set = node.host.run("", &["sh", "-c", "nft list set inet netloom reverse-links 2>/dev/null || true"]);
     assert!(!set.contains("veth"), "{set}");
-}
-
-/// Whether a packet of UDP from an address in one namespace reaches another, by any of three.
-fn sends(node: &Node, to: &str, from: &str, (source, destination): (&str, &str)) -> bool {
-    let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
-    let any = if source.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    // A port that the kernel chooses: a process that is just being started holds the receiver of before for a moment.
-    let receiver = node.host.within(to, || UdpSocket::bind(any).unwrap());
-    let port = receiver.local_addr().unwrap().port();
-    receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let sender = node.host.within(from, || UdpSocket::bind((source, 0)).unwrap());
-    for _ in 0..3 {
-        sender.send_to(b"hi", (destination, port)).unwrap();
-    }
-    let mut text = [0; 8];
-    receiver.recv_from(&mut text).is_ok_and(|(_, by)| by.ip() == source)
 }

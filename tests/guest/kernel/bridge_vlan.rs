@@ -1,6 +1,6 @@
 //! Bridges that filter VLANs: who reaches whom, by packets, and what `bridge vlan` shows.
 
-use netloom_tests::{Host, at, ips, plugin_dir};
+use netloom_tests::{Api, Host, Node, Pod, at, ips, plugin_dir};
 use serde_json::{Value, json};
 
 fn config(keys: Value) -> Value {
@@ -236,4 +236,31 @@ fn a_bridge_that_does_not_filter_is_refused_and_left_alone() {
         assert_eq!(at(&host, "c1").check(&config, &result).code, 0, "{undo}");
     }
     at(&host, "c1").del(&config, &result);
+}
+
+/// What comes by the bridge's VLAN comes from an address of that network, whatever the pod says.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn a_pod_sends_to_the_gateway_of_a_vlan_as_another() {
+    let node = Node::new(&Api::shared(), "vlanspoof", "");
+    node.host.sh("", "ip link add x7 type bridge vlan_filtering 1");
+    for link in ["all", "default"] {
+        node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
+    }
+    let vlan = json!({"type": "bridge", "bridge": "x7", "vlan": 7, "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}});
+    node.define("vlan", &json!({"cniVersion": "1.0.0", "name": "x", "plugins": [vlan]}).to_string());
+    let address = |pod: &Pod<'_>, ifname: &str| node.host.addresses(&pod.sandbox(), ifname)[0].split('/').next().unwrap().to_owned();
+    let [victim, other] = ["victim", "other"].map(|name| node.pod(name, "[]"));
+    [&victim, &other].map(|pod| pod.must("ADD"));
+    let (victims, others) = (address(&victim, "eth0"), address(&other, "eth0"));
+    let pod = node.pod("attacker", "vlan");
+    pod.must("ADD");
+    let (sandbox, own) = (pod.sandbox(), address(&pod, "net1"));
+    node.host.sh(&sandbox, &format!("ip route replace {victims}/32 via 10.77.0.1 dev net1"));
+    node.host.sh(&sandbox, &format!("ip addr add {others}/32 dev lo"));
+    let to_victim = |from: &str| node.host.arrives((&sandbox, from), (&victim.sandbox(), &victims));
+    assert!(to_victim(&own), "its own address");
+    assert!(!to_victim(&others), "another pod's");
+    pod.must("CHECK");
+    pod.must("DEL");
 }
