@@ -247,7 +247,8 @@ fn a_pod_sends_to_the_gateway_of_a_vlan_as_another() {
     for link in ["all", "default"] {
         node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
     }
-    let vlan = json!({"type": "bridge", "bridge": "x7", "vlan": 7, "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}});
+    let vlan =
+        json!({"type": "bridge", "bridge": "x7", "vlan": 7, "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}});
     node.define("vlan", &json!({"cniVersion": "1.0.0", "name": "x", "plugins": [vlan]}).to_string());
     let address = |pod: &Pod<'_>, ifname: &str| node.host.addresses(&pod.sandbox(), ifname)[0].split('/').next().unwrap().to_owned();
     let [victim, other] = ["victim", "other"].map(|name| node.pod(name, "[]"));
