@@ -243,7 +243,9 @@ fn a_bridge_that_does_not_filter_is_refused_and_left_alone() {
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn a_pod_sends_to_the_gateway_of_a_vlan_as_another() {
     let node = Node::new(&Api::shared(), "vlanspoof", "");
+    node.restart();
     node.host.sh("", "ip link add x7 type bridge vlan_filtering 1");
+    node.host.sh("", "sysctl -qw net.ipv6.conf.x7.accept_ra=0");
     for link in ["all", "default"] {
         node.host.sh("", &format!("sysctl -qw net.ipv4.conf.{link}.rp_filter=0"));
     }
@@ -252,7 +254,9 @@ fn a_pod_sends_to_the_gateway_of_a_vlan_as_another() {
     node.define("vlan", &json!({"cniVersion": "1.0.0", "name": "x", "plugins": [vlan]}).to_string());
     let address = |pod: &Pod<'_>, ifname: &str| node.host.addresses(&pod.sandbox(), ifname)[0].split('/').next().unwrap().to_owned();
     let [victim, other] = ["victim", "other"].map(|name| node.pod(name, "[]"));
-    [&victim, &other].map(|pod| pod.must("ADD"));
+    for pod in [&victim, &other] {
+        pod.must("ADD");
+    }
     let (victims, others) = (address(&victim, "eth0"), address(&other, "eth0"));
     let pod = node.pod("attacker", "vlan");
     pod.must("ADD");
