@@ -272,7 +272,8 @@ impl<'a> ThisNode<'a> {
     /// The links that one of the names, addresses or places of a link means; else why that cannot be told.
     fn meant(&self, device: &str) -> Result<Vec<&Link>, String> {
         let (links, named) = (self.links()?, self.named(device)?);
-        Ok(links.iter().filter(|link| Some(link.index) == named || links::is_meant(link, device)).collect())
+        let meaning = links::Meaning::of(device);
+        Ok(links.iter().filter(|link| Some(link.index) == named || meaning.is(link)).collect())
     }
 
     /// Whether two names are those of one link; else why that cannot be told.

@@ -34,7 +34,7 @@ use crate::call::Served;
 use crate::exec::RunByCaller;
 use crate::log::Line;
 use crate::shares::{CallSlot, Caller, Entered};
-use crate::{Agent, shares};
+use crate::{Agent, lock, shares};
 
 /// How long a caller may take to say what it wants.
 const HELLO: Duration = Duration::from_secs(5);
@@ -289,19 +289,27 @@ fn serve_one(agent: &Arc<Agent>, caller: Caller, place: CallSlot, host: &mut Hos
         Served::Publishing(publishing) if place.as_mut().is_some_and(CallSlot::hand_over) => {
             let Call { verb, container_id, .. } = call;
             drop(heard);
-            let agent = Arc::clone(agent);
-            agent.runtime.clone().spawn(async move {
+            let own = Arc::clone(agent);
+            agent.runtime.spawn(async move {
                 let _until_then = (place, busy);
-                let answer = publishing.answer(&agent).await;
+                let answer = publishing.answer(&own).await;
                 unheard(&verb, &container_id, send(stream, &ToShim::Answer(answer)).await);
             });
-            return;
+            return keep_up(agent, 1);
         }
         Served::Publishing(publishing) => agent.runtime.block_on(publishing.answer(agent)),
     };
     drop((place, busy));
     let _ = stream.set_write_timeout(Some(HELLO));
     unheard(&call.verb, &call.container_id, wire::send(&mut stream, &ToShim::Answer(answer)));
+    keep_up(agent, 0);
+}
+
+/// Takes in what the kernel has reported of a call's links, where no more than so many calls are being served: the next one does not have to.
+fn keep_up(agent: &Agent, busy: usize) {
+    if agent.load.busy() <= busy {
+        lock(&agent.view).keep_up();
+    }
 }
 
 /// The same as [`wire::send`], while others are served.

@@ -175,6 +175,13 @@ impl View {
         Ok(self.now.clone())
     }
 
+    /// Takes in what has been reported, so that the next look finds less to do. Nothing before the first look.
+    pub fn keep_up(&mut self) {
+        if !self.now.links.is_empty() {
+            self.take_reports();
+        }
+    }
+
     /// Takes in all reports that are there. Some may be of what the lists had already when they were read: what comes last is true.
     fn take_reports(&mut self) {
         let mut buffer = Buffer::take();

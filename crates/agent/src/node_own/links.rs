@@ -307,29 +307,52 @@ pub(super) fn has_name(link: &Link, name: &str) -> bool {
     link.name == name || link.altnames.iter().any(|other| other == name)
 }
 
-/// Whether a definition means this link by that text, in any way that plugins read it.
-pub(super) fn is_meant(link: &Link, device: &str) -> bool {
-    let is_mac = device.parse().is_ok_and(|mac: Mac| link.mac.iter().chain(&link.permanent_mac).any(|own| *own == mac));
-    if is_mac || has_name(link, device) {
-        return true;
+/// What a definition may mean by a text, in any way that plugins read it: looked up once, and held against each link.
+pub(super) struct Meaning<'a> {
+    text: &'a str,
+    mac: Option<Mac>,
+    /// Where the device of that name, or by that path, is below `/sys`.
+    place: Option<PathBuf>,
+}
+
+impl<'a> Meaning<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let place = if text.starts_with('/') { sysfs(Path::new(text)) } else { place_on_bus(text) };
+        Meaning { text, mac: text.parse().ok(), place }
     }
-    if device.starts_with('/') {
-        let path = Path::new(device);
-        // As `host-device` looks: for the directory `net` of a device.
-        let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
-        return has || sysfs_device(link).is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+
+    /// Whether this link is meant.
+    pub(super) fn is(&self, link: &Link) -> bool {
+        let is_mac = self.mac.as_ref().is_some_and(|mac| link.mac.iter().chain(&link.permanent_mac).any(|own| own == mac));
+        if is_mac || has_name(link, self.text) {
+            return true;
+        }
+        if self.text.starts_with('/') {
+            let path = Path::new(self.text);
+            // As `host-device` looks: for the directory `net` of a device.
+            let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
+            return has || is_below(link, self.place.as_deref());
+        }
+        is_named(link, self.text) || is_below(link, self.place.as_deref())
     }
-    is_of_device(link, device)
 }
 
 /// Whether a link is the interface of a device, by the device's place on its bus.
 pub(super) fn is_of_device(link: &Link, device: &str) -> bool {
-    if link.device.as_ref().is_some_and(|own| own.name == device) {
-        return true;
-    }
-    // A virtual function of a hypervisor stands between the interface and its place on the bus.
-    let on_bus = [Bus::Pci, Bus::Auxiliary].into_iter().find_map(|bus| sysfs(&bus.device(device)?));
-    on_bus.is_some_and(|bus| sysfs_device(link).is_some_and(|own| own.starts_with(bus)))
+    is_named(link, device) || is_below(link, place_on_bus(device).as_deref())
+}
+
+fn is_named(link: &Link, device: &str) -> bool {
+    link.device.as_ref().is_some_and(|own| own.name == device)
+}
+
+fn place_on_bus(device: &str) -> Option<PathBuf> {
+    [Bus::Pci, Bus::Auxiliary].into_iter().find_map(|bus| sysfs(&bus.device(device)?))
+}
+
+/// Whether a link is the interface of a device at this place. A virtual function of a hypervisor stands between the interface and its place on the bus.
+fn is_below(link: &Link, place: Option<&Path>) -> bool {
+    place.is_some_and(|place| sysfs_device(link).is_some_and(|own| own.starts_with(place)))
 }
 
 /// A path below `/sys` without symbolic links.
@@ -663,8 +686,10 @@ mod tests {
     fn a_link_is_meant_in_every_spelling() {
         within(|netlink| {
             let links = netlink.links().unwrap();
-            let meant =
-                |device: &str| -> Vec<&str> { links.iter().filter(|link| is_meant(link, device)).map(|link| link.name.as_str()).collect() };
+            let meant = |device: &str| -> Vec<&str> {
+                let meaning = Meaning::of(device);
+                links.iter().filter(|link| meaning.is(link)).map(|link| link.name.as_str()).collect()
+            };
             for device in ["up1", "enp1s0f1np1", "52:54:00:12:34:56", "52-54-00-12-34-56", "5254.0012.3456"] {
                 assert_eq!(meant(device), ["up1"], "{device}");
             }

@@ -173,7 +173,7 @@ fn after_every_step_of_a_history_it_is_what_is_there() {
     // An address that the kernel gives a link is reported once it has asked around for a second, and counts from then on.
     output("ip", &format!("netns exec {} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0", space.name()));
     ip(&space, &beside, "link set lo up");
-    let (mut often, mut seldom) = space.netns.enter(|inside| (View::open(inside).unwrap(), View::open(inside).unwrap())).unwrap();
+    let [mut often, mut seldom, mut kept] = space.netns.enter(|inside| [(); 3].map(|()| View::open(inside).unwrap())).unwrap();
     let mut chance = Chance(0x6e65_746c);
     let mut last = Vec::new();
     for number in 0..1500 {
@@ -187,8 +187,10 @@ fn after_every_step_of_a_history_it_is_what_is_there() {
         let told = || format!("step {number}, after {:#?}", last.iter().rev().take(12).collect::<Vec<_>>());
         space.run(|_, netlink| {
             is_true(&mut often, netlink, &told());
+            kept.keep_up();
             if number % 9 == 0 {
                 is_true(&mut seldom, netlink, &told());
+                is_true(&mut kept, netlink, &told());
             }
         });
     }
