@@ -30,6 +30,7 @@ use crate::room::LargePodBudget;
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::settings::VifSource;
 use crate::shares::Shares;
+use crate::spooled::Carrying;
 use crate::statuses::Statuses;
 use crate::{Settings, admin, firewall, health, install, log, provided, reconcile, shares};
 
@@ -53,8 +54,8 @@ pub struct Agent {
     /// The links, addresses and routes of the host.
     pub(crate) view: std::sync::Mutex<View>,
     pub(crate) spool: Spool,
-    /// A DEL that was kept is being carried out.
-    pub(crate) carrying: std::sync::Mutex<()>,
+    /// The kept DELs that are being carried out, by their files.
+    pub(crate) carrying: Carrying,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
     /// Addresses of the cluster, which definitions are held against.
@@ -131,7 +132,7 @@ impl Agent {
             routed_pods: RoutedPods::default(),
             view: std::sync::Mutex::new(View::open(&Inside::here()).map_err(own("look at the host's network"))?),
             spool: Spool::new(settings.spool()),
-            carrying: std::sync::Mutex::default(),
+            carrying: Carrying::default(),
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
             cluster_addresses: ClusterAddresses::follow(&settings, &cluster),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attach::{AddressRun, Case, ImplicitNetwork, Networks, PlanRequest, PodView, Policy, Protection, Uses, network_of, plan};
+use attach::{AddressRun, Admission, Case, ImplicitNetwork, Networks, PlanRequest, PodView, Protection, network_of, plan};
 use cluster::{ApiError, ClusterNetworks, Node, NodeBlocks, Pod};
 use cni::{CniError, IfName, NetworkList};
 use ipnet::IpNet;
@@ -148,9 +148,8 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
             Err(refusals) => refusals.iter().for_each(|refusal| note(true, refusal.to_string(), Some(pod))),
         }
     }
-    let policy = &settings.admission.policy;
     for (reference, definition) in all.definitions.iter().filter(|(reference, _)| !selected.contains(*reference)) {
-        alone(policy, reference, definition, &own, &mut |fails, message| note(fails, message, None));
+        alone(&settings.admission, reference, definition, &own, &mut |fails, message| note(fails, message, None));
     }
     let of_definitions = found.into_iter().map(|((warns, message), pods)| finding(!warns, message, pods.into_iter().collect()));
     of_the_cluster(&unread, has_no_range).into_iter().chain(of_definitions).collect()
@@ -168,7 +167,8 @@ fn of_the_cluster(unread: &[ApiError], has_no_range: bool) -> Vec<Finding> {
 }
 
 /// What of a definition would be refused that no pod selects, for pods of its own namespace.
-fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, own: &ThisNode, note: &mut dyn FnMut(bool, String)) {
+fn alone(admission: &Admission, reference: &DefinitionRef, definition: &Definition, own: &ThisNode, note: &mut dyn FnMut(bool, String)) {
+    let policy = &admission.policy;
     let list = match network_of(definition) {
         Ok(Some(list)) => list,
         // A network of the node's own configuration.
@@ -179,7 +179,7 @@ fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, ow
         pod_namespace: &reference.namespace,
         definition: reference,
         is_selected: true,
-        uses: &Uses::of(&list, BUILTINS),
+        uses: &admission.uses(&list, BUILTINS),
         device: None,
         granted: None,
         is_on_disk: false,

@@ -287,7 +287,7 @@ impl Settings {
             crd: Crd::read(keys)?,
             vifs: Vifs::read(keys)?,
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
-            prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
+            prefer: values::prefer(keys)?,
             reconcile: duration("reconcileEvery", 180)?,
             workers: values::count(keys, "workers", 16, 1024)?,
             install: values::word(keys, "install", &[("ready", Install::Ready), ("early", Install::Early), ("never", Install::Never)])?,

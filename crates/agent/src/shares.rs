@@ -118,7 +118,9 @@ struct State {
     line: VecDeque<Queued>,
     /// When it was looked the last time who in line has gone.
     swept: Instant,
-    /// When a place was given or given back the last time.
+    /// When a place was given to a pod's call, or given back by one, the last time.
+    pods_moved: Instant,
+    /// The same of any call.
     moved: Instant,
 }
 
@@ -168,7 +170,8 @@ impl Kind {
 impl Shares {
     pub(crate) fn new(places: usize) -> Arc<Self> {
         let (served, aside, now) = (HashMap::new(), HashMap::new(), Instant::now());
-        let state = State { served, all: 0, adds: 0, aside, handed_over: 0, line: VecDeque::new(), swept: now, moved: now };
+        let state =
+            State { served, all: 0, adds: 0, aside, handed_over: 0, line: VecDeque::new(), swept: now, pods_moved: now, moved: now };
         Arc::new(Shares { places, state: Mutex::new(state) })
     }
 
@@ -243,12 +246,17 @@ impl Shares {
         state.line.front().map(|queued| queued.since.elapsed())
     }
 
-    /// For how long no call has begun or ended while others stand in line. How long these have stood there does not count: its namespace's
-    /// own calls may be what one waits for.
+    /// For how long no call has begun or ended while others stand in line. How long these have stood there does not count by itself: its
+    /// namespace's own calls may be what one waits for. Where pods' calls stand there, those of the node itself do not count either: a runtime
+    /// that asks for STATUS gets its answers.
     pub(crate) fn stuck_for(&self) -> Option<Duration> {
         let mut state = lock(&self.state);
         state.sweep();
-        if state.line.is_empty() { None } else { Some(state.moved.elapsed()) }
+        let stuck = |queued: &Queued| {
+            let moved = if queued.kind.namespace.is_some() { state.pods_moved } else { state.moved };
+            moved.max(queued.since).elapsed()
+        };
+        state.line.iter().map(stuck).max()
     }
 
     fn is_free_for(&self, state: &State, kind: &Kind) -> bool {
@@ -298,6 +306,9 @@ impl State {
             self.served.remove(kind);
         }
         self.moved = Instant::now();
+        if kind.namespace.is_some() {
+            self.pods_moved = self.moved;
+        }
     }
 
     /// How many places a namespace has, and how many calls beside them. Calls of the node itself count for nobody.
@@ -703,6 +714,23 @@ mod tests {
         assert!(shares.longest_in_line().is_some() && shares.stuck_for().is_some());
         drop(waits);
         assert!(shares.longest_in_line().is_none() && shares.stuck_for().is_none(), "nobody waits");
+    }
+
+    /// Places are kept for a runtime's STATUS, which is answered whatever becomes of pods.
+    #[test]
+    fn a_status_does_not_hide_that_pods_calls_are_stuck() {
+        let shares = Shares::new(4);
+        let (_held, _others) = served(&shares, "ADD", "a", 3);
+        let (waiting, _other) = caller("ADD", "a");
+        assert!(matches!(shares.enter(waiting), Entered::InLine));
+        let stuck = || shares.stuck_for().unwrap();
+        while stuck() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let (status, _other) = caller("STATUS", "");
+        let Entered::Now(_, place) = shares.enter(status) else { panic!("it has a place") };
+        drop(place);
+        assert!(stuck() >= Duration::from_millis(20));
     }
 
     #[test]

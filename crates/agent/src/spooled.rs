@@ -1,6 +1,8 @@
 //! DELs that came while there was no agent: `netloom-cni` has kept them on disk, and told the runtime that they are done.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use attach::Spooled;
 use cni::{CniArgs, CniError, Code};
@@ -9,6 +11,19 @@ use plugin::{Host, InHost};
 use crate::call::{PodName, Sandbox};
 use crate::log::Line;
 use crate::{Agent, lock};
+
+/// Which kept DELs are being carried out. A DEL of one pod waits for no other pod's.
+#[derive(Debug, Default)]
+pub(crate) struct Carrying {
+    files: Mutex<HashSet<PathBuf>>,
+    ended: Condvar,
+}
+
+/// A kept DEL that is carried out until this is dropped.
+struct Carried<'a> {
+    of: &'a Carrying,
+    file: &'a Path,
+}
 
 impl Agent {
     /// Carries out the DELs that are kept for an attachment, before an ADD of it, and for former sandboxes of its pod: they have what the
@@ -50,9 +65,9 @@ impl Agent {
         }
     }
 
-    /// One at a time: what is carried out before an ADD must not be carried out after it once more.
+    /// Each by one thread: what is carried out before an ADD must not be carried out after it once more.
     fn carry_out_kept(&self, kept: &Spooled, host: &mut Host) -> Result<(), String> {
-        let _one = lock(&self.carrying);
+        let _one = self.carrying.begin(kept.path());
         if self.spool.read(kept.path()).map_err(|e| e.to_string())?.as_ref() != Some(kept) {
             return Ok(());
         }
@@ -62,5 +77,43 @@ impl Agent {
         }
         linux::crash_point!("agent-spooled-done");
         self.spool.done(kept).map_err(|e| e.to_string())
+    }
+}
+
+// === impl Carrying ===
+
+impl Carrying {
+    /// Waits until nobody else carries out this one.
+    fn begin<'a>(&'a self, file: &'a Path) -> Carried<'a> {
+        let files = self.ended.wait_while(lock(&self.files), |files| files.contains(file));
+        files.unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());
+        Carried { of: self, file }
+    }
+}
+
+impl Drop for Carried<'_> {
+    fn drop(&mut self) {
+        lock(&self.of.files).remove(self.file);
+        self.of.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One lock for all was held over a whole DEL: an innocent ADD waited for the kept DELs of others.
+    #[test]
+    fn a_kept_del_waits_for_none_but_itself() {
+        let (carrying, [a, b]) = (Carrying::default(), ["a.del", "b.del"].map(Path::new));
+        let first = carrying.begin(a);
+        drop(carrying.begin(b));
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| drop(carrying.begin(a)));
+            assert_eq!(*lock(&carrying.files), HashSet::from([a.to_owned()]));
+            drop(first);
+            again.join().unwrap();
+        });
+        assert!(lock(&carrying.files).is_empty());
     }
 }

@@ -1,10 +1,11 @@
 //! What a cluster's owner admits: which definitions a pod may refer to, what those may use, and what becomes of an
 //! annotation that is invalid.
 
-use cni::{CniError, Code};
+use cni::{CniError, Code, NetworkList};
 use npwg::DefinitionRef;
+use plugin::Builtins;
 
-use crate::Policy;
+use crate::{Policy, Uses};
 
 /// The decisions of a cluster's owner that a plan is made under. Without any, everything is admitted and nothing ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Admission {
     pub invalid_annotation: InvalidAnnotation,
     /// Namespaces whose pods get none of the networks that every pod gets besides its default network.
     pub system_namespaces: Vec<String>,
+    /// Whether an executable runs in the place of a plugin of its name that is built in. Every text that looks like a path needs a rule then.
+    pub executables_first: bool,
 }
 
 /// What becomes of an annotation that breaks the standard's rules (S18 to S28).
@@ -37,8 +40,23 @@ pub struct Isolation {
 }
 
 /// Nothing refused, nothing ignored.
-pub(crate) static OPEN: Admission =
-    Admission { isolation: None, policy: Policy::OPEN, invalid_annotation: InvalidAnnotation::Fail, system_namespaces: Vec::new() };
+pub(crate) static OPEN: Admission = Admission {
+    isolation: None,
+    policy: Policy::OPEN,
+    invalid_annotation: InvalidAnnotation::Fail,
+    system_namespaces: Vec::new(),
+    executables_first: false,
+};
+
+// === impl Admission ===
+
+impl Admission {
+    /// What a network uses, as far as its configuration and that of all its plugins tells. `builtins`: the plugins whose keys are known.
+    pub fn uses(&self, list: &NetworkList, builtins: Builtins) -> Uses {
+        let uses = Uses::of(list, builtins);
+        if self.executables_first { uses.by_executables(list, builtins) } else { uses }
+    }
+}
 
 // === impl Isolation ===
 

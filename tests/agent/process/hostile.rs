@@ -131,6 +131,23 @@ fn definitions_that_reach_for_the_host() {
     node.expect(&before, "definitions that reach for the host");
 }
 
+/// With `prefer: path` a program of another author runs under the name of a plugin that is built in, and writes where it is told.
+#[test]
+fn a_path_for_an_executable_under_a_built_in_plugins_name() {
+    let node = Node::start("executables", "prefer: path");
+    node.host.write("/run/etc/kubernetes/manifests/.keep", "");
+    let wants = |name: &str, log: &str| {
+        let ipam = json!({"type": "whereabouts", "range": "10.9.9.0/24", "log_file": log});
+        node.define(name, &json!({"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "master": "up0", "ipam": ipam}).to_string());
+    };
+    wants("log", "/run/etc/kubernetes/manifests/x.yaml");
+    let outcome = refused(&node, "log", "log");
+    assert_eq!(outcome.error()["code"], json!(7), "{outcome:?}");
+    let says = "\"/run/etc/kubernetes/manifests/x.yaml\" (plugins[0].ipam.log_file)";
+    assert!(outcome.message().contains(says), "{}", outcome.message());
+    assert_eq!(node.host.list("/run/etc/kubernetes/manifests"), [".keep"]);
+}
+
 /// A hardware address as Cisco writes it.
 fn dotted(mac: &str) -> String {
     let digits = mac.replace(':', "");

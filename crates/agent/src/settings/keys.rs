@@ -231,7 +231,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("prefer", Origin::Own, "builtin", "builtin or path: which plugin runs if it is both built in and in binDir"),
     key("reconcileEvery", Origin::Own, "3m", "how often records, links and the API are compared"),
-    key("workers", Origin::Own, "16", "maximum number of concurrent calls; each is a thread of about 100 KiB"),
+    key(
+        "workers",
+        Origin::Own,
+        "16",
+        "how many calls are worked on at a time, besides those that have waited for others; each is a thread of about 100 KiB",
+    ),
     key(
         "install",
         Origin::Own,
@@ -259,7 +264,7 @@ const fn key(name: &'static str, origin: Origin, default: &'static str, about: &
 pub const REPLACED: &[(&str, &str)] = &[
     ("perNodeCertificate", "the agent uses its service account's token, as it is renewed; an admission policy keeps it to its node"),
     ("chrootDir", "external plugins are executed by the waiting netloom-cni, which sees the host's files"),
-    ("connectionLimit", "\"workers\" is the maximum number of concurrent calls; others are queued"),
+    ("connectionLimit", "\"workers\" is how many calls are worked on at a time; others are queued"),
     ("metricsPort", "\"healthAddress\" serves /healthz, /readyz and /metrics"),
     ("enablePprof", "a line of the log says for each call where its time went"),
     ("forceCNIVersion", "files of other networks are never rewritten"),

@@ -10,6 +10,7 @@ use cni::Version;
 use daemon::log::Level;
 use ipnet::IpNet;
 use json::{Object, Value};
+use plugin::Prefer;
 
 use super::{Ipam, SettingsError, kind};
 use crate::provided::Source;
@@ -177,7 +178,13 @@ pub(super) fn admission(keys: &Object) -> Result<Admission, SettingsError> {
         policy,
         invalid_annotation: word(keys, "invalidAnnotation", &[("fail", InvalidAnnotation::Fail), ("ignore", InvalidAnnotation::Ignore)])?,
         system_namespaces: strings(keys, "systemNamespaces")?.unwrap_or_else(|| vec!["kube-system".to_owned()]),
+        executables_first: prefer(keys)? == Prefer::Path,
     })
+}
+
+/// Which plugin runs where one is both built in and an executable.
+pub(super) fn prefer(keys: &Object) -> Result<Prefer, SettingsError> {
+    word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])
 }
 
 /// A list of strings.

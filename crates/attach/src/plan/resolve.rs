@@ -174,7 +174,7 @@ impl<'a> Resolver<'a> {
         self.leave_tunnels(&resolved.list, is_default).map_err(&mut refuse).ok()?;
         if let Some(definition) = &network.definition {
             let pod_namespace = &self.asked.pod.namespace;
-            let uses = Uses::of(&resolved.list, self.asked.builtins);
+            let uses = self.asked.admission.uses(&resolved.list, self.asked.builtins);
             let case = Case { is_selected: false, ..self.case(pod_namespace, definition, &uses) };
             self.allowed(&case, &network.list.name, refusals)?;
         }
@@ -204,7 +204,7 @@ impl<'a> Resolver<'a> {
         // A device that the kubelet gave the pod needs nobody else's permission.
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
-        let mut uses = Uses::of(&list, self.asked.builtins);
+        let mut uses = self.asked.admission.uses(&list, self.asked.builtins);
         uses.ask(selection, named, self.asked.builtins);
         self.host_ports += self.host_ports_of(&list, selection, is_default) + uses.ports.len();
         host_ports_fit(self.host_ports).map_err(&mut refuse).ok()?;

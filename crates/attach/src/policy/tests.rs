@@ -1,4 +1,5 @@
 use super::*;
+use crate::Admission;
 use cni::{Code, NetworkList};
 use proptest::prelude::*;
 
@@ -381,6 +382,22 @@ fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
     ] {
         assert_eq!(named(fine), [""; 0], "{fine}");
     }
+}
+
+/// Whereabouts itself writes its log where it is told; the plugin of that name that is built in does not.
+#[test]
+fn each_text_may_be_a_path_where_executables_come_first() {
+    let admission = Admission { executables_first: true, ..Admission::default() };
+    let paths = |plugin: &str| -> Vec<String> {
+        admission.uses(&list(plugin), plugins::BUILTINS).paths.iter().map(|one| format!("{} {}", one.what, one.place)).collect()
+    };
+    let log = r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/etc/x"}}"#;
+    assert_eq!(paths(log), ["/etc/x plugins[0].ipam.log_file"]);
+    assert!(Uses::of(&list(log), plugins::BUILTINS).paths.is_empty());
+    // Once, also where the built-in plugin's key is a path.
+    assert_eq!(paths(r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/run/x"}}"#).len(), 1);
+    let usual = r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/whereabouts.log"}}"#;
+    assert_eq!(paths(usual), [""; 0]);
 }
 
 /// A rule for the first would have allowed the second.

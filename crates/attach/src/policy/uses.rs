@@ -235,6 +235,14 @@ impl Uses {
         uses
     }
 
+    /// The same where an executable takes the place of each plugin of its name that is built in: of none is it known what becomes of any text.
+    pub fn by_executables(mut self, list: &NetworkList, builtins: Builtins) -> Self {
+        for (index, plugin) in list.plugins.iter().enumerate() {
+            self.foreign(plugin, &format!("plugins[{index}]"), builtins);
+        }
+        self
+    }
+
     /// What of this a pod's selection has put into the plugins' `args.cni`, without the addresses and the hardware address that it asks
     /// for by their own keys.
     pub(crate) fn asked_by(&self, selection: &Selection) -> Uses {
@@ -385,11 +393,16 @@ impl Uses {
         self.plugin(&[plugin.kind.as_str()], &Keys::of(plugin.raw()), &place, builtins);
         let is_builtin = |one: &Use| builtins.iter().any(|plugin| plugin.about().name == one.what);
         if !self.plugins.iter().skip(first).all(is_builtin) {
-            self.is_foreign = true;
-            let mut found = foreign_paths(plugin.raw(), &place, builtins);
-            found.retain(|one| !self.paths.contains(one));
-            self.paths.extend(found);
+            self.foreign(plugin, &place, builtins);
         }
+    }
+
+    /// Notes the paths of an entry of which somebody else's plugin gets every text.
+    fn foreign(&mut self, plugin: &PluginEntry, place: &str, builtins: Builtins) {
+        self.is_foreign = true;
+        let mut found = foreign_paths(plugin.raw(), place, builtins);
+        found.retain(|one| !self.paths.contains(one));
+        self.paths.extend(found);
     }
 
     /// Notes the paths that the pod's selection adds for plugins that are not built in: in `cni-args`, and as the device that it names
