@@ -19,8 +19,10 @@ pub fn reach(list: &NetworkList, is_routed: bool) -> Reach {
     }
     let raw = first.raw();
     let is_set = |key: &str| raw.get(key).and_then(Value::as_bool) == Some(true);
+    // A firewall isolates the bridge's ports as `portIsolation` does. Its policy same-bridge leaves pods of one network alone.
+    let isolates = |plugin: &PluginEntry| plugin.kind.as_str() == "firewall" && plugin.raw().str("ingressPolicy") == Some("isolated");
     match (first.kind.as_str(), raw.str("mode")) {
-        ("bridge", _) if is_set("portIsolation") => Reach::Nobody,
+        ("bridge", _) if is_set("portIsolation") || list.plugins.iter().any(isolates) => Reach::Nobody,
         ("bridge", _) if is_routed => Reach::Everywhere,
         // Another bridge is its node's alone.
         ("bridge", _) => Reach::SameNode,
@@ -56,4 +58,28 @@ pub fn limits(list: &NetworkList, runtime_config: &Object) -> Limits {
         _ => None,
     };
     Limits { receives: rate("ingressRate"), sends: rate("egressRate") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach_of(plugins: &str) -> Reach {
+        let list = format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugins}]}}"#);
+        reach(&NetworkList::parse(list.as_bytes(), None).unwrap(), false)
+    }
+
+    /// A firewall behind the bridge isolates its pods: they were expected to reach each other, because only the first plugin was read.
+    #[test]
+    fn a_firewall_may_isolate_the_pods_of_a_bridge() {
+        let behind = |first: &str, policy: &str| {
+            reach_of(&format!(r#"{{"type":"{first}"}},{{"type":"tuning"}},{{"type":"firewall","ingressPolicy":"{policy}"}}"#))
+        };
+        assert_eq!(behind("bridge", "isolated"), Reach::Nobody);
+        for policy in ["", "open", "same-bridge"] {
+            assert_eq!(behind("bridge", policy), Reach::SameNode, "{policy}");
+        }
+        assert_eq!(reach_of(r#"{"type":"bridge","portIsolation":true}"#), Reach::Nobody);
+        assert_eq!(reach_of(r#"{"type":"bridge"},{"type":"firewall"}"#), Reach::SameNode);
+    }
 }

@@ -120,24 +120,26 @@ fn progress_is_shown_on_a_terminal() {
 /// Ports that pods publish, and networks that keep their pods apart.
 #[test]
 fn published_ports_and_isolation() {
-    let config = |name: &str, more: &str| {
+    let config = |name: &str, first: &str, others: &str| {
         format!(
             "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {{name: {name}}}\nspec: {{config: \
-            '{{\"cniVersion\":\"1.0.0\",{more}\"ipam\":{{\"type\":\"host-local\",\"subnet\":\"10.9{}.0.0/24\"}}}}'}}\n---\n",
+            '{{\"cniVersion\":\"1.0.0\",\"plugins\":[{{\"type\":\"bridge\",{first}\"ipam\":{{\"type\":\"host-local\",\
+            \"subnet\":\"10.9{}.0.0/24\"}}}}{others}]}}'}}\n---\n",
             name.len()
         )
     };
     let with = |name: &str, node: &str, ports: &str| {
         format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: 'apart, together'}}}}\n\
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: 'apart, together, walled'}}}}\n\
             spec: {{nodeName: {node}, containers: [{{name: c, image: i, ports: [{ports}]}}]}}\n---\n"
         )
     };
     let manifests = [
         node("left"),
         node("right"),
-        config("apart", "\"type\":\"bridge\",\"bridge\":\"apart0\",\"portIsolation\":true,"),
-        config("together", "\"type\":\"bridge\",\"bridge\":\"together0\","),
+        config("apart", "\"bridge\":\"apart0\",\"portIsolation\":true,", ""),
+        config("together", "\"bridge\":\"together0\",", ""),
+        config("walled", "\"bridge\":\"walled0\",", ",{\"type\":\"firewall\",\"ingressPolicy\":\"isolated\"}"),
         with(
             "a",
             "left",
@@ -153,6 +155,8 @@ fn published_ports_and_isolation() {
     for id in ["3", "4", "5", "12", "13", "network-1", "network-5"] {
         assert_eq!(case(&json, id)["state"], "passed", "{id}: {}", case(&json, id));
     }
+    // A pair of pods on each of the networks apart and walled.
+    assert_eq!(case(&json, "network-5")["passed"], 2, "{}", case(&json, "network-5"));
     // Over SCTP where the kernel has it; else each case says so.
     let sctp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp);
     let protocols = if sctp.is_ok() { 3 } else { 2 };
