@@ -151,7 +151,7 @@ fn pod(stage: &Stage<'_>, pod: &Pod, (probe, here): (&Probe, &Here), promises: &
         let reach = if is_default { Reach::Everywhere } else { promised.map_or(Reach::Unknown, |promise| promise.reach) };
         // Where neither the configuration nor the attachment's result says it, the link does.
         let mtu = promised.and_then(|promise| promise.mtu).or(mtu).or(promised.map(|_| link.mtu).filter(|mtu| *mtu > 0));
-        Some(Attachment { network: network.to_owned(), is_default, addresses, mtu, reach })
+        Some(Attachment { network: network.to_owned(), is_default, addresses, mtu, reach, zone: None })
     };
     let own = addresses(pod);
     let of_statuses = statuses.iter().filter(|status| !status.default).filter_map(|status| {

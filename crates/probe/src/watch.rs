@@ -213,6 +213,7 @@ mod tests {
             addresses: vec![std::net::IpAddr::from([10, 0, 0, last])],
             mtu: None,
             reach: verify::Reach::Everywhere,
+            zone: None,
         };
         let pod = |last| verify::SitePod {
             name: format!("d/{last}"),

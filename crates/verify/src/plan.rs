@@ -432,7 +432,8 @@ impl<'a> Planner<'a> {
             Reach::Nobody => (on == On::SameNode).then_some(false),
             Reach::Unknown => None,
         };
-        let is_reached = reaches(from.1);
+        // A link of one zone promises nothing about the others.
+        let is_reached = reaches(from.1).filter(|_| from.1.zone == to.1.zone);
         let (protocol, size, expected) = match quality {
             Quality::Reach(where_) if where_ == on && is_reached == Some(true) && !from.1.is_default => {
                 (Protocol::Tcp, None, Expected::Answer(ExpectedSource::As(from.1.addresses.clone())))

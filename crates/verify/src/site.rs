@@ -143,6 +143,9 @@ pub struct Attachment {
     pub mtu: Option<u32>,
     /// Whom it reaches.
     pub reach: Reach,
+    /// The zone that its network's link does not leave: pods of other zones are not on that link. `None`: it is the same link on all nodes.
+    #[serde(default)]
+    pub zone: Option<String>,
 }
 
 /// Which other pods of a network a pod reaches on it.

@@ -190,3 +190,40 @@ fn published_ports_and_isolation() {
     assert_eq!(names, ["NotIsolated"; 1], "{json:#}");
     lab.down();
 }
+
+/// Zones have links of their own: pods of a macvlan on `eth0` reach each other in their zone alone, and those on another card in all zones. Each
+/// pair of nodes was expected to be on one link.
+#[test]
+fn a_macvlan_reaches_its_own_zone() {
+    let node = |name: &str, zone: &str| {
+        format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{topology.kubernetes.io/zone: {zone}}}}}\n---\n")
+    };
+    let network = |name: &str, master: &str| {
+        format!(
+            "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {{name: {name}}}\nspec: {{config: \
+            '{{\"cniVersion\":\"1.0.0\",\"type\":\"macvlan\",{master}\"capabilities\":{{\"ips\":true}},\"ipam\":{{\"type\":\"static\"}}}}'}}\n---\n"
+        )
+    };
+    let networks = ["named", "unnamed", "card"];
+    let pod = |name: &str, node: &str, last: u8| {
+        let selection = |(of, number): (&&str, u8)| format!("{{\"name\": \"{of}\", \"ips\": [\"10.9{number}.0.{last}/24\"]}}");
+        let selections: Vec<String> = networks.iter().zip(1..).map(selection).collect();
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: '[{}]'}}}}\n\
+            spec: {{nodeName: {node}, containers: [{{name: c, image: i}}]}}\n---\n",
+            selections.join(", ")
+        )
+    };
+    let manifests = [
+        [node("a-1", "a"), node("a-2", "a"), node("b-1", "b")].concat(),
+        [network("named", "\"master\":\"eth0\","), network("unnamed", ""), network("card", "\"master\":\"ens9\",")].concat(),
+        [pod("one", "a-1", 1), pod("two", "a-2", 2), pod("three", "b-1", 3)].concat(),
+    ]
+    .concat();
+    let lab = Lab::up(&manifests, &[]);
+    let (code, json) = lab.verified(&["--test", "^network-"]);
+    assert_eq!((code, &json["failed"]), (0, &Value::from(0)), "{json:#}");
+    // Two nodes of zone a ask each other on each network, and b-1 and both of them on the card.
+    assert_eq!(case(&json, "network-2")["passed"], 3 * 2 + 4, "{json:#}");
+    lab.down();
+}

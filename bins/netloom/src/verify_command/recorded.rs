@@ -86,6 +86,7 @@ fn site_of(snapshot: &Snapshot) -> Site {
                     addresses: addresses(link),
                     mtu: Some(link.mtu),
                     reach: if link.name == "eth0" { Reach::Everywhere } else { Reach::Unknown },
+                    zone: None,
                 };
                 let attachments = namespace.links.iter().filter(|link| !addresses(link).is_empty()).map(attachment).collect();
                 let node = namespace.node.clone().unwrap_or_default();

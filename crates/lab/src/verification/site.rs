@@ -12,6 +12,7 @@ use verify::{Attachment, LimitedPod, Limits, Outside, Place, Protocol, Publicati
 use super::{Namespaces, VerifyError};
 use crate::state::{Lab, Node, Pod};
 use crate::underlay;
+use crate::wire::FIRST_PARENT;
 
 /// What no lab has, and why.
 const LACKS: [(Need, &str); 4] = [
@@ -106,7 +107,8 @@ fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<(SitePod, Vec<Li
         // What it was made with is what it promises; a link that is gone still belongs to the pod.
         let made =
             promise::mtu(&step.list).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
-        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step) }
+        let zone = zone(lab, pod, step);
+        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step), zone }
     };
     let attachments: Vec<Attachment> = record.steps.iter().zip(&mtus).map(attachment).collect();
     let limited = record.steps.iter().zip(&attachments).filter_map(|(step, attachment)| limited(pod, step, attachment)).collect();
@@ -158,4 +160,15 @@ fn parent_mtu(step: &Step, namespaces: &Namespaces, node: &Place) -> Option<u32>
 fn reach(step: &Step) -> Reach {
     let bridge = step.list.plugins.first().and_then(|first| first.raw().str("bridge"));
     promise::reach(&step.list, step.default && bridge == Some(agent::PROVIDED_BRIDGE))
+}
+
+/// The zone that a network's link does not leave: that of the pod's node, where the network stands on the node's first parent, as it does if it names
+/// none. Other parents of one name are on one wire in all zones.
+fn zone(lab: &Lab, pod: &Pod, step: &Step) -> Option<String> {
+    let first = step.list.plugins.first()?;
+    let stands_on_parent = matches!(first.kind.as_str(), "macvlan" | "ipvlan" | "vlan");
+    let parent = first.raw().str("master").unwrap_or_default();
+    let is_another = parent != FIRST_PARENT && lab.wires.iter().any(|wire| wire == parent);
+    let node = lab.nodes.iter().find(|node| node.name == pod.node)?;
+    (lab.zones.len() > 1 && stands_on_parent && !is_another).then(|| node.zone.clone())
 }

@@ -222,6 +222,7 @@ mod tests {
                 addresses,
                 mtu: Some(1500),
                 reach: Reach::Everywhere,
+                zone: None,
             }],
             ports: vec![port(Protocol::Tcp), port(Protocol::Udp)],
         }

@@ -100,6 +100,7 @@ fn site(at: Option<&str>, reach: Reach) -> Site {
             addresses: vec![[10, 244, 0, last].into()],
             mtu: Some(1450),
             reach,
+            zone: None,
         }],
         ports: Vec::new(),
     };
@@ -165,4 +166,12 @@ fn whom_a_network_reaches() {
     gone.pods[0].attachments[0].mtu = None;
     assert_eq!(checks(&gone, "network-3").len(), 2, "no MTU is known of one pod, which is asked all the same");
     assert_eq!(checks(&gone, "1").len(), 4);
+    // Nodes of two zones: each zone has a link of its own.
+    for (reach, expected) in [(Reach::Everywhere, 1), (Reach::SameNode, 1), (Reach::OtherNode, 0)] {
+        let mut zones = site(None, reach);
+        for pod in &mut zones.pods {
+            pod.attachments[0].zone = Some(pod.node.clone());
+        }
+        assert_eq!(checks(&zones, "network-3").len(), expected, "{reach:?}");
+    }
 }
