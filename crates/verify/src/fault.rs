@@ -150,159 +150,9 @@ pub struct Finding {
     pub next_step: String,
 }
 
-/// What a kind of fault is in words, and what to do: `{device}` and `{place}` stand for themselves.
-struct FaultText {
-    fault: Fault,
-    title: &'static str,
-    next_step: &'static str,
-}
-
-const fn words(fault: Fault, title: &'static str, next_step: &'static str) -> FaultText {
-    FaultText { fault, title, next_step }
-}
-
-const WORDS: &[FaultText] = &[
-    words(Fault::NamespaceGone, "the network namespace is gone", "recreate the pod"),
-    words(Fault::AddressMissing, "the destination does not have the address", "recreate the pod, or restore the address: ip addr show"),
-    words(Fault::AddressUnusable, "the address is not usable", "find who else has the address: ip -6 addr show dev {device}"),
-    words(Fault::Ipv6Disabled, "IPv6 is disabled on the link", "sysctl -w net.ipv6.conf.{device}.disable_ipv6=0"),
-    words(Fault::NoRoute, "no route to the destination", "look for who removed it, and restore it: ip route show table all"),
-    words(Fault::NoDefaultRoute, "the pod has no default route", "check isDefaultGateway and routes of its network, or recreate the pod"),
-    words(Fault::RouteRefuses, "a route refuses the packet", "delete the route or the rule: ip route show table all; ip rule show"),
-    words(Fault::WrongNextHop, "the route leads to the wrong host", "replace the route: ip route show table all"),
-    words(Fault::WrongPrefixLength, "an address has the wrong prefix length", "correct the prefix length: ip addr show dev {device}"),
-    words(
-        Fault::WrongNetwork,
-        "the link is on another network than its address",
-        "move the link or the address to the right network: ip -d link show {device}; ip addr show dev {device}",
-    ),
-    words(Fault::GatewayMissing, "nobody on the link has the gateway's address", "correct the gateway, or restore its address"),
-    words(Fault::LinkDown, "the link is down", "ip link set {device} up"),
-    words(Fault::NoCarrier, "the link has no carrier", "check the cable or the other end: ip -d link show {device}"),
-    words(Fault::BridgePortDown, "the bridge's port does not pass frames", "bridge link set dev {device} state 3"),
-    words(
-        Fault::BridgePortRestricted,
-        "the bridge's port keeps the frames out",
-        "set it back, if it is not intended: bridge -d link show dev {device}",
-    ),
-    words(Fault::BridgePortMissing, "the link is not a port of the bridge", "ip link set {device} master BRIDGE"),
-    words(
-        Fault::PortsIsolated,
-        "the ports are isolated from each other",
-        "bridge link set dev {device} isolated off, if it is not intended",
-    ),
-    words(
-        Fault::VlanFiltered,
-        "the port does not belong to the VLAN",
-        "bridge vlan add dev {device} vid VLAN, or correct vlan and vlanTrunk",
-    ),
-    words(Fault::WrongNeighbour, "the neighbour's hardware address is wrong", "ip neigh del ADDRESS dev {device}"),
-    words(
-        Fault::NeighbourSilent,
-        "the neighbour does not answer",
-        "watch its ARP or neighbour solicitations: tcpdump -ni {device} arp or icmp6",
-    ),
-    words(
-        Fault::NeighbourTableFull,
-        "the kernel's table of neighbours is full",
-        "sysctl -w net.{family}.neigh.default.gc_thresh3={most} net.{family}.neigh.default.gc_thresh2={less}, outside of containers",
-    ),
-    words(Fault::DuplicateAddress, "two hosts have the address", "remove the address from one of them"),
-    words(Fault::DuplicateMac, "two hosts have the hardware address", "give one of them another one: ip link set {device} address MAC"),
-    words(Fault::StaleBridgeEntry, "the bridge looks for the host behind the wrong port", "bridge fdb del MAC dev {device} master"),
-    words(
-        Fault::TunnelEntryMissing,
-        "the tunnel has no entry for the node",
-        "check that the agent runs; it restores entries: netloom status",
-    ),
-    words(
-        Fault::TunnelEntryStale,
-        "the tunnel sends to the wrong endpoint",
-        "check that the agent runs; it restores entries: netloom status",
-    ),
-    words(Fault::TunnelMissing, "the other end of the tunnel is missing", "check that the node's agent runs: netloom status"),
-    words(Fault::TunnelBlocked, "a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
-    words(Fault::MtuExceeded, "the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
-    words(Fault::MtuDiffers, "the link's MTU is not the network's", "set it back: ip link set {device} mtu {mtu}"),
-    words(
-        Fault::BandwidthDiffers,
-        "the pod's bandwidth limit does not hold",
-        "check that the pod's network has the plugin bandwidth, and look at its limits on the node: tc -s qdisc show",
-    ),
-    words(
-        Fault::ForwardingOff,
-        "the node does not forward packets",
-        "sysctl -w net.ipv4.conf.all.forwarding=1 net.ipv6.conf.all.forwarding=1",
-    ),
-    words(
-        Fault::HopLimitTooLow,
-        "the sender's hop limit is too low",
-        "sysctl -w net.ipv4.ip_default_ttl=64 net.ipv6.conf.{device}.hop_limit=64",
-    ),
-    words(
-        Fault::ReversePathFilter,
-        "the reverse path filter drops the packet",
-        "sysctl -w net.ipv4.conf.{device}.rp_filter=2, and the same of all",
-    ),
-    words(Fault::OwnRuleDrops, "a rule of Netloom drops the packet", "look up the rule: netloom rules"),
-    words(Fault::ForeignRuleDrops, "another program's rule drops the packet", "let the rule accept pods' packets"),
-    words(Fault::NodeFirewall, "the node's firewall drops the packet", "let the firewall accept it"),
-    words(Fault::TrafficControlDrops, "traffic control drops packets", "look at it, and at who has put it there"),
-    words(
-        Fault::WrongSource,
-        "the sender uses the wrong one of its addresses",
-        "look for src in its route, and for a second address of its link: ip route get ADDRESS; ip addr show",
-    ),
-    words(Fault::MasqueradeMissing, "the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair"),
-    words(Fault::MasqueradeTooWide, "the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
-    words(Fault::HostPortMissing, "the port is not published on the node", "restore the rules: netloom repair"),
-    words(
-        Fault::ServiceUnserved,
-        "the node does not serve the Service",
-        "check that kube-proxy runs there and follows the API server: curl 127.0.0.1:10256/healthz",
-    ),
-    words(
-        Fault::ServiceRefused,
-        "kube-proxy refuses the packet",
-        "check that the Service has ready endpoints: kubectl get endpointslices -A",
-    ),
-    words(
-        Fault::EndpointStale,
-        "the Service leads to an address that none of its pods has",
-        "compare the rules with kubectl get endpointslices -A, and restart kube-proxy",
-    ),
-    words(
-        Fault::ReplyPastTranslation,
-        "the answer does not pass the node that has rewritten the request",
-        "lead the answer back by that node; between two pods of one bridge: sysctl -w net.bridge.bridge-nf-call-iptables=1",
-    ),
-    words(Fault::RedirectedByRule, "a rule leads the packet elsewhere", "delete the rule, or let it leave out what is for pods and nodes"),
-    words(
-        Fault::AgentGone,
-        "the node's agent does not run",
-        "start it, and look at its log: kubectl -n kube-system get pods -l app=netloom -o wide",
-    ),
-    words(Fault::RoutingLoop, "the packet goes in a circle", "replace the route that leads back: ip route show table all"),
-    words(Fault::NothingListens, "nothing listens on the port", "start the server, or correct the port"),
-    words(Fault::WrongHostAnswers, "another host answers", "find who has the address: ip neigh show"),
-    words(Fault::NotIsolated, "packets pass that must not", "check the network's isolation, and routes past it"),
-    words(Fault::ProbeFailed, "the probe itself could not work", "remove what keeps it from working, and repeat"),
-    words(Fault::NotObserved, "a part of the way could not be observed", "make it observable, and repeat; or look there by hand"),
-    words(
-        Fault::Unexplained,
-        "every observed hop passes the packet",
-        "watch the packet along the way with tcpdump; BPF programs and IPsec are not observed",
-    ),
-];
-
 // === impl Fault ===
 
 impl Fault {
-    /// Every kind.
-    pub fn all() -> impl Iterator<Item = Fault> {
-        WORDS.iter().map(|words| words.fault)
-    }
-
     /// Whether a node's agent restores what is missing or wrong there, as long as it runs.
     pub(crate) fn is_restored(self) -> bool {
         matches!(
@@ -333,16 +183,129 @@ impl Fault {
 
     /// What is wrong, in a few words.
     pub fn title(self) -> &'static str {
-        self.words().map_or("", |words| words.title)
+        self.words().0
     }
 
     /// What to do about it on a device.
     pub(crate) fn next_step(self, device: Option<&str>) -> String {
-        self.words().map_or("", |words| words.next_step).replace("{device}", device.unwrap_or("DEVICE"))
+        self.words().1.replace("{device}", device.unwrap_or("DEVICE"))
     }
 
-    fn words(self) -> Option<&'static FaultText> {
-        WORDS.iter().find(|words| words.fault == self)
+    /// What is wrong, and what to do: `{device}` stands for the device.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Fault::NamespaceGone => ("the network namespace is gone", "recreate the pod"),
+            Fault::AddressMissing => {
+                ("the destination does not have the address", "recreate the pod, or restore the address: ip addr show")
+            }
+            Fault::AddressUnusable => ("the address is not usable", "find who else has the address: ip -6 addr show dev {device}"),
+            Fault::Ipv6Disabled => ("IPv6 is disabled on the link", "sysctl -w net.ipv6.conf.{device}.disable_ipv6=0"),
+            Fault::NoRoute => ("no route to the destination", "look for who removed it, and restore it: ip route show table all"),
+            Fault::NoDefaultRoute => {
+                ("the pod has no default route", "check isDefaultGateway and routes of its network, or recreate the pod")
+            }
+            Fault::RouteRefuses => ("a route refuses the packet", "delete the route or the rule: ip route show table all; ip rule show"),
+            Fault::WrongNextHop => ("the route leads to the wrong host", "replace the route: ip route show table all"),
+            Fault::WrongPrefixLength => ("an address has the wrong prefix length", "correct the prefix length: ip addr show dev {device}"),
+            Fault::WrongNetwork => (
+                "the link is on another network than its address",
+                "move the link or the address to the right network: ip -d link show {device}; ip addr show dev {device}",
+            ),
+            Fault::GatewayMissing => ("nobody on the link has the gateway's address", "correct the gateway, or restore its address"),
+            Fault::LinkDown => ("the link is down", "ip link set {device} up"),
+            Fault::NoCarrier => ("the link has no carrier", "check the cable or the other end: ip -d link show {device}"),
+            Fault::BridgePortDown => ("the bridge's port does not pass frames", "bridge link set dev {device} state 3"),
+            Fault::BridgePortRestricted => {
+                ("the bridge's port keeps the frames out", "set it back, if it is not intended: bridge -d link show dev {device}")
+            }
+            Fault::BridgePortMissing => ("the link is not a port of the bridge", "ip link set {device} master BRIDGE"),
+            Fault::PortsIsolated => {
+                ("the ports are isolated from each other", "bridge link set dev {device} isolated off, if it is not intended")
+            }
+            Fault::VlanFiltered => {
+                ("the port does not belong to the VLAN", "bridge vlan add dev {device} vid VLAN, or correct vlan and vlanTrunk")
+            }
+            Fault::WrongNeighbour => ("the neighbour's hardware address is wrong", "ip neigh del ADDRESS dev {device}"),
+            Fault::NeighbourSilent => {
+                ("the neighbour does not answer", "watch its ARP or neighbour solicitations: tcpdump -ni {device} arp or icmp6")
+            }
+            Fault::NeighbourTableFull => (
+                "the kernel's table of neighbours is full",
+                "sysctl -w net.{family}.neigh.default.gc_thresh3={most} net.{family}.neigh.default.gc_thresh2={less}, outside of containers",
+            ),
+            Fault::DuplicateAddress => ("two hosts have the address", "remove the address from one of them"),
+            Fault::DuplicateMac => {
+                ("two hosts have the hardware address", "give one of them another one: ip link set {device} address MAC")
+            }
+            Fault::StaleBridgeEntry => ("the bridge looks for the host behind the wrong port", "bridge fdb del MAC dev {device} master"),
+            Fault::TunnelEntryMissing => {
+                ("the tunnel has no entry for the node", "check that the agent runs; it restores entries: netloom status")
+            }
+            Fault::TunnelEntryStale => {
+                ("the tunnel sends to the wrong endpoint", "check that the agent runs; it restores entries: netloom status")
+            }
+            Fault::TunnelMissing => ("the other end of the tunnel is missing", "check that the node's agent runs: netloom status"),
+            Fault::TunnelBlocked => ("a firewall drops the tunnel's packets", "allow its UDP port between the nodes"),
+            Fault::MtuExceeded => ("the packet is longer than the link takes", "lower the sender's MTU, or raise that of {device}"),
+            Fault::MtuDiffers => ("the link's MTU is not the network's", "set it back: ip link set {device} mtu {mtu}"),
+            Fault::BandwidthDiffers => (
+                "the pod's bandwidth limit does not hold",
+                "check that the pod's network has the plugin bandwidth, and look at its limits on the node: tc -s qdisc show",
+            ),
+            Fault::ForwardingOff => {
+                ("the node does not forward packets", "sysctl -w net.ipv4.conf.all.forwarding=1 net.ipv6.conf.all.forwarding=1")
+            }
+            Fault::HopLimitTooLow => {
+                ("the sender's hop limit is too low", "sysctl -w net.ipv4.ip_default_ttl=64 net.ipv6.conf.{device}.hop_limit=64")
+            }
+            Fault::ReversePathFilter => {
+                ("the reverse path filter drops the packet", "sysctl -w net.ipv4.conf.{device}.rp_filter=2, and the same of all")
+            }
+            Fault::OwnRuleDrops => ("a rule of Netloom drops the packet", "look up the rule: netloom rules"),
+            Fault::ForeignRuleDrops => ("another program's rule drops the packet", "let the rule accept pods' packets"),
+            Fault::NodeFirewall => ("the node's firewall drops the packet", "let the firewall accept it"),
+            Fault::TrafficControlDrops => ("traffic control drops packets", "look at it, and at who has put it there"),
+            Fault::WrongSource => (
+                "the sender uses the wrong one of its addresses",
+                "look for src in its route, and for a second address of its link: ip route get ADDRESS; ip addr show",
+            ),
+            Fault::MasqueradeMissing => {
+                ("the pod's address is not masqueraded", "check that the agent runs; it restores rules: netloom repair")
+            }
+            Fault::MasqueradeTooWide => ("the pod's address is masqueraded", "exclude the pods' ranges from the rule"),
+            Fault::HostPortMissing => ("the port is not published on the node", "restore the rules: netloom repair"),
+            Fault::ServiceUnserved => (
+                "the node does not serve the Service",
+                "check that kube-proxy runs there and follows the API server: curl 127.0.0.1:10256/healthz",
+            ),
+            Fault::ServiceRefused => {
+                ("kube-proxy refuses the packet", "check that the Service has ready endpoints: kubectl get endpointslices -A")
+            }
+            Fault::EndpointStale => (
+                "the Service leads to an address that none of its pods has",
+                "compare the rules with kubectl get endpointslices -A, and restart kube-proxy",
+            ),
+            Fault::ReplyPastTranslation => (
+                "the answer does not pass the node that has rewritten the request",
+                "lead the answer back by that node; between two pods of one bridge: sysctl -w net.bridge.bridge-nf-call-iptables=1",
+            ),
+            Fault::RedirectedByRule => {
+                ("a rule leads the packet elsewhere", "delete the rule, or let it leave out what is for pods and nodes")
+            }
+            Fault::AgentGone => {
+                ("the node's agent does not run", "start it, and look at its log: kubectl -n kube-system get pods -l app=netloom -o wide")
+            }
+            Fault::RoutingLoop => ("the packet goes in a circle", "replace the route that leads back: ip route show table all"),
+            Fault::NothingListens => ("nothing listens on the port", "start the server, or correct the port"),
+            Fault::WrongHostAnswers => ("another host answers", "find who has the address: ip neigh show"),
+            Fault::NotIsolated => ("packets pass that must not", "check the network's isolation, and routes past it"),
+            Fault::ProbeFailed => ("the probe itself could not work", "remove what keeps it from working, and repeat"),
+            Fault::NotObserved => ("a part of the way could not be observed", "make it observable, and repeat; or look there by hand"),
+            Fault::Unexplained => (
+                "every observed hop passes the packet",
+                "watch the packet along the way with tcpdump; BPF programs and IPsec are not observed",
+            ),
+        }
     }
 }
 
@@ -395,11 +358,20 @@ impl fmt::Display for Finding {
 mod tests {
     use super::*;
 
+    /// Every kind: serde lists them where it refuses another name.
+    fn all() -> Vec<Fault> {
+        let refusal = serde_json::from_str::<Fault>("\"\"").unwrap_err().to_string();
+        let names = refusal.split('`').skip(3).step_by(2);
+        names.map(|name| serde_json::from_str(&format!("{name:?}")).unwrap()).collect()
+    }
+
     /// Each kind is documented, under the name that the command prints.
     #[test]
     fn each_fault_has_its_row_in_the_documents() {
         let page = include_str!("../../../docs/use/verify.md");
-        for fault in Fault::all() {
+        let all = all();
+        assert!(all.first() == Some(&Fault::NamespaceGone) && all.last() == Some(&Fault::Unexplained), "{all:?}");
+        for fault in all {
             assert!(
                 page.contains(&format!("| `{fault}` | {}", fault.title())),
                 "docs/use/verify.md lacks a row: | `{fault}` | {}",
