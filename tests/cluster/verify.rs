@@ -151,8 +151,14 @@ impl Verified {
         let said = command.arg(self.scene.cluster.control().kubeconfig()).output().unwrap();
         assert!(said.status.success(), "{}", text(&said));
         let (names, all) = unpacked(&archive);
-        for name in ["/nodes/node-1.tar.gz", "/nodes/node-2.tar.gz", "/logs/kube-system_netloom-", "/logs/default_named/c.log", "/events/"]
-        {
+        for name in [
+            "/nodes/node-1.tar.gz",
+            "/nodes/node-2.tar.gz",
+            "/logs/kube-system_netloom-",
+            "/logs/default_named/c.log",
+            "/events/kube-system.json",
+            "/events/netloom.io.json",
+        ] {
             assert!(names.contains(name), "{name}: {names}\n{}", text(&said));
         }
         assert!(all.contains("said-by-named") && all.contains("password: REDACTED"), "{names}");

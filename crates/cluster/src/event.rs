@@ -11,6 +11,11 @@ use tokio::time::timeout;
 
 use crate::call::ANSWER;
 
+/// As whom agents write events (`reportingController`).
+pub const AGENT_CONTROLLER: &str = "netloom.io/agent";
+/// As whom the operator writes them.
+pub const OPERATOR_CONTROLLER: &str = "netloom.io/operator";
+
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE: usize = 1024;
 /// The longest part of an object's name that goes into an event's, in bytes.

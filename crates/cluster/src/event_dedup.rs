@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::call::ANSWER;
-use crate::event::{now, path};
+use crate::event::{AGENT_CONTROLLER, now, path};
 use crate::{About, ApiError, Cluster, Digest, Event, EventKind, PodRef, RequestedObject};
 
 /// For how long an event is the same one.
@@ -21,9 +21,6 @@ const PER_POD: usize = 16;
 const COUNTED: Duration = Duration::from_secs(60);
 /// The most pods of which events are remembered.
 const PODS: usize = 512;
-/// Who tells.
-pub(crate) const CONTROLLER: &str = "netloom.io/agent";
-
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
@@ -124,7 +121,7 @@ impl Cluster {
         let what = Digest::of(&format!("{}\n{reason}\n{message}", kind.word()));
         let PodRef { namespace, name, uid } = about;
         let regarding = About { api_version: "v1", kind: "Pod", namespace, name, uid };
-        let (controller, instance, action) = (CONTROLLER, self.inner.node.as_str(), "Attach");
+        let (controller, instance, action) = (AGENT_CONTROLLER, self.inner.node.as_str(), "Attach");
         let event = Event { controller, instance, action, kind, reason, message, regarding };
         match self.inner.told.turn(about, what, times, || event.new_name()) {
             EventWrite::Drop => Ok(Recorded::Dropped),

@@ -61,7 +61,7 @@ pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, RequestedObject, StatusError};
-pub use event::{About, Event, EventKind, note};
+pub use event::{AGENT_CONTROLLER, About, Event, EventKind, OPERATOR_CONTROLLER, note};
 pub use event_dedup::Recorded;
 pub use exec::{Container, Exec, ExecError, MAX_OUTPUT, OpenExec};
 pub use kuryr_ports::{KuryrPorts, NodePort};

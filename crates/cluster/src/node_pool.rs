@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::call::ANSWER;
-use crate::event_dedup::CONTROLLER;
+use crate::event::AGENT_CONTROLLER;
 use crate::watch::Watched;
 use crate::{About, ApiError, Cluster, Event, EventKind, OwnObject, RequestedObject};
 
@@ -107,7 +107,7 @@ impl Cluster {
     pub async fn warn_of_node_ip_pool(&self, uid: &str, reason: &str, message: &str) -> Result<(), ApiError> {
         let (node, kind) = (self.node(), EventKind::Warning);
         let regarding = About { api_version: api::API_VERSION, kind: "NodeIPPool", namespace: "", name: node, uid };
-        let event = Event { controller: CONTROLLER, instance: node, action: "Assign", kind, reason, message, regarding };
+        let event = Event { controller: AGENT_CONTROLLER, instance: node, action: "Assign", kind, reason, message, regarding };
         let asked =
             RequestedObject { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about NodeIPPool {node}").into() };
         self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)

@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::call::ANSWER;
-use crate::event_dedup::CONTROLLER;
+use crate::event::AGENT_CONTROLLER;
 use crate::status::{FIELD_MANAGER, METADATA_ONLY};
 use crate::{About, Announced, ApiError, BETWEEN, Cluster, ConditionDigest, Event, EventKind, Node, RequestedObject, note};
 
@@ -106,7 +106,7 @@ impl Cluster {
     /// [`ApiError`]; nothing depends on an event, so a caller logs it and goes on.
     pub async fn tell_of_own_node(&self, seen: &Node, kind: EventKind, reason: &str, message: &str) -> Result<(), ApiError> {
         let regarding = About { api_version: "v1", kind: "Node", namespace: "", name: &seen.name, uid: &seen.uid };
-        let event = Event { controller: CONTROLLER, instance: self.node(), action: "Connect", kind, reason, message, regarding };
+        let event = Event { controller: AGENT_CONTROLLER, instance: self.node(), action: "Connect", kind, reason, message, regarding };
         let asked =
             RequestedObject { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about Node {}", seen.name).into() };
         self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)

@@ -4,14 +4,17 @@
 //!   each agent's pod  --exec: netloom sysdump -o - --> the node's archive, from which the pod itself has taken the secrets
 //!   Netloom's pods, and those that are named --------> logs
 //!   the agents' namespace ---------------------------> events
+//!   every namespace ---------------------------------> events that Netloom has written, beside the pods that they are about
 //! ```
+
+mod events;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{Connection, Container};
 use futures::AsyncReadExt;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, LogParams};
 
@@ -22,8 +25,6 @@ use crate::observe::{AGENT, AGENTS};
 const OURS: &str = "app in (netloom,netloom-operator)";
 /// Lines of a log, counted from its end.
 const LINES: i64 = 50_000;
-/// The most events.
-const EVENTS: u32 = 10_000;
 /// How long a node's archive, one log, or one list may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -93,7 +94,8 @@ pub fn collect(wanted: &Collect, say: &dyn Fn(&str), piece: &mut dyn FnMut(Piece
                 Err(e) => piece(Piece::Missing(e.to_string())),
             }
         }
-        events(&connection, namespace, piece).await;
+        events::of_namespace(&connection, namespace, piece).await;
+        events::of_netloom(&connection, piece).await;
         Ok(())
     })
 }
@@ -107,23 +109,6 @@ async fn answered<T>(what: &str, patience: Duration, answer: impl Future<Output 
             Err(ConnectivityError::Api { what: what.to_owned(), why, status: 0 })
         }
     }
-}
-
-/// The events of a namespace.
-async fn events(connection: &Connection, namespace: &str, piece: &mut dyn FnMut(Piece)) {
-    let api = Api::<Event>::namespaced(connection.client(), namespace);
-    let first = ListParams::default().limit(EVENTS);
-    let list = match answered(&format!("list events of namespace {namespace}"), PATIENCE, api.list(&first)).await {
-        Ok(list) => list,
-        Err(e) => return piece(Piece::Missing(e.to_string())),
-    };
-    if list.metadata.continue_.is_some_and(|more| !more.is_empty()) {
-        piece(Piece::Missing(format!("events of namespace {namespace}: what is behind the first {EVENTS}")));
-    }
-    piece(match serde_json::to_vec(&list.items) {
-        Ok(text) => Piece::Text { name: format!("events/{namespace}.json"), text },
-        Err(e) => Piece::Missing(format!("events of namespace {namespace}: {e}")),
-    });
 }
 
 fn missing(what: &str, error: &kube::Error) -> Piece {

@@ -54,7 +54,7 @@ impl Ports {
             // It is never closed.
             let _place = telling.acquire().await;
             let regarding = About { api_version: "v1", kind: "Pod", namespace: &name.namespace, name: &name.name, uid: &uid };
-            let (controller, instance, action) = ("netloom.io/operator", identity.as_str(), "MakePorts");
+            let (controller, instance, action) = (cluster::OPERATOR_CONTROLLER, identity.as_str(), "MakePorts");
             let (kind, reason) = (EventKind::Warning, "NeutronPortsFailed");
             Event { controller, instance, action, kind, reason, message: &problem, regarding }.tell(&client).await;
         });

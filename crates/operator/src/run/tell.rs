@@ -53,7 +53,7 @@ impl Operator {
     /// An Event about one of our objects. Where it cannot be written, the condition and the log say the same.
     async fn tell(&self, (of, name, uid): (Own, &str, &str), kind: EventKind, reason: &str, message: &str) {
         let regarding = About { api_version: api::API_VERSION, kind: of.kind(), namespace: "", name, uid };
-        let (controller, instance, action) = ("netloom.io/operator", self.options.identity.as_str(), "Grant");
+        let (controller, instance, action) = (cluster::OPERATOR_CONTROLLER, self.options.identity.as_str(), "Grant");
         Event { controller, instance, action, kind, reason, message, regarding }.tell(&self.client).await;
     }
 }
