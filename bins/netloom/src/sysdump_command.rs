@@ -48,7 +48,7 @@ pub(crate) fn run(args: &SysdumpArgs) -> anyhow::Result<ExitCode> {
             let settings = agent_command::run::settings_of(args.config.as_deref())?;
             let (target, mut collection) = begin(args, &settings.node_name)?;
             collection.host()?;
-            collect::node(&mut collection, &settings, args.config.as_deref())?;
+            collect::node(&mut collection, &settings, args.config.as_deref(), &args.agents)?;
             ended(args, &settings.node_name, &target, collection)
         }
     }

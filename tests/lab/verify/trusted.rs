@@ -41,6 +41,7 @@ fn a_secret_in_any_place_is_not_in_the_archive() {
     let said = format!("beside-log\nlevel=info conf={}\n{}\npassword: |\n  {SECRET}\nbeside-end", json!(inner), pem.replace('\n', "\\n"));
     logs("kube-system_netloom-x7k2p_0b1c", &said);
     logs("default_netloom-imitator_0b1c", "a stranger's log");
+    logs("network_netloom-v4n8q_0b1c", "the log of an agent elsewhere");
     host.sh("", "nft add table inet others");
     host.sh("", "nft add chain inet others beside-chain");
     host.sh("", "nft add rule inet others beside-chain accept comment \"token=hunter2\"");
@@ -58,6 +59,11 @@ fn a_secret_in_any_place_is_not_in_the_archive() {
         assert!(all.contains(&format!("beside-{beside}")), "beside-{beside} is missing: {names}");
     }
     assert!(!all.contains("stranger") && !names.contains("imitator"), "another pod's log is in it: {names}");
+    assert!(!all.contains("agent elsewhere"), "{names}");
+    // Agents may be in another namespace.
+    let (code, said) = sysdump(&["-o", "/run/elsewhere.tar.gz", "--agents", "network"]);
+    let (names, all) = unpacked(&lab.host, "/run/elsewhere.tar.gz");
+    assert!(code == 0 && all.contains("the log of an agent elsewhere") && !names.contains("kube-system_"), "{said}: {names}");
 
     // A name that is mistyped is an error, before anything is written.
     let (code, said) = sysdump(&["-o", "/run/none.tar.gz", "--add", "/run/no-such"]);

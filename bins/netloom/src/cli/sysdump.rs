@@ -19,7 +19,7 @@ pub(crate) struct SysdumpArgs {
     #[command(flatten)]
     pub(crate) of: InCluster,
     /// The namespace of the agents' pods
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", requires = "cluster")]
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", conflicts_with = "lab")]
     pub(crate) agents: String,
     /// Add the logs of this pod, too; can be repeated
     #[arg(long, value_name = "NAMESPACE/POD", requires = "cluster")]

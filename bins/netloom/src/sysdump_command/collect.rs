@@ -77,8 +77,8 @@ pub(super) fn lab(collection: &mut Collection, name: &str) -> anyhow::Result<()>
     collection.add_own(&lab.leases())
 }
 
-/// Collects this node.
-pub(super) fn node(collection: &mut Collection, settings: &agent::Settings, config: Option<&Path>) -> anyhow::Result<()> {
+/// Collects this node. `agents`: the namespace of the agents' pods.
+pub(super) fn node(collection: &mut Collection, settings: &agent::Settings, config: Option<&Path>, agents: &str) -> anyhow::Result<()> {
     let mut written = Compressed::new();
     let edit = |namespace: &mut Namespace| collection.redactor.namespace(namespace);
     agent::observe_node(settings, &edit, &mut written, MOST_OF_A_SNAPSHOT).context("write the snapshot")?;
@@ -93,11 +93,12 @@ pub(super) fn node(collection: &mut Collection, settings: &agent::Settings, conf
     for name in configurations() {
         collection.add(Path::new("net.d"), &name)?;
     }
-    let logs = logs();
+    let logs = logs(agents);
     if logs.is_empty() {
-        let why =
-            "the logs of Netloom's pods: there are none in /var/log/pods here; netloom sysdump --cluster asks the API server for them";
-        collection.missing.push(why.to_owned());
+        collection.missing.push(format!(
+            "the logs of Netloom's pods: /var/log/pods has none of namespace {agents}: name theirs with --agents, or use netloom sysdump \
+            --cluster, which gets them from the API server"
+        ));
     }
     for log in logs {
         collection.add(Path::new("logs"), &log)?;
@@ -122,14 +123,14 @@ fn configurations() -> Vec<PathBuf> {
 }
 
 /// Logs of this node's own pods of Netloom: those of the namespace of the agents, whose names begin with theirs.
-fn logs() -> Vec<PathBuf> {
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| is_log_of_ours(&name.to_string_lossy()));
+fn logs(agents: &str) -> Vec<PathBuf> {
+    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| is_log_of_ours(&name.to_string_lossy(), agents));
     std::fs::read_dir("/var/log/pods").into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_ours).collect()
 }
 
-/// `NAMESPACE_POD_UID`. Anybody may call a pod as he likes, but not in the namespace `kube-system`.
-fn is_log_of_ours(folder: &str) -> bool {
-    folder.strip_prefix("kube-system_").is_some_and(|pod| pod.starts_with("netloom-"))
+/// `NAMESPACE_POD_UID`. Anybody may call a pod as he likes, but not in the namespace of the agents.
+fn is_log_of_ours(folder: &str, agents: &str) -> bool {
+    folder.strip_prefix(agents).and_then(|rest| rest.strip_prefix("_netloom-")).is_some()
 }
 
 // === impl Redactor ===
@@ -319,10 +320,12 @@ mod tests {
 
     #[test]
     fn a_pod_with_our_name_elsewhere_is_not_ours() {
-        assert!(is_log_of_ours("kube-system_netloom-x7k2p_0b1c"));
-        assert!(is_log_of_ours("kube-system_netloom-operator-5d_0b1c"));
+        assert!(is_log_of_ours("kube-system_netloom-x7k2p_0b1c", "kube-system"));
+        assert!(is_log_of_ours("kube-system_netloom-operator-5d_0b1c", "kube-system"));
+        assert!(is_log_of_ours("network_netloom-x7k2p_0b1c", "network"));
+        assert!(!is_log_of_ours("kube-system_netloom-x7k2p_0b1c", "network"));
         for other in ["default_netloom-x7k2p_0b1c", "kube-system_web_netloom-1", "a_b_netloom", "kube-system_x-netloom-1_u"] {
-            assert!(!is_log_of_ours(other), "{other}");
+            assert!(!is_log_of_ours(other, "kube-system"), "{other}");
         }
     }
 }
