@@ -149,12 +149,24 @@ fn ended(args: &VerifyArgs, run: &Run<'_>) -> anyhow::Result<ExitCode> {
 }
 
 fn list(wanted: &dyn Fn(&Case) -> bool) {
-    let mut rows = Rows::new(&["CASE", "WHAT", "NEEDS"]);
+    let mut rows = Rows::new(&["CASE", "WHAT", "NEEDS", "FAMILIES"]);
     for case in CASES.iter().filter(|case| wanted(case)) {
         let needs: Vec<String> = case.needs().iter().map(ToString::to_string).collect();
-        rows.push(vec![case.id.to_owned(), case.words.to_owned(), if needs.is_empty() { "-".to_owned() } else { needs.join(", ") }]);
+        let needs = if needs.is_empty() { "-".to_owned() } else { needs.join(", ") };
+        rows.push(vec![case.id.to_owned(), case.words.to_owned(), needs, families(case)]);
     }
     rows.print(|_| anstyle::Style::new());
+}
+
+/// The families that have a case, and what is expected of one that differs.
+fn families(case: &Case) -> String {
+    match (case.impossible(true), case.impossible(false)) {
+        (None, None) if case.asks_loopback() => "both; over IPv6 no answer at [::1]".to_owned(),
+        (None, None) => "both".to_owned(),
+        (None, Some(why)) => format!("IPv4; IPv6 is skipped: {why}"),
+        (Some(why), None) => format!("IPv6; IPv4 is skipped: {why}"),
+        (Some(why), Some(_)) => format!("none: {why}"),
+    }
 }
 
 // === impl Kind ===

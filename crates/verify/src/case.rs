@@ -194,6 +194,12 @@ impl Case {
         needs
     }
 
+    /// Whether a node also asks its own loopback address. kube-proxy serves node ports there over IPv4 in mode iptables alone, and over IPv6 in none.
+    pub fn asks_loopback(&self) -> bool {
+        let is_meant = |service: Service| service.by == By::NodePort(On::SameNode) && !service.is_local;
+        self.from == Client::Node && matches!(self.to, Target::Service(service) if is_meant(service))
+    }
+
     /// Why a family cannot have it, if so.
     pub fn impossible(&self, is_ipv4: bool) -> Option<&'static str> {
         if is_ipv4 { self.not_ipv4 } else { self.not_ipv6 }

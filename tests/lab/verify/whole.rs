@@ -75,6 +75,12 @@ fn each_format_and_exit_code() {
     assert!(code == 0 && printed.contains("passed   10 "), "{printed}");
     let (code, listed, _) = lab.verify(&["--list"]);
     assert!(code == 0 && listed.lines().count() == 67, "{listed}");
+    // What a family cannot have is listed with what is expected of it.
+    let families = |id: &str| listed.lines().find(|line| line.starts_with(&format!("{id} "))).unwrap_or_else(|| panic!("{id}: {listed}"));
+    assert!(families("9").ends_with("IPv4; IPv6 is skipped: the metadata service has the address 169.254.169.254 alone"), "{listed}");
+    for (id, expected) in [("2", " both"), ("42", " both"), ("43", "no answer at [::1]"), ("44", "no answer at [::1]")] {
+        assert!(families(id).ends_with(expected), "{listed}");
+    }
     lab.down();
     let (code, _, said) = lab.verify(&[]);
     assert!(code == 1 && said.contains("there is no lab \"lab\""), "{said}");

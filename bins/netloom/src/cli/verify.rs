@@ -18,7 +18,7 @@ pub(crate) struct VerifyArgs {
     /// Only cases whose number or words match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub(crate) test: Vec<String>,
-    /// List the cases and what each needs, and try none
+    /// List the cases, what each needs and which families have it, and try none
     #[arg(long)]
     pub(crate) list: bool,
     /// The number of probes at a time

@@ -43,7 +43,7 @@ impl Planner<'_> {
                         self.ask_service(&asker, wanted, service, &asked, expected);
                     }
                 }
-                self.loopback(client, &asker, wanted, service, &answerers);
+                self.loopback(&asker, wanted, service, &answerers);
             }
         }
     }
@@ -167,10 +167,9 @@ impl Planner<'_> {
         }
     }
 
-    /// A node's own loopback address: kube-proxy serves node ports there over IPv4 in mode iptables alone.
-    fn loopback(&mut self, client: Client, asker: &Asker, wanted: Service, service: &SiteService, answerers: &[Place]) {
-        let is_meant = client == Client::Node && wanted.by == By::NodePort(On::SameNode) && !wanted.is_local;
-        let Some(is_served) = self.site.loopback_node_ports.filter(|_| is_meant) else { return };
+    /// A node's own loopback address, where the case asks it.
+    fn loopback(&mut self, asker: &Asker, wanted: Service, service: &SiteService, answerers: &[Place]) {
+        let Some(is_served) = self.site.loopback_node_ports.filter(|_| self.case.asks_loopback()) else { return };
         let (address, is_served) =
             if self.is_ipv4 { (IpAddr::from(Ipv4Addr::LOCALHOST), is_served) } else { (IpAddr::from(Ipv6Addr::LOCALHOST), false) };
         let expected = if is_served { Expected::Answer(ExpectedSource::Anyhow) } else { Expected::NobodyServes };
