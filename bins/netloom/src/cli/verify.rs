@@ -33,7 +33,7 @@ pub(crate) struct VerifyArgs {
     /// Repeat the probes until Ctrl-C, and print when a path breaks and when it heals
     #[arg(long, conflicts_with_all = ["from", "list", "pause_on_fail"])]
     pub(crate) watch: bool,
-    /// Try also whether bandwidth limits hold, for ten seconds and more: those of a lab's networks, or that of a pod that is made for it
+    /// Try also whether bandwidth limits hold, for 3 to 90 seconds each: those of a lab's networks, or that of a pod that is made for it
     #[arg(long, conflicts_with_all = ["watch", "from"])]
     pub(crate) bandwidth: bool,
     /// Wait for Enter after each case that fails
