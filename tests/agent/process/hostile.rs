@@ -148,6 +148,16 @@ fn a_path_for_an_executable_under_a_built_in_plugins_name() {
     assert_eq!(node.host.list("/run/etc/kubernetes/manifests"), [".keep"]);
 }
 
+/// `hostPort` in a pod's spec is Kubernetes' own: its admission decides who may have which.
+#[test]
+fn a_port_in_a_pods_spec_may_be_one_of_the_nodes() {
+    let node = crate::repair::agent::node("specport", "");
+    node.restart();
+    for (name, port) in [("ssh", 22), ("kubelet", 10250)] {
+        crate::repair::agent::published(&node, name, port).must("DEL");
+    }
+}
+
 /// A hardware address as Cisco writes it.
 fn dotted(mac: &str) -> String {
     let digits = mac.replace(':', "");
