@@ -142,7 +142,9 @@ pub fn plan(site: &Site) -> Vec<Planned> {
 fn of_case(site: &Site, case: &'static Case) -> Vec<Planned> {
     let skipped = |is_ipv4, why: &str| Planned::Skipped { case, is_ipv4, why: why.to_owned() };
     let lacks = |need: &Need| site.lacks.iter().find(|(lacking, _)| lacking == need).map(|(_, why)| why.as_str());
-    if let Some(why) = case.needs().iter().find_map(lacks) {
+    // Nobody is to look for what a case needs that no family here can have.
+    let is_impossible = site.families().next().is_some() && site.families().all(|is_ipv4| case.impossible(is_ipv4).is_some());
+    if let Some(why) = case.needs().iter().find_map(lacks).filter(|_| !is_impossible) {
         return vec![skipped(None, why)];
     }
     let mut planned = Vec::new();

@@ -289,6 +289,25 @@ mod tests {
         checks.filter(|check| check.case.id == id && check.address.is_ipv4() == is_ipv4).collect()
     }
 
+    /// There was to be a metadata service, which has no address of IPv6.
+    #[test]
+    fn what_no_family_can_have_is_not_asked_for() {
+        let mut site = site();
+        site.lacks = vec![(Need::Metadata, "name it".to_owned())];
+        let why = |site: &Site| -> Vec<(Option<bool>, bool)> {
+            let of_metadata = plan(site).into_iter().filter(|planned| planned.case().id == "9");
+            let skipped = of_metadata.filter_map(|planned| match planned {
+                Planned::Skipped { is_ipv4, why, .. } => Some((is_ipv4, why == "name it")),
+                Planned::Check(_) => None,
+            });
+            skipped.collect()
+        };
+        assert_eq!(why(&site), [(None, true)]);
+        site.pods.iter_mut().flat_map(|pod| &mut pod.attachments).for_each(|attachment| attachment.addresses.retain(IpAddr::is_ipv6));
+        site.nodes.iter_mut().for_each(|node| node.addresses.retain(IpAddr::is_ipv6));
+        assert_eq!(why(&site), [(Some(false), false)]);
+    }
+
     /// A pod that sent to another one from its address on a second network passed.
     #[test]
     fn pods_see_each_other_by_the_default_network() {
