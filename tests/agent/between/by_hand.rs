@@ -18,8 +18,8 @@ use super::scene::{A, B, Place, Scene};
 /// at the port of the pod that sends. The first of them lets an ordinary packet of IPv4 pass, the second one of IPv6. None is on the way between nodes.
 const RULES: [(&str, usize); 1] = [("bridge prerouting", 18)];
 /// Over vxlan each packet is asked as well whether it is one of a tunnel: the one inside where it passes on, and the one around it where it leaves
-/// and arrives; and each that leaves, for each family, whether it comes from the tunnel's port behind masquerade.
-const TUNNEL_RULES: [(&str, usize); 4] = [("inet forward", 1), ("inet input", 1), ("inet output", 1), ("inet postrouting", 2)];
+/// and arrives; and each that leaves, whether it comes from the tunnel's port behind masquerade.
+const TUNNEL_RULES: [(&str, usize); 4] = [("inet forward", 1), ("inet input", 1), ("inet output", 1), ("inet postrouting", 1)];
 const X: Place = Place { name: "x", addresses: ["192.0.2.21", "2001:db8:1::21"], ranges: ["10.1.21.0/24", "fd00:1:21::/64"], ..A };
 const Y: Place = Place { name: "y", addresses: ["192.0.2.22", "2001:db8:1::22"], ranges: ["10.1.22.0/24", "fd00:1:22::/64"], ..A };
 
