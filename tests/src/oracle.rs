@@ -21,6 +21,10 @@ const OF_IPV6: &str = "address\nroute show table all\nrule\n";
 /// Sysctls that differ from one reading to the next, and those of the kernel as a whole, which anybody may change.
 const RESTLESS: [&str; 4] = ["stable_secret", "tcp_fastopen_key", "/route/", "_mem:"];
 
+/// The sysctl that `ip` tells of each link: who reads the file while links are being made or removed turns in a circle in the kernel until that is done
+/// (`addrconf_sysctl_addr_gen_mode` in net/ipv6/addrconf.c).
+const ASKED_OF_LINKS: &str = "/addr_gen_mode:";
+
 impl Host {
     /// What is there now, on the machine and in every container.
     pub fn traces(&self) -> Traces {
@@ -157,7 +161,7 @@ fn sysctls(dir: &Path, lines: &mut Vec<String>) {
         let name = format!("{}:", path.display());
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             sysctls(&path, lines);
-        } else if !RESTLESS.iter().any(|r| name.contains(r)) {
+        } else if !name.ends_with(ASKED_OF_LINKS) && !RESTLESS.iter().any(|r| name.contains(r)) {
             // The kernel tells a sysctl in one piece: one read, of thousands, is all it takes.
             let mut text = [0; 4096];
             let length = File::open(&path).and_then(|mut file| file.read(&mut text)).unwrap_or_default();
@@ -187,7 +191,19 @@ fn objects(kind: &str, item: &Value) -> Vec<String> {
         "link" => {
             let flags = item["flags"].as_array().unwrap().iter().filter(|f| ["UP", "PROMISC", "ALLMULTI"].iter().any(|k| f == k));
             let flags: Vec<String> = flags.map(Value::to_string).collect();
-            let keys = ["ifname", "address", "mtu", "master", "link", "link_index", "txqlen", "group", "promiscuity", "ifalias"];
+            let keys = [
+                "ifname",
+                "address",
+                "mtu",
+                "master",
+                "link",
+                "link_index",
+                "txqlen",
+                "group",
+                "promiscuity",
+                "ifalias",
+                "inet6_addr_gen_mode",
+            ];
             let fields: String = keys.iter().map(|k| field(k)).collect();
             vec![format!("link{fields} kind={} flags={flags:?}", item["linkinfo"]["info_kind"])]
         }
