@@ -305,7 +305,7 @@ fn serve_one(agent: &Arc<Agent>, caller: Caller, place: CallSlot, host: &mut Hos
     keep_up(agent, 0);
 }
 
-/// Takes in what the kernel has reported of a call's links, where no more than so many calls are being served: the next one does not have to.
+/// Takes in the kernel's reports of a call's links, so that the next call does not have to. Does nothing if more than `busy` calls are being served.
 fn keep_up(agent: &Agent, busy: usize) {
     if agent.load.busy() <= busy {
         lock(&agent.view).keep_up();

@@ -61,10 +61,10 @@
 //!
 //! It is no proof: who can send with a node's address from outside is let through. WireGuard proves who sends, and needs none of this.
 //!
-//! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook but the last, where a packet that nobody
-//! masquerades costs a look at its connection. A packet of the tunnel passes two rules where it leaves, and two where it arrives: two look-ups in that set and two in a hash each
-//! time, whatever the number of nodes. One that arrives by a bridge or a pair costs a look-up of a route more; one by a NIC, whose driver has no
-//! kind, none.
+//! **What it costs.** A UDP packet to another port costs a look-up in a set of 65,536 bits at each hook but the last. There, a packet whose source
+//! nobody rewrites costs a look at its connection. A packet of the tunnel passes two rules where it leaves, and two where it arrives: two look-ups
+//! in that set and two in a hash each time, whatever the number of nodes. One that arrives by a bridge or a pair costs a look-up of a route more;
+//! one by a NIC, whose driver has no kind, none.
 //!
 //! These elements belong to no attachment, as those of `egress.rs`: [`guard_vxlan`] and [`guard_vxlan_also`] alone change them.
 
@@ -272,11 +272,9 @@ fn passed_untracked() -> impl Iterator<Item = Vec<Expr>> {
 
 /// `ct status snat udp sport @vxlanports jump vxlan-turned`: first what ends the rule for nearly every packet.
 fn masqueraded() -> Vec<Expr> {
-    let mut exprs = connection(Ct::Status, Ct::SNAT, Cmp::NotEqual).to_vec();
-    exprs.extend(is_udp());
-    let port = Expr::Payload { header: Header::Transport, offset: 0, len: 2, into: Reg::FIRST };
-    exprs.extend([port, look_up(PORTS), Expr::Jump(TURNED.to_owned())]);
-    exprs
+    const SOURCE: u32 = 0;
+    let turned = connection(Ct::Status, Ct::SNAT, Cmp::NotEqual).into_iter();
+    turned.chain(has_tunnels_port(SOURCE)).chain([Expr::Jump(TURNED.to_owned())]).collect()
 }
 
 /// `ip daddr @nodes4 counter drop`
@@ -330,10 +328,14 @@ fn passing() -> Rules {
 
 /// `udp dport @vxlanports jump CHAIN`
 fn to_tunnel(chain: &str) -> Vec<Expr> {
-    let mut exprs = is_udp().to_vec();
-    let port = Expr::Payload { header: Header::Transport, offset: 2, len: 2, into: Reg::FIRST };
-    exprs.extend([port, look_up(PORTS), Expr::Jump(chain.to_owned())]);
-    exprs
+    const DESTINATION: u32 = 2;
+    has_tunnels_port(DESTINATION).chain([Expr::Jump(chain.to_owned())]).collect()
+}
+
+/// `meta l4proto udp` and one of the two ports, by where it is in the header, `@vxlanports`
+fn has_tunnels_port(offset: u32) -> impl Iterator<Item = Expr> {
+    let port = Expr::Payload { header: Header::Transport, offset, len: 2, into: Reg::FIRST };
+    is_udp().into_iter().chain([port, look_up(PORTS)])
 }
 
 /// `meta l4proto udp`

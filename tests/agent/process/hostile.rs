@@ -131,7 +131,7 @@ fn definitions_that_reach_for_the_host() {
     node.expect(&before, "definitions that reach for the host");
 }
 
-/// With `prefer: path` a program of another author runs under the name of a plugin that is built in, and writes where it is told.
+/// With `prefer: path`, another author's program may run under the name of a built-in plugin, and write to the file that the definition names.
 #[test]
 fn a_path_for_an_executable_under_a_built_in_plugins_name() {
     let node = Node::start("executables", "prefer: path");

@@ -235,7 +235,7 @@ pub const KEYS: &[Key] = &[
         "workers",
         Origin::Own,
         "16",
-        "how many calls are worked on at a time, besides those that have waited for others; each is a thread of about 100 KiB",
+        "number of threads that serve calls, of about 100 KiB each; calls that had to wait for something go on in other threads",
     ),
     key(
         "install",

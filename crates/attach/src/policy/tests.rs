@@ -384,7 +384,7 @@ fn a_path_of_a_plugin_that_is_not_built_in_needs_a_rule() {
     }
 }
 
-/// Whereabouts itself writes its log where it is told; the plugin of that name that is built in does not.
+/// The program whereabouts writes its log to the file that `log_file` names. The built-in plugin of that name writes none.
 #[test]
 fn each_text_may_be_a_path_where_executables_come_first() {
     let admission = Admission { executables_first: true, ..Admission::default() };
