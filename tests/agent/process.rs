@@ -17,6 +17,7 @@ mod outage;
 mod own_traffic;
 pub(crate) mod points;
 mod preflight;
+mod recorded;
 mod restart;
 mod reverse_paths;
 mod services;

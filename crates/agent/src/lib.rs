@@ -17,6 +17,7 @@ mod add;
 mod addresses;
 mod admin;
 mod agent;
+mod attached_pod;
 mod call;
 mod cilium_node;
 mod cluster_addresses;
@@ -57,6 +58,7 @@ use daemon::log;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};
+pub use attached_pod::attached_pod;
 pub use embedded::Embedded;
 pub use observe::{PeerNamespace, observe};
 pub use observe_node::observe_node;

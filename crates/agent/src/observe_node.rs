@@ -2,13 +2,15 @@
 //!
 //! One namespace is in memory at a time: it is written, and forgotten. An agent's container has 128 MiB, in which the agent itself is as well.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 
-use attach::{Record, Records};
-use linux::{Inside, Netns};
-use verify::{Namespace, Place, Snapshot, Unobserved};
+use attach::{Record, Records, Step};
+use linux::{Inside, Netlink, Netns};
+use verify::{Namespace, Place, Reach, Site, Snapshot, Unobserved, promise};
 
+use crate::attached_pod::attached_pod;
 use crate::observe::{PeerNamespace, observe};
 use crate::settings::Settings;
 
@@ -19,7 +21,7 @@ struct Pod {
 }
 
 /// Observes the node where the caller is, and writes a [`Snapshot`] as JSON. Read only, and nothing is asked of the agent, but whether it
-/// listens: it may be gone.
+/// listens: it may be gone. Its [`Site`] has the node's pods with what their records promise, and no nodes: one knows nothing of the others.
 ///
 /// `edit` may change each namespace before it is written. When `most` bytes are written, the pods that are left are named as not observed.
 ///
@@ -38,7 +40,8 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
             Vec::new()
         }
     };
-    let mut pods = Vec::new();
+    let (mut pods, mut site) = (Vec::new(), Site::default());
+    let here = RefCell::new(Netlink::open(&inside).ok());
     for sandbox in records {
         let record = match Records::new(settings.records()).read(&sandbox) {
             Ok(Some(record)) => record,
@@ -52,7 +55,14 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
         };
         let place = Place::Pod(format!("{}/{}", record.pod.namespace, record.pod.name));
         match held(&record) {
-            Ok(Some(netns)) => pods.push(Pod { place, netns }),
+            Ok(Some(netns)) => {
+                let mtu =
+                    |of: &Place, name: &str| if *of == own { mtu(here.borrow_mut().as_mut()?, name) } else { mtu_inside(&netns, name) };
+                let (pod, limited) = attached_pod(&record, node, &mtu, &reach);
+                site.pods.push(pod);
+                site.limited.extend(limited);
+                pods.push(Pod { place, netns });
+            }
             Ok(None) => {}
             Err(why) => unobserved.push(missing(&place, why)),
         }
@@ -84,7 +94,21 @@ pub fn observe_node(settings: &Settings, edit: &dyn Fn(&mut Namespace), out: &mu
             Err(e) => unobserved.push(missing(&pod.place, e.to_string())),
         }
     }
-    write!(out, "],\"unobserved\":{}}}", serde_json::to_string(&unobserved)?)
+    write!(out, "],\"unobserved\":{},\"site\":{}}}", serde_json::to_string(&unobserved)?, serde_json::to_string(&site)?)
+}
+
+/// The MTU of a link.
+fn mtu(netlink: &mut Netlink, name: &str) -> Option<u32> {
+    netlink.link(name).ok().flatten().map(|link| link.mtu)
+}
+
+fn mtu_inside(netns: &Netns, name: &str) -> Option<u32> {
+    netns.enter(|inside| mtu(&mut Netlink::open(inside).ok()?, name)).ok().flatten()
+}
+
+/// Whom a network's pods reach. The default network is the cluster's, whoever provides it.
+fn reach(step: &Step) -> Reach {
+    if step.default { Reach::Everywhere } else { promise::reach(&step.list, false) }
 }
 
 /// What is written, and how much it was.

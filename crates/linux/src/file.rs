@@ -414,7 +414,7 @@ fn poll(mut file: File, path: &Path, deadline: Instant) -> Result<Result<Flock<F
             Err((_, e)) => return Err(e),
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || (begun.elapsed() >= turn && !goes_on(&file, path, begun.elapsed())) {
+        if left.is_zero() || (begun.elapsed() >= turn && !goes_on(Some(&file), path, begun.elapsed())) {
             return Ok(Err(file));
         }
         turn = if begun.elapsed() >= turn { begun.elapsed() + TURN } else { turn };

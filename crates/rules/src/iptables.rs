@@ -20,15 +20,20 @@ mod run;
 mod saved;
 mod text;
 
+use std::fs::File;
+use std::path::Path;
 use std::time::Instant;
 
 use linux::Family;
+use linux::file::{LockHolder, TURN, goes_on};
 
 pub use names::{Outside, names_outside};
 pub use run::IptablesError;
 pub use saved::Saved;
 pub use text::{Changes, Rule};
 
+/// What the older kind of iptables locks (`XT_LOCK_NAME`, iptables/xshared.h).
+const LOCK: &str = "/run/xtables.lock";
 /// How often a change is tried while others keep changing the same table.
 const ROUNDS: u32 = 50;
 
@@ -60,7 +65,8 @@ impl Iptables {
         Ok(Saved::parse(table, &printed))
     }
 
-    /// Changes a table, all at once: `iptables-restore --noflush -w`. Nothing is run for no changes.
+    /// Changes a table, all at once: `iptables-restore --noflush -w`. Nothing is run for no changes. The older kind of iptables waits for
+    /// the lock of all tables: a second at a time, and no longer than somebody waits for us ([`linux::file::ask_while_waiting`]).
     ///
     /// # Errors
     /// [`IptablesError`]; nothing has changed then.
@@ -68,9 +74,23 @@ impl Iptables {
         if changes.is_empty() {
             return Ok(());
         }
-        let input = changes.text()?;
-        let left = self.deadline.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
-        run::run(self, "restore", &["--noflush", "-w", &left], &input).map(drop)
+        let (input, begun) = (changes.text()?, Instant::now());
+        let turn = TURN.as_secs().to_string();
+        loop {
+            match run::run(self, "restore", &["--noflush", "-w", &turn], &input) {
+                Err(IptablesError::Locked { program, .. }) => {
+                    let lock = File::open(LOCK).ok();
+                    if Instant::now() >= self.deadline || !goes_on(lock.as_ref(), Path::new(LOCK), begun.elapsed()) {
+                        return Err(IptablesError::Locked {
+                            program,
+                            waited: begun.elapsed(),
+                            holder: lock.as_ref().and_then(LockHolder::of),
+                        });
+                    }
+                }
+                ran => return ran.map(drop),
+            }
+        }
     }
 
     /// Changes a table as seen fit when it is known what is there, and again where another program was faster. Returns what

@@ -49,8 +49,8 @@ pub(crate) enum To {
     Count,
     /// To nothing, and they are ranges of addresses: no elements of attachments, and not read where those are.
     Ranges,
-    /// To nothing, and they are the node's own: no elements of attachments either.
-    OfNode,
+    /// To nothing, and they are the node's own, so many at most: no elements of attachments either.
+    OfNode(Option<u32>),
     /// To nothing, and they come with chains ([`Subject::companion`]): no elements of attachments either.
     Companion,
 }
@@ -162,15 +162,17 @@ impl Map {
         let maps_to = match self.to {
             To::Chain => Some(MapTo::Verdict),
             To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
-            To::Nothing | To::Count | To::Ranges | To::OfNode | To::Companion => None,
+            To::Nothing | To::Count | To::Ranges | To::OfNode(_) | To::Companion => None,
         };
+        let size = if let To::OfNode(most) = self.to { most } else { None };
+        let (interval, counted) = (matches!(self.to, To::Ranges), matches!(self.to, To::Count));
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
-        Set { family, table, name, key, interval: matches!(self.to, To::Ranges), maps_to, counted: matches!(self.to, To::Count) }
+        Set { family, table, name, key, interval, maps_to, counted, size }
     }
 
     /// Whether it has elements of attachments.
     pub(crate) fn is_of_attachments(&self) -> bool {
-        !matches!(self.to, To::Ranges | To::OfNode | To::Companion)
+        !matches!(self.to, To::Ranges | To::OfNode(_) | To::Companion)
     }
 
     /// The fields that its elements lead to.

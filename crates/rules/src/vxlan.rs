@@ -90,6 +90,8 @@ const NODES: &str = "vxlan-nodes";
 const STRAYS: &str = "vxlan-strays";
 const ARRIVED: &str = "vxlan-arrived";
 const PASSING: &str = "vxlan-passing";
+/// Three times the nodes that Kubernetes is made for. The kernel makes a table for so many, 256 KiB, and looks a node up in it with one step.
+const MOST_NODES: u32 = 16_384;
 /// The kinds of links by which pods' packets come to the host.
 const KINDS: [&str; 5] = ["bridge", "veth", "netkit", "tun", "openvswitch"];
 /// How long a kind is in a packet's `meta` (IFNAMSIZ).
@@ -104,9 +106,9 @@ const OUTPUT: Base = Base { kind: ChainType::Filter, hook: Hook::Output, priorit
 pub static VXLAN: Subject = Subject {
     family: Family::Inet,
     maps: &[
-        Map { name: PORTS, key: &[Field::InetService], to: To::OfNode, held: false },
-        Map { name: NODES4, key: &[Field::Ipv4Addr], to: To::OfNode, held: false },
-        Map { name: NODES6, key: &[Field::Ipv6Addr], to: To::OfNode, held: false },
+        Map { name: PORTS, key: &[Field::InetService], to: To::OfNode(None), held: false },
+        Map { name: NODES4, key: &[Field::Ipv4Addr], to: To::OfNode(Some(MOST_NODES)), held: false },
+        Map { name: NODES6, key: &[Field::Ipv6Addr], to: To::OfNode(Some(MOST_NODES)), held: false },
     ],
     chains: &[
         Fixed { name: TURNED, base: None, rules: turned },

@@ -2,8 +2,9 @@
 //! iptables.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use netloom_tests::{peers_dir, plugin_dir};
+use netloom_tests::{Running, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::portmap::scene::{Attached, GATEWAY4, GATEWAY6, HOST4, HOST6, OUTSIDE4, OUTSIDE6, Scene, portmap, tcp, udp};
@@ -103,6 +104,22 @@ fn published_in_the_words_of_iptables() {
         scene.del(&attached);
         words.expect_nothing();
     });
+}
+
+/// The older kind has one lock for all tables of a machine.
+#[test]
+fn whoever_has_the_lock_of_all_tables_is_waited_for() {
+    let words = Words::new(OLDER);
+    let scene = &words.scene;
+    let attached = scene.add_with("c1", &json!([tcp(8080, 80)]), &iptables());
+    // Longer than a turn of the program's own waiting.
+    let other = Running::start(scene.host.command("", "flock").args(["/run/xtables.lock", "sleep", "2.5"]));
+    scene.host.until("the lock is taken", || !scene.host.run_ok("", &["flock", "--nonblock", "/run/xtables.lock", "true"]));
+    let begun = Instant::now();
+    scene.del(&attached);
+    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+    drop(other);
+    words.expect_nothing();
 }
 
 /// Conditions, a bit, and another program's chain choose iptables by themselves.

@@ -1,5 +1,6 @@
 //! `netloom verify --from`: a snapshot instead of a network.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use crate::output::{FAINT, ODD};
 use crate::sysdump_command;
 
 pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool) -> anyhow::Result<ExitCode> {
-    // Those of a cluster's nodes are one network.
+    // Those of a cluster's nodes are one network, and each has its own node's pods.
     let mut snapshot: Option<Snapshot> = None;
     let mut take = |text: &[u8]| {
         let of_node = Snapshot::read(text)?;
@@ -25,13 +26,19 @@ pub(super) fn run(args: &VerifyArgs, file: &Path, wanted: &dyn Fn(&Case) -> bool
             Some(all) => {
                 all.namespaces.extend(of_node.namespaces);
                 all.unobserved.extend(of_node.unobserved);
+                let (site, more) = (all.site.get_or_insert_default(), of_node.site.unwrap_or_default());
+                site.pods.extend(more.pods);
+                site.limited.extend(more.limited);
             }
         }
         Ok(())
     };
     sysdump_command::each_snapshot(file, &mut take).with_context(|| format!("read {}", file.display()))?;
     let snapshot = snapshot.unwrap_or_default();
-    let site = snapshot.site.clone().unwrap_or_else(|| site_of(&snapshot));
+    let site = match snapshot.site.clone() {
+        Some(site) if !site.nodes.is_empty() => site,
+        of_records => site_of(&snapshot, of_records.unwrap_or_default()),
+    };
     anyhow::ensure!(!site.nodes.is_empty(), "{} has no node: there is nothing to verify", file.display());
     let taken = if snapshot.taken.is_empty() { "at an unknown time" } else { &snapshot.taken };
     crate::output::eputln!("{FAINT}taken {taken}: probes are followed over what was recorded; what listens on a port is not{FAINT:#}");
@@ -56,8 +63,8 @@ fn recorded(planned: Planned) -> Planned {
     }
 }
 
-/// Who was there, where the snapshot of a node does not say: its pods, with the networks as their interfaces.
-fn site_of(snapshot: &Snapshot) -> Site {
+/// Who was there, where the snapshots are of single nodes: the pods that their records had, and every other one with its interfaces as networks.
+fn site_of(snapshot: &Snapshot, of_records: Site) -> Site {
     let addresses = |link: &Link| -> Vec<IpAddr> {
         let is_global = |address: &IpAddr| match address {
             IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
@@ -65,7 +72,8 @@ fn site_of(snapshot: &Snapshot) -> Site {
         };
         link.addresses.iter().map(|own| own.net.addr()).filter(is_global).collect()
     };
-    let mut site = Site::default();
+    let mut site = of_records;
+    let known: BTreeSet<String> = site.pods.iter().map(|pod| pod.name.clone()).collect();
     for namespace in &snapshot.namespaces {
         match &namespace.place {
             Place::Node(name) => {
@@ -79,7 +87,7 @@ fn site_of(snapshot: &Snapshot) -> Site {
                     tunnels: verify::tunnels(snapshot, namespace),
                 });
             }
-            Place::Pod(name) => {
+            Place::Pod(name) if !known.contains(name) => {
                 let attachment = |link: &Link| Attachment {
                     network: link.name.clone(),
                     is_default: link.name == "eth0",

@@ -133,7 +133,7 @@ fn acquire(
         Ok(_) => loop {
             match told.recv_timeout(left().min(TURN)) {
                 Ok(done) => break done.map(|()| true),
-                Err(_) if !left().is_zero() && goes_on(&file, &path, begun.elapsed()) => {}
+                Err(_) if !left().is_zero() && goes_on(Some(&file), &path, begun.elapsed()) => {}
                 Err(_) => break Ok(false),
             }
         },
@@ -143,7 +143,7 @@ fn acquire(
                 match attempt(&file) {
                     Ok(false) if left().is_zero() => break Ok(false),
                     Ok(false) if begun.elapsed() < turn => thread::sleep(PAUSE.min(left())),
-                    Ok(false) if goes_on(&file, &path, begun.elapsed()) => turn += TURN,
+                    Ok(false) if goes_on(Some(&file), &path, begun.elapsed()) => turn += TURN,
                     done => break done,
                 }
             }

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use attach::{Step, network_status};
+use agent::attached_pod;
+use attach::Step;
 use ipnet::IpNet;
 use linux::{Inside, Link, Netlink, ReadError, RouteFilter, RouteKind};
-use npwg::StatusIps;
 use verify::case::Need;
-use verify::{Attachment, LimitedPod, Limits, Outside, Place, Protocol, Publication, Reach, Site, SiteNode, SitePod, promise};
+use verify::{LimitedPod, Outside, Place, Protocol, Reach, Site, SiteNode, SitePod, promise};
 
 use super::{Namespaces, VerifyError};
 use crate::state::{Lab, Node, Pod};
@@ -92,34 +92,15 @@ fn pod(lab: &Lab, pod: &Pod, namespaces: &Namespaces) -> Result<(SitePod, Vec<Li
     let id = lab.sandbox(pod).map_err(|e| failed(e.to_string()))?;
     let record = lab.records(&pod.node).read(&id).map_err(|e| failed(e.to_string()))?;
     let record = record.ok_or_else(|| failed("its record is gone".to_owned()))?;
-    let statuses = network_status(&record, StatusIps::Bare);
-    let home = Place::Node(pod.node.clone());
-    let mtus = |inside: &Inside| -> Result<Vec<Option<u32>>, String> {
-        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
-        let mut mtu = |step: &Step| netlink.link(step.ifname.as_str()).map(|link| link.map(|link| link.mtu));
-        record.steps.iter().map(|step| mtu(step).map_err(|e| e.to_string())).collect()
+    let mtu = |place: &Place, name: &str| {
+        let look = |inside: &Inside| Netlink::open(inside).map_err(|e| e.to_string())?.link(name).map_err(|e| e.to_string());
+        entered(namespaces, place, look).ok().flatten().map(|link| link.mtu)
     };
-    let mtus = entered(namespaces, &place, mtus)?;
-    let attachment = |(step, now): (&Step, &Option<u32>)| {
-        let own: Vec<&npwg::NetworkStatus> =
-            statuses.iter().filter(|status| status.interface.as_deref() == Some(step.ifname.as_str())).collect();
-        let addresses = own.iter().flat_map(|status| &status.ips).filter_map(|ip| ip.parse().ok()).collect();
-        // What it was made with is what it promises; a link that is gone still belongs to the pod.
-        let made =
-            promise::mtu(&step.list).or_else(|| own.iter().find_map(|status| status.mtu)).or_else(|| parent_mtu(step, namespaces, &home));
-        let zone = zone(lab, pod, step);
-        Attachment { network: step.name.clone(), is_default: step.default, addresses, mtu: made.or(*now), reach: reach(step), zone }
-    };
-    let attachments: Vec<Attachment> = record.steps.iter().zip(&mtus).map(attachment).collect();
-    let limited = record.steps.iter().zip(&attachments).filter_map(|(step, attachment)| limited(pod, step, attachment)).collect();
-    Ok((SitePod { name: pod.full_name(), node: pod.node.clone(), attachments, ports: publications(pod) }, limited))
-}
-
-fn limited(pod: &Pod, step: &Step, attachment: &Attachment) -> Option<LimitedPod> {
-    let limits = promise::limits(&step.list, &step.capability_args);
-    let network = (!step.default).then(|| step.name.clone());
-    let limited = LimitedPod { name: pod.full_name(), node: pod.node.clone(), network, addresses: attachment.addresses.clone(), limits };
-    (limits != Limits::default()).then_some(limited)
+    let (mut attached, limited) = attached_pod(&record, &pod.node, &mtu, &reach);
+    for (attachment, step) in attached.attachments.iter_mut().zip(&record.steps) {
+        attachment.zone = zone(lab, pod, step);
+    }
+    Ok((attached, limited))
 }
 
 fn entered<T: Send>(
@@ -130,30 +111,6 @@ fn entered<T: Send>(
     let failed = |why: String| VerifyError::Namespace { place: place.to_string(), why };
     let netns = namespaces.netns(place).ok_or_else(|| failed("it is gone".to_owned()))?;
     netns.enter(look).map_err(|e| failed(e.to_string()))?.map_err(failed)
-}
-
-fn publications(pod: &Pod) -> Vec<Publication> {
-    let publication = |mapping: &crate::state::PortMapping| {
-        let protocol = match mapping.protocol.to_ascii_lowercase().as_str() {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            "sctp" => Protocol::Sctp,
-            _ => return None,
-        };
-        Some(Publication { protocol, at: mapping.host_ip, host_port: mapping.host_port, pod_port: mapping.container_port })
-    };
-    pod.port_mappings.iter().filter_map(publication).collect()
-}
-
-/// The MTU of what a network's pods are connected to on their node: without another one in the configuration, they get it.
-fn parent_mtu(step: &Step, namespaces: &Namespaces, node: &Place) -> Option<u32> {
-    let raw = step.list.plugins.first()?.raw();
-    let name = raw.str("bridge").or_else(|| raw.str("master"))?;
-    let look = |inside: &Inside| -> Result<Option<u32>, String> {
-        let link = Netlink::open(inside).map_err(|e| e.to_string())?.link(name).map_err(|e| e.to_string())?;
-        Ok(link.map(|link| link.mtu))
-    };
-    entered(namespaces, node, look).ok().flatten()
 }
 
 /// Whom a network's pods reach, as its configuration promises.

@@ -16,7 +16,7 @@ pub struct LockWait<'a> {
     pub path: &'a Path,
     /// For how long, in steps of about a second.
     pub waited: Duration,
-    file: &'a File,
+    file: Option<&'a File>,
 }
 
 /// Whether it is waited for any longer.
@@ -29,7 +29,7 @@ static GOES_ON: RwLock<Option<GoesOn>> = RwLock::new(None);
 impl LockWait<'_> {
     /// Who has it, where that is to be seen from here.
     pub fn holder(&self) -> Option<LockHolder> {
-        LockHolder::of(self.file)
+        self.file.and_then(LockHolder::of)
     }
 }
 
@@ -38,8 +38,9 @@ pub fn ask_while_waiting(goes_on: GoesOn) {
     *GOES_ON.write().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
 }
 
-/// Whether who waits for the lock of an open file goes on with it: to be called about once in each [`TURN`].
-pub fn goes_on(file: &File, path: &Path, waited: Duration) -> bool {
+/// Whether who waits for the lock of a file goes on with it: to be called about once in each [`TURN`]. The file, opened, shows who has it; `None` where
+/// it cannot be opened from here.
+pub fn goes_on(file: Option<&File>, path: &Path, waited: Duration) -> bool {
     let asked = *GOES_ON.read().unwrap_or_else(PoisonError::into_inner);
     asked.is_none_or(|goes_on| goes_on(&LockWait { path, waited, file }))
 }

@@ -65,6 +65,9 @@ pub struct Set {
     pub maps_to: Option<MapTo>,
     /// `counter`: each element has a [`Count`](super::Count) of the packets that a look-up found it for (Linux 5.7).
     pub counted: bool,
+    /// `size`: how many elements it has at most; the kernel refuses more (`ENFILE`). One that has no ranges is then a table of fixed size, which is looked up
+    /// faster than one that grows (net/netfilter/nft_set_hash.c). `None`: any number.
+    pub size: Option<u32>,
 }
 
 /// Where the kernel calls a base chain (`NF_INET_*`).
@@ -257,8 +260,9 @@ impl Set {
             }
         }
         w.number(10, id);
-        if concat && self.interval {
-            self.write_description(w);
+        let has_fields = concat && self.interval;
+        if has_fields || self.size.is_some() {
+            self.write_description(w, has_fields);
         }
         if !concat {
             // Tells `nft list` the byte order: KEYBYTEORDER, 4 bytes, BYTEORDER_HOST_ENDIAN (as it has it for names) or
@@ -272,15 +276,20 @@ impl Set {
         }
     }
 
-    /// `NFTA_SET_DESC_CONCAT`: the length of each field, without which the kernel would
+    /// `NFTA_SET_DESC_SIZE`, and `NFTA_SET_DESC_CONCAT`: the length of each field, without which the kernel would
     /// take the key for one long number.
-    fn write_description(&self, w: &mut Writer) {
+    fn write_description(&self, w: &mut Writer, has_fields: bool) {
         w.nested(9, |w| {
-            w.nested(2, |w| {
-                for field in &self.key {
-                    w.nested(1, |w| w.number(1, field.size()));
-                }
-            });
+            if let Some(size) = self.size {
+                w.number(1, size);
+            }
+            if has_fields {
+                w.nested(2, |w| {
+                    for field in &self.key {
+                        w.nested(1, |w| w.number(1, field.size()));
+                    }
+                });
+            }
         });
     }
 }

@@ -77,6 +77,7 @@ fn set(set_name: &str, key: &[Field], interval: bool) -> Step {
         interval,
         maps_to: None,
         counted: false,
+        size: None,
     };
     Step::Set(Mode::Create, set)
 }
@@ -246,6 +247,7 @@ fn map() -> Transaction {
         interval: false,
         maps_to: Some(MapTo::Verdict),
         counted: false,
+        size: None,
     };
     let mut element = elements().swap_remove(0);
     element.element.data = Some(Data::Jump(name(outside)));

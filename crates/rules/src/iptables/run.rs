@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use linux::Errno;
+use linux::file::LockHolder;
 use linux::process::{self, Output, ProcessError, Program};
 
-use super::Iptables;
+use super::{Iptables, LOCK};
 
 /// Where distributions have them, if not on `PATH`.
 const USUAL: [&str; 7] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"];
@@ -55,6 +57,16 @@ pub enum IptablesError {
         /// Its exit code: 1 for what is missing or there already, 2 for words it does not know, 3 or 4 for the kernel's refusal.
         code: Option<i32>,
     },
+    /// Another program has the lock of all tables; nothing has changed.
+    #[error("{}: waited {} s for the lock of all tables, {LOCK}{}: end what holds it", program.display(), waited.as_secs(), holder.as_ref().map(|holder| format!(", which {holder} has")).unwrap_or_default())]
+    Locked {
+        /// The program.
+        program: PathBuf,
+        /// For how long.
+        waited: Duration,
+        /// Who has it, where that is to be seen from here.
+        holder: Option<LockHolder>,
+    },
     /// Somebody's rules in the same table cannot be said in its words.
     #[error(
         "{program}: table {table} has nftables rules that iptables cannot show (see `nft list ruleset`): move them to a table of their own"
@@ -94,7 +106,10 @@ impl IptablesError {
     /// Whether another attempt may go better.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        matches!(self, IptablesError::Process(ProcessError::TimedOut { .. } | ProcessError::TextFileBusy { .. }))
+        matches!(
+            self,
+            IptablesError::Locked { .. } | IptablesError::Process(ProcessError::TimedOut { .. } | ProcessError::TextFileBusy { .. })
+        )
     }
 }
 
@@ -131,6 +146,10 @@ fn answer(path: &Path, input: &[u8], out: Output) -> Result<String, IptablesErro
     }
     let said = String::from_utf8_lossy(&out.stderr);
     let said = said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect::<Vec<_>>().join("; ");
+    // `xtables_lock_or_exit` (iptables/xshared.c)
+    if out.status.code() == Some(4) && said.contains("holding the xtables lock") {
+        return Err(IptablesError::Locked { program: path.to_owned(), waited: Duration::ZERO, holder: None });
+    }
     let line = line_of(&said);
     let input = String::from_utf8_lossy(input);
     let text = line.and_then(|n| input.lines().nth(n.checked_sub(1)?)).map(str::to_owned);
@@ -150,6 +169,21 @@ fn line_of(said: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_no_refusal() {
+        use std::os::unix::process::ExitStatusExt;
+        let ended = |code: i32, said: &str| Output {
+            status: std::process::ExitStatus::from_raw(code << 8),
+            stdout: Vec::new(),
+            stderr: said.as_bytes().to_vec(),
+        };
+        let said = "Another app is currently holding the xtables lock. Stopped waiting after 1s.\n";
+        let e = answer(Path::new("/sbin/iptables-restore"), b"", ended(4, said)).unwrap_err();
+        assert!(matches!(e, IptablesError::Locked { .. }) && e.may_pass(), "{e}");
+        let e = answer(Path::new("/sbin/iptables-restore"), b"", ended(4, "iptables-restore: line 2 failed")).unwrap_err();
+        assert!(matches!(e, IptablesError::Refused { code: Some(4), .. }), "{e}");
+    }
 
     #[test]
     fn the_line_that_a_message_names() {

@@ -18,7 +18,8 @@ fn a_table_for_frames_is_as_nft_would_have_made_it_and_counts() {
     theirs.nft(&[BRIDGE]);
     let (family, table) = (Family::Bridge, name("netloom"));
     let set = |set_name: &str, key: &[Field], counted| {
-        let set = Set { family, table: table.clone(), name: name(set_name), key: key.to_vec(), interval: false, maps_to: None, counted };
+        let (table, key) = (table.clone(), key.to_vec());
+        let set = Set { family, table, name: name(set_name), key, interval: false, maps_to: None, counted, size: None };
         Step::Set(Mode::Create, set)
     };
     let rule = |exprs| Step::Rule(Rule { family, table: table.clone(), chain: name("prerouting"), exprs });
