@@ -205,7 +205,9 @@ impl Agent {
             // What the node's own configuration names is its owner's choice.
             _ if is_owners => Vec::new(),
             // An Event has said so of the link of that name.
-            PlannedChange::Moved(_) | PlannedChange::Parent(_) if planned.protection == Protection::Warn => Vec::new(),
+            PlannedChange::Moved(_) | PlannedChange::Parent(_) | PlannedChange::Mtu(..) if planned.protection == Protection::Warn => {
+                Vec::new()
+            }
             foreseen => own.taken_by_use(foreseen).into_iter().collect(),
         };
         for what in all {

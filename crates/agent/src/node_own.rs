@@ -419,6 +419,14 @@ impl<'a> ThisNode<'a> {
                 })?;
                 Some(format!("the pod would take {whose}, away from the node"))
             }
+            PlannedChange::Mtu(link, mtu) => {
+                let needed = || match self.needed() {
+                    Ok(needed) => needed.get(&link.index).map(|need| format!("{}, {need}", link.name)),
+                    Err(e) => Some(format!("{}, which the node may need ({e})", link.name)),
+                };
+                let whose = self.default_bridge(&link.name).or_else(needed)?;
+                Some(format!("the MTU would become {mtu} of {whose}"))
+            }
         }
     }
 

@@ -103,6 +103,15 @@ pub(crate) fn is_of_a_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
+/// Whether a route is one that every machine without an address in its network has: to all of 169.254.0.0/16 by a link, from the kernel or a network's
+/// start-up scripts. One that a DHCP server gave, or a part of that network, leads to services of the cloud: disks, say.
+fn is_zeroconf(route: &Route) -> bool {
+    /// `RTPROT_KERNEL` and `RTPROT_BOOT` (include/uapi/linux/rtnetlink.h).
+    const LOCAL: [u8; 2] = [2, 3];
+    let is_all = matches!(route.dst, IpNet::V4(net) if net.prefix_len() == 16 && net.addr().is_link_local());
+    is_all && LOCAL.contains(&route.proto)
+}
+
 impl ThisNode<'_> {
     /// Whose traffic a route to these addresses would take, in words.
     pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>, source: Option<&AddressSource>) -> Option<String> {
@@ -177,8 +186,7 @@ impl ThisNode<'_> {
             if route.dst.prefix_len() <= 1 || is_of_a_link(route.dst.addr()) || is_vlan_of_pods() {
                 continue;
             }
-            // Every machine without an address in its network has such a route.
-            let is_zeroconf = matches!(route.dst.addr(), IpAddr::V4(v4) if v4.is_link_local());
+            let is_zeroconf = is_zeroconf(route);
             if let Some(way) = hops.first().map(IpAddr::to_string).or_else(|| over(route).filter(|_| !is_zeroconf)) {
                 routed.push((route.dst, format!("to {}, which the node reaches over {way}", route.dst)));
             }

@@ -38,6 +38,14 @@ impl Object {
         self.0.iter().filter(move |(k, _)| same_key(k, key)).filter_map(|(_, v)| v.as_object())
     }
 
+    /// Every object under `key` as one: of each key the last value that is not `null`.
+    pub fn merged(&self, key: &str) -> Object {
+        let mut merged = Object::new();
+        let given = self.objects(key).flat_map(Object::iter).filter(|(_, value)| !matches!(value, Value::Null));
+        given.for_each(|(key, value)| merged.set(key, value.clone()));
+        merged
+    }
+
     /// Puts `value` under `key`, in place of every spelling of it that was there; a new key goes to the end.
     pub fn set(&mut self, key: &str, value: impl Into<Value>) {
         let value = value.into();
@@ -123,6 +131,12 @@ mod tests {
         let o = object(r#"{"name":"a","NAME":"b","Name":null}"#);
         assert_eq!(o.str("name"), Some("b"));
         assert_eq!(o.get("missing"), None);
+    }
+
+    #[test]
+    fn several_objects_are_one_in_which_null_takes_nothing_away() {
+        let o = object(r#"{"d":{"type":"a","gw":false,"x":1},"D":{"GW":null,"X":2,"n":null},"d":null,"d":[]}"#);
+        assert_eq!(crate::compact(&Value::Object(o.merged("d"))), r#"{"type":"a","gw":false,"X":2}"#);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum PlannedChange<'a> {
     Parent(&'a Link),
     /// The container alone has this link of the host.
     Moved(&'a Link),
+    /// This bridge of the host gets a smaller MTU.
+    Mtu(&'a Link, u32),
 }
 
 /// Looks at what a plugin is about to do; its error ends the ADD.

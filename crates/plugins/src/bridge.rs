@@ -91,6 +91,10 @@ impl Plugin for Bridge {
         let stays = cx.host.keep_idle_links();
         let bridge = host::ensure_bridge(cx.host, &conf)?;
         linux::crash_point!("bridge-there");
+        if let Some(mtu) = conf.mtu.filter(|mtu| *mtu < bridge.mtu) {
+            // The kernel gives a bridge the smallest MTU of its ports.
+            cx.review(PlannedChange::Mtu(&bridge, mtu))?;
+        }
         let outer = pair::make(cx.host.netlink()?, &conf, call, &bridge)?;
         drop(stays);
         cx.teardown.link(veth::link_to_delete(call, &outer));

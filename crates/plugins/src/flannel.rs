@@ -207,7 +207,7 @@ fn asks_executables(kind: &PluginType, config: &Config, delegate: &dyn plugin::D
 fn delegated(config: &Config, subnet: &Subnet) -> Result<(PluginType, Config), CniError> {
     let mut raw = match config.raw().get("delegate") {
         None => Object::new(),
-        Some(Value::Object(_)) => merged(config.raw(), "delegate"),
+        Some(Value::Object(_)) => config.raw().merged("delegate"),
         Some(other) => return Err(CniError::invalid("delegate", format!("expected an object, found {}", other.kind()))),
     };
     for key in ["name", "ipam"] {
@@ -248,7 +248,7 @@ fn delegated(config: &Config, subnet: &Subnet) -> Result<(PluginType, Config), C
 fn ipam(config: &Config, subnet: &Subnet) -> Result<Object, CniError> {
     let mut ipam = match config.raw().get("ipam") {
         None => Object::new(),
-        Some(Value::Object(_)) => merged(config.raw(), "ipam"),
+        Some(Value::Object(_)) => config.raw().merged("ipam"),
         Some(other) => return Err(CniError::invalid("ipam", format!("expected an object, found {}", other.kind()))),
     };
     if ipam.str("type").is_none_or(str::is_empty) {
@@ -271,13 +271,6 @@ fn ipam(config: &Config, subnet: &Subnet) -> Result<Object, CniError> {
     ipam.set("ranges", ranges);
     ipam.set("routes", routes);
     Ok(ipam)
-}
-
-/// Every object under a key as one, in which Go merges them.
-fn merged(raw: &Object, key: &str) -> Object {
-    let mut merged = Object::new();
-    raw.objects(key).flat_map(Object::iter).for_each(|(key, value)| merged.set(key, value.clone()));
-    merged
 }
 
 /// The daemon's file, and what is kept of an attachment.
@@ -307,6 +300,9 @@ mod tests {
         let expected = r#"{"type":"bridge","ipMasq":false,"mtu":1472,"isGateway":true,"name":"cbr0","cniVersion":"1.0.0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.17.0/24"}]],"routes":[{"dst":"10.1.0.0/16"}]}}"#;
         assert_eq!(built("", FOUR).unwrap(), expected);
         assert_eq!(built(r#","delegate":null,"ipam":null"#, FOUR).unwrap(), expected);
+        assert_eq!(built(r#","delegate":{"isGateway":null,"type":null},"ipam":{"type":null}"#, FOUR).unwrap(), expected);
+        let no_gateway = built(r#","delegate":{"isGateway":false,"ISGATEWAY":null}"#, FOUR).unwrap();
+        assert!(no_gateway.contains(r#""isGateway":false"#), "{no_gateway}");
     }
 
     #[test]

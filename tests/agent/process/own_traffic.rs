@@ -104,6 +104,93 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
     node.expect(&before, "routes of the host");
 }
 
+/// A definition is judged by what is executed: not by what another reader may take several objects under one key for, or `null`; and a bridge by the
+/// MTU that it would get, whoever says which.
+#[test]
+fn a_delegate_is_what_is_executed() {
+    let node = node("delegates", "serviceCIDRs: [10.96.0.0/12]");
+    let env = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+    node.host.write("/run/flannel/subnet.env", env);
+    for words in [
+        "link add upbr type bridge",
+        "link set upbr mtu 9000 up",
+        "addr add 192.0.2.20/24 dev upbr",
+        "route add 198.51.100.0/24 via 192.0.2.1",
+    ] {
+        node.host.sh("", &format!("ip {words}"));
+    }
+    node.host.sh("", "sysctl -qw net.ipv6.conf.upbr.accept_ra=0");
+    // The bridge of the default network.
+    node.pod("first", "").must("ADD");
+    let shown = |node: &Node| {
+        let all = node.host.sh("", "ip -4 -o addr show dev br0") + &node.host.sh("", "ip -4 route show table all");
+        all.replace(" linkdown", "")
+    };
+    let before = shown(&node);
+    let flannel = |ipam: &str, delegates: &str| {
+        format!(r#"{{"cniVersion":"1.0.0","name":"x","plugins":[{{"type":"flannel","ipam":{ipam},{delegates}}}]}}"#)
+    };
+    let at = |address: &str, gateway: &str| format!(r#"{{"type":"static","addresses":[{{"address":"{address}","gateway":"{gateway}"}}]}}"#);
+    // The last of several keys takes nothing away that was said before, so that nothing is the node's own.
+    for (name, ipam, delegates) in [
+        ("gateway", at("192.168.1.77/25", "192.168.1.126"), r#""delegate":{"bridge":"x0","isGateway":false,"ISGATEWAY":null}"#),
+        (
+            "type",
+            at("10.66.0.5/24", "10.66.0.1"),
+            r#""delegate":{"type":"macvlan","master":"up0"},"Delegate":{"bridge":"br0","forceAddress":true,"mtu":1280}"#,
+        ),
+        ("told", at("10.67.0.5/24", "10.67.0.1"), r#""delegate":{"bridge":"x1","isGateway":false},"delegate":{"hairpinMode":true}"#),
+    ] {
+        node.define(name, &flannel(&ipam, delegates));
+        let pod = node.pod(name, name);
+        pod.must("ADD");
+        assert_eq!(shown(&node), before, "{name}");
+        pod.must("DEL");
+        assert_eq!(shown(&node), before, "{name}");
+    }
+    for (name, ipam, delegates, says) in [
+        (
+            "said",
+            at("192.168.1.77/25", "192.168.1.126"),
+            r#""delegate":{"bridge":"x0"},"DELEGATE":{"isGateway":null}"#,
+            "a route to 192.168.1.0/25",
+        ),
+        (
+            "last",
+            at("10.66.0.5/24", "10.66.0.1"),
+            r#""delegate":{"type":"dummy"},"Delegate":{"type":"bridge","bridge":"br0","forceAddress":true}"#,
+            "br0",
+        ),
+        ("mtu", at("10.68.0.5/24", "10.68.0.1"), r#""delegate":{"bridge":"upbr","isGateway":false}"#, "the MTU would become 1450 of upbr"),
+    ] {
+        node.define(name, &flannel(&ipam, delegates));
+        let pod = node.pod(name, name);
+        is_refused(&node, &pod, says);
+        assert_eq!(shown(&node), before, "{name}");
+        pod.must("DEL");
+    }
+    assert_eq!(node.host.json("", "ip -j link show upbr")[0]["mtu"], json!(9000));
+}
+
+/// What a DHCP server gives a route to is the cloud's, in the range of link-local addresses as well.
+#[test]
+fn a_service_of_the_cloud_with_a_link_local_address() {
+    let node = node("local", "");
+    node.host.sh("", "ip route add 169.254.0.0/16 dev up0 proto dhcp src 192.168.1.20");
+    node.restart();
+    let disks = json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "169.254.0.2/32", "gateway": "169.254.0.1"}]}});
+    node.define("disks", &network(std::slice::from_ref(&disks)));
+    let pod = node.pod("disks", "disks");
+    is_refused(&node, &pod, "to 169.254.0.0/16, which the node reaches over up0");
+    pod.must("DEL");
+    // Every machine without an address of its own may have such a route.
+    node.host.sh("", "ip route del 169.254.0.0/16 dev up0");
+    node.host.sh("", "ip route add 169.254.0.0/16 dev up0 scope link metric 1002");
+    let pod = node.pod("again", "disks");
+    pod.must("ADD");
+    pod.must("DEL");
+}
+
 /// A pod that had another pod's address on the bridge of both answered for it: no rule and no route was needed.
 #[test]
 fn an_address_of_another_pod_on_its_own_bridge() {

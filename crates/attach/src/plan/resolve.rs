@@ -190,6 +190,7 @@ impl<'a> Resolver<'a> {
             isolation.check(&self.asked.pod.namespace, &selection.definition).map_err(&mut refuse).ok()?;
         }
         let mut list = network(&selection.definition, self.networks).map_err(&mut refuse).ok()?;
+        state_delegates(&mut list);
         let device = self.choice.next(resource(&selection.definition, self.networks), selection.device_id.as_deref());
         let device = device.map_err(&mut refuse).ok()?;
         if let Err(missing) = selection.verify(&list) {
@@ -395,11 +396,29 @@ fn keep_behind_links(list: &mut NetworkList) {
         match plugin.kind.as_str() {
             "bridge" | "ptp" => list.set_in_plugin(number, KEY, true),
             "flannel" => {
-                let mut delegate = plugin.raw().object("delegate").cloned().unwrap_or_default();
+                let mut delegate = plugin.raw().merged(DELEGATE);
                 delegate.set(KEY, true);
-                list.set_in_plugin(number, "delegate", Value::Object(delegate));
+                list.set_in_plugin(number, DELEGATE, Value::Object(delegate));
             }
             _ => {}
+        }
+    }
+}
+
+/// The key under which flannel has the configuration of the plugin that it executes.
+const DELEGATE: &str = "delegate";
+
+/// Has flannel's delegate, and its plugin for addresses, stated once: a policy judges what is executed, and not what two readers of several
+/// objects under one key, or of `null`, may take for it.
+fn state_delegates(list: &mut NetworkList) {
+    for number in 0..list.plugins.len() {
+        for key in [DELEGATE, "ipam"] {
+            let Some(plugin) = list.plugins.get(number).filter(|plugin| plugin.kind.as_str() == "flannel") else { continue };
+            // What is no object is flannel's to refuse.
+            if let Some(Value::Object(_)) = plugin.raw().get(key) {
+                let stated = plugin.raw().merged(key);
+                list.set_in_plugin(number, key, Value::Object(stated));
+            }
         }
     }
 }
