@@ -272,6 +272,8 @@ fn between_objects() -> Vec<(String, &'static str)> {
         (open_bridge() + &pod("a", "«nett"), "there is no NetworkAttachmentDefinition default/nett: did you mean \"default/net\"?"),
         (open_bridge() + &pod("a", r#"[{"name": "net", "bandwidth": «{"ingressRate": 8000}}]"#), "has the capability \"bandwidth\""),
         (open_bridge() + &pod("a", r#"[{"name": "net", «"ip": "10.1.0.9"}]"#), "unknown key: did you mean \"ips\"?"),
+        (open_bridge() + &pod("a", r#"[{"name": "net", "interface": «"eth0"}]"#), "eth0 is taken by another interface of the pod"),
+        (open_bridge() + &pod("a", "«net@lo"), "lo is taken by another interface of the pod"),
         (
             open_bridge()
                 + &named(

@@ -9,10 +9,17 @@ use crate::network::{Surroundings, entries, once, refusals};
 /// Where plugins find what a pod asks for.
 const REQUESTS: [&str; 2] = ["runtimeConfig.", "args.cni."];
 
+/// The interfaces that each pod has: that of its default network, and the loopback one.
+const TAKEN: [&str; 2] = ["eth0", "lo"];
+
 /// What of a pod's selections their networks refuse; what is wrong with a network by itself is not told again.
 pub(crate) fn refused(pod: &Pod<'_>, networks: &[Network<'_>], around: &Surroundings<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, selection) in pod.selections.iter().enumerate() {
+        if let Some(name) = selection.interface.as_ref().filter(|name| TAKEN.contains(&name.as_str())) {
+            let message = format!("{name} is taken by another interface of the pod");
+            found.push(Finding::error(format!("[{at}].interface"), message).help("choose another name"));
+        }
         let Some(network) = networks.iter().find(|network| *network.reference == selection.definition) else { continue };
         let lacking = selection.verify(network.list).err().unwrap_or_default();
         found.extend(lacking.into_iter().map(|lacking| Finding::error(format!("[{at}].{}", lacking.key), lacking.to_string())));

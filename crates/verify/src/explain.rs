@@ -339,7 +339,7 @@ fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, 
             return Some(Finding { next_step, ..finding });
         }
         (Expected::Answer(ExpectedSource::As(addresses)), None) if !addresses.contains(&source) => {
-            if let Some(finding) = other_source(check, network, source) {
+            if let Some(finding) = without_address(check, network).or_else(|| other_source(check, network, source)) {
                 return Some(finding);
             }
             missing(check, network)?
@@ -350,12 +350,24 @@ fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, 
     Some(said(fault, &place, evidence))
 }
 
+/// The one who asks, and its node, have none of the addresses by which it must be seen: it sends from what it has.
+fn without_address(check: &Check, network: &Network<'_>) -> Option<Finding> {
+    let Expected::Answer(ExpectedSource::As(addresses)) = &check.expected else { return None };
+    let (sender, home) = (network.namespace(&check.from)?, network.home(&check.from));
+    let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv4() == check.address.is_ipv4()).collect();
+    let has = |address: &&&IpAddr| std::iter::once(sender).chain(home).any(|namespace| namespace.holder(***address).is_some());
+    let lost = *of_family.first().filter(|_| !of_family.iter().any(|address| has(&address)))?;
+    Some(said(Fault::AddressMissing, &check.from, format!("no link of it has {lost}: it sends from another address")))
+}
+
 /// The one who asks has sent from another address of its own than that by which it must be seen.
 fn other_source(check: &Check, network: &Network<'_>, source: IpAddr) -> Option<Finding> {
     let Expected::Answer(ExpectedSource::As(addresses)) = &check.expected else { return None };
     let sender = network.namespace(&check.from)?;
     let device = sender.holder(source).filter(|_| !addresses.contains(&source))?.name.as_str();
     let is_expected = |address: &&IpAddr| address.is_ipv4() == source.is_ipv4() && sender.holder(**address).is_some();
+    // Nobody is seen as 127.0.0.1, which every host has.
+    let is_expected = |address: &&IpAddr| !address.is_loopback() && !is_link_local(**address) && is_expected(address);
     let wanted = addresses.iter().find(is_expected)?;
     Some(wrong_source(check, device, source, *wanted))
 }

@@ -300,10 +300,11 @@ impl Fault {
             Fault::WrongHostAnswers => ("another host answers", "find who has the address: ip neigh show"),
             Fault::NotIsolated => ("packets pass that must not", "check the network's isolation, and routes past it"),
             Fault::ProbeFailed => ("the probe itself could not work", "remove what keeps it from working, and repeat"),
-            Fault::NotObserved => ("a part of the way could not be observed", "make it observable, and repeat; or look there by hand"),
+            Fault::NotObserved => ("a part of the way could not be observed", "look there by hand, or make it observable, and repeat"),
             Fault::Unexplained => (
                 "every observed hop passes the packet",
-                "watch the packet along the way with tcpdump; BPF programs and IPsec are not observed",
+                "watch the packet along the way with tcpdump: BPF programs, IPsec, path MTUs that were learned, modes of macvlans, hop limits of \
+                 tunnels and rules on ARP are not observed",
             ),
         }
     }

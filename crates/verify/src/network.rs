@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use cni::Mac;
 use ipnet::IpNet;
 
 use crate::site::SiteService;
@@ -256,6 +257,17 @@ impl<'a> Segment<'a> {
     pub(crate) fn holders(&self, address: IpAddr) -> Vec<Vec<Device<'a>>> {
         let holds = |reached: &&Reached<'a>| reached.by.is_some() && reached.tag.is_none() && reached.device.link.has(address);
         let ways = self.reached.iter().filter(holds).map(|reached| self.way(reached));
+        ways.filter(|way| !ends_below(way)).collect()
+    }
+
+    /// The devices of others that have answered for an address of another link of theirs, with the way there: a host does so by its setting
+    /// `arp_ignore`, and what the sender knows of its neighbour tells it.
+    pub(crate) fn answered(&self, address: IpAddr, mac: &Mac) -> Vec<Vec<Device<'a>>> {
+        let has = |reached: &&Reached<'a>| {
+            let is_end = reached.by.is_some() && reached.tag.is_none() && !reached.device.is_port();
+            is_end && reached.device.link.mac.as_ref() == Some(mac) && reached.device.namespace.holder(address).is_some()
+        };
+        let ways = self.reached.iter().filter(has).map(|reached| self.way(reached));
         ways.filter(|way| !ends_below(way)).collect()
     }
 

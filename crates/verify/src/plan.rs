@@ -283,13 +283,15 @@ impl<'a> Planner<'a> {
             On::OtherNode => self.pairs().filter_map(|(from, to)| Some((self.nth_pod(from, to)?, site.nodes.get(to)?))).collect(),
         };
         for (pod, node) in pairs {
-            let Some(address) = node.address(self.is_ipv4).filter(|_| pod.address(self.is_ipv4).is_some()) else { continue };
+            let home = site.nodes.iter().find(|home| home.name == pod.node);
+            // A node without an address of the family has no way to another one's.
+            let has_way = on == On::SameNode || home.is_some_and(|home| home.address(self.is_ipv4).is_some());
+            let has_address = pod.address(self.is_ipv4).is_some();
+            let Some(address) = node.address(self.is_ipv4).filter(|_| has_way && has_address) else { continue };
             let mut asker = self.pod(pod);
             // What is between the nodes knows no pod: a node behind a tunnel sees the other node's address.
-            if let Some(home) =
-                site.nodes.iter().find(|home| home.name == pod.node && home.tunnels.contains(&(node.name.clone(), self.is_ipv4)))
-            {
-                asker.1.clone_from(&home.sources);
+            if let Some(home) = home.filter(|home| home.tunnels.contains(&(node.name.clone(), self.is_ipv4))) {
+                asker.1 = home.sources_seen(self.is_ipv4);
             }
             self.check(asker, node.place(), address, protocol);
         }
@@ -303,7 +305,7 @@ impl<'a> Planner<'a> {
         };
         for (node, pod) in pairs {
             let Some(address) = pod.address(self.is_ipv4).filter(|_| node.address(self.is_ipv4).is_some()) else { continue };
-            self.check((node.place(), node.sources.clone()), pod.place(), address, protocol);
+            self.check((node.place(), node.sources_seen(self.is_ipv4)), pod.place(), address, protocol);
         }
     }
 

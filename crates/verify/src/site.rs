@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Limited, Need, Protocol};
+use crate::network::is_link_local;
 use crate::snapshot::Place;
 
 /// A lab, or a cluster.
@@ -230,6 +231,12 @@ impl SiteNode {
     /// Its address of a family.
     pub fn address(&self, is_ipv4: bool) -> Option<IpAddr> {
         of_family(&self.addresses, is_ipv4)
+    }
+
+    /// The addresses of a family with which others may see its packets.
+    pub fn sources_seen(&self, is_ipv4: bool) -> Vec<IpAddr> {
+        let is_seen = |address: &&IpAddr| address.is_ipv4() == is_ipv4 && !address.is_loopback() && !is_link_local(**address);
+        self.sources.iter().filter(is_seen).copied().collect()
     }
 }
 

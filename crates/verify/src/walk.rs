@@ -407,7 +407,8 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         let evidence = format!("{setting} is 0, and the packet is for {}", packet.destination);
-        Err(self.finding(Fault::ForwardingOff, device.namespace, Some(&device.link.name), evidence))
+        let next_step = format!("sysctl -w {setting}=1");
+        Err(Finding { next_step, ..self.finding(Fault::ForwardingOff, device.namespace, Some(&device.link.name), evidence) })
     }
 
     /// The sender's packets may not be forwarded so often.
@@ -598,6 +599,9 @@ fn routes_there(namespace: &Namespace, is_ipv4: bool) -> String {
         route::MAIN => route.to.to_string(),
         table => format!("{} (table {table})", route.to),
     };
-    let own: Vec<String> = namespace.routes.iter().filter(is_asked).map(name).collect();
+    // Every link has a route to link-local addresses.
+    let is_telling = |route: &&Route| !crate::network::is_link_local(route.to.addr()) || route.to.addr().is_ipv4();
+    let mut own: Vec<String> = namespace.routes.iter().filter(is_asked).filter(is_telling).map(name).collect();
+    own.dedup();
     if own.is_empty() { "it has no route".to_owned() } else { format!("it has routes to {}", own.join(", ")) }
 }

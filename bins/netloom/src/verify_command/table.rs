@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use probe::{CaseResult, Failure};
 use unicode_width::UnicodeWidthStr;
-use verify::CASES;
+use verify::{CASES, Finding};
 
 use super::{Run, State, how_passed, reasons};
 use crate::lab_command::shown;
@@ -14,7 +14,7 @@ use crate::terminal::plain;
 
 /// Causes that are shown.
 const MOST_CAUSES: usize = 10;
-/// Failed probes that are named of those with one cause.
+/// Failed probes that are named of those with one cause, and different things that show it.
 const MOST: usize = 3;
 
 /// The line of a case that is done.
@@ -55,6 +55,17 @@ pub(super) fn end(run: &Run<'_>) {
     );
 }
 
+/// Different texts, in the order in which they came.
+fn each_once(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in texts {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}
+
 /// Each cause once: the place, what is wrong, what shows it, what to do, and the probes that met it.
 fn explained(failures: &[(&str, &Failure)]) {
     let mut causes: BTreeMap<_, Vec<&(&str, &Failure)>> = BTreeMap::new();
@@ -71,9 +82,18 @@ fn explained(failures: &[(&str, &Failure)]) {
         putln!("{BAD}{}{BAD:#} {TITLE}{}{TITLE:#} {FAINT}{}{FAINT:#}", plain(&finding.at()), finding.fault.title(), finding.fault);
         let mut page = Page::new(Look::here());
         let hang = Hang { first: "  ", rest: "  " };
-        let on = format!("{}, on the way of the {}", finding.evidence, finding.direction);
-        page.pair(hang, "why", 6, anstyle::Style::new(), &on);
-        page.pair(hang, "do", 6, ODD, &finding.next_step);
+        // Several rules may drop packets at one place: to mend one is not enough.
+        let shows = |finding: &Finding| format!("{}, on the way of the {}", finding.evidence, finding.direction);
+        let whys = each_once(met.iter().map(|(_, failure)| shows(&failure.finding)));
+        for why in whys.iter().take(MOST) {
+            page.pair(hang, "why", 6, anstyle::Style::new(), why);
+        }
+        if let Some(more) = whys.len().checked_sub(MOST).filter(|more| *more > 0) {
+            page.pair(hang, "", 6, FAINT, &format!("and {more} more such"));
+        }
+        for step in each_once(met.iter().map(|(_, failure)| failure.finding.next_step.clone())).iter().take(MOST) {
+            page.pair(hang, "do", 6, ODD, step);
+        }
         for (id, failure) in met.iter().take(MOST) {
             let check = &failure.check;
             let line = format!("{id}: {} to {} over {}: {}", check.from, check.whom(), check.protocol, failure.said);

@@ -594,7 +594,7 @@ impl Culprit {
     fn rule(table: &ListedTable, chain: &ListedChain, rule: &ListedRule) -> Self {
         let mut culprit = Culprit::of(table, chain);
         culprit.rejects = rule.ops.iter().any(|op| matches!(op, Op::Reject));
-        culprit.text = format!("rule {} of {}", rule.handle, culprit.text);
+        culprit.text = format!("the rule with handle {} of {}", rule.handle, culprit.text);
         if let Some(comment) = &rule.comment {
             culprit.text.push_str(&format!(" ({comment})"));
         }

@@ -45,7 +45,9 @@ impl<'a> Walk<'a> {
 
     fn on_link(&mut self, device: Device<'a>, way: &NextHop<'a>, next: IpAddr, packet: &mut Packet) -> Result<Step<'a>, Finding> {
         let segment = self.network.segment(device);
-        let holders = segment.holders(next);
+        let known = device.link.neighbour(next).and_then(|neighbour| neighbour.mac.as_ref()).filter(|_| next.is_ipv4());
+        let answered = || known.map(|mac| segment.answered(next, mac)).unwrap_or_default();
+        let holders = Some(segment.holders(next)).filter(|holders| !holders.is_empty()).unwrap_or_else(answered);
         let frames = match holders.as_slice() {
             [] if segment.leaves => return self.leave(device, way, packet),
             [] => return Err(self.nobody(device, way, next)),
@@ -102,7 +104,8 @@ impl<'a> Walk<'a> {
     }
 
     fn usable(&self, target: Device<'a>, address: IpAddr) -> Result<(), Finding> {
-        if target.link.addresses.iter().any(|own| own.net.addr() == address && own.usable) {
+        let links = target.namespace.links.iter().filter(|_| !target.link.has(address)).chain([target.link]);
+        if links.flat_map(|link| &link.addresses).any(|own| own.net.addr() == address && own.usable) {
             return Ok(());
         }
         Err(self.at(Fault::AddressUnusable, target, format!("{address} waits for duplicate address detection, or has failed it")))

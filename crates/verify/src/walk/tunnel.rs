@@ -28,7 +28,8 @@ impl<'a> Walk<'a> {
         if remote.link.mac.as_ref() != Some(mac) {
             let own = remote.link.mac.as_ref().map(|own| own.to_string()).unwrap_or_default();
             let evidence = format!("it knows {next} by {mac}; the tunnel of {} has {own}", remote.namespace.place);
-            return Err(self.at(Fault::WrongNeighbour, device, evidence));
+            let next_step = format!("ip neigh replace {next} lladdr {own} dev {} nud permanent", device.link.name);
+            return Err(Finding { next_step, ..self.at(Fault::WrongNeighbour, device, evidence) });
         }
         let endpoint = self.endpoint(device, tunnel, mac)?;
         if remote.namespace.holder(endpoint).is_none() {

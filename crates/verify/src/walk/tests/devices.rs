@@ -132,5 +132,5 @@ fn what_a_rule_writes_is_said_not_to_be_followed() {
     let mut snapshot = network(Mode::Direct);
     writes(&mut snapshot);
     let finding = explain(&snapshot, &to_b(), &Observation::Silent);
-    assert!(finding.evidence.contains("rule 7 of chain guard of table inet other changes the packet"), "{finding}");
+    assert!(finding.evidence.contains("the rule with handle 7 of chain guard of table inet other changes the packet"), "{finding}");
 }

@@ -35,7 +35,7 @@ fn who_gets_a_rewritten_packet_has_no_second_address() {
     with("node/a", leading(0, "10.244.0.3"))(&mut snapshot);
     let refused = explain(&snapshot, &to_b(), &Observation::Refused);
     assert_eq!(refused.fault, Fault::RedirectedByRule, "{refused}");
-    let words = "rule 7 of chain guard of table ip other leads packets for 10.244.1.2 port 26767 to 10.244.0.3 port 26767, which \
+    let words = "the rule with handle 7 of chain guard of table ip other leads packets for 10.244.1.2 port 26767 to 10.244.0.3 port 26767, which \
                  pod/default/a2 has; pod/default/b is to answer";
     assert_eq!(refused.evidence, words);
     assert!(refused.next_step.ends_with(": nft -a list chain ip other guard"), "{refused:?}");
