@@ -8,7 +8,7 @@ mod scene;
 use netloom_tests::{Node, Pod, netloom};
 use serde_json::{Value, json};
 
-use scene::{Port, attach, bind, ended, node, plugged, say};
+use scene::{Port, attach, bind, ended, node, plugged, refuse, say};
 
 fn nobody() -> [String; 0] {
     []
@@ -88,8 +88,18 @@ fn a_port_that_does_not_come() {
     for says in ["no Neutron port for pod down/web after 3 s", "it has no KuryrPort for this node"] {
         assert!(unbound.message().contains(says), "{unbound:?}");
     }
+    // What the controller cannot do is what the ADD and a person are told.
+    refuse(&node, &pod, "Quota exceeded for resources: ['port']");
+    let refused = pod.add();
+    assert!(
+        refused.message().contains("no Neutron port for pod down/web after 3 s: Quota exceeded for resources: ['port']"),
+        "{refused:?}"
+    );
+    let explained = node.host.command("", netloom()).args(["explain", "down/web", "--color", "never"]).output().unwrap();
+    let explained = String::from_utf8_lossy(&explained.stdout);
+    assert!(explained.contains("Quota exceeded"), "{explained}");
     let ports = [("eth1", Port('a', 21)), ("eth2", Port('b', 21))];
-    bind(&node, &pod, &ports[..1]);
+    say(&node, &pod, &ports[..1], false);
     let half = pod.add();
     assert!(half.message().contains("element 3 of its networks, down/net-b, has no VIF yet"), "{half:?}");
     say(&node, &pod, &ports, false);

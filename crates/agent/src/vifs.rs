@@ -234,7 +234,10 @@ impl Agent {
             Some(Err(e)) => Err(wrong("KuryrPort", e.clone())),
             Some(Ok(port)) if !pod.is_static && port.spec.pod_uid != pod.uid => not_yet("its KuryrPort is of an earlier pod".to_owned()),
             Some(Ok(port)) if port.spec.pod_node_name != self.cluster.node() => not_yet("its KuryrPort is of another node".to_owned()),
-            Some(Ok(port)) => Ok(ControllerReply::Vifs(port.status.vifs.clone())),
+            Some(Ok(port)) => match seen.as_ref().and_then(|seen| seen.reason.as_deref()).filter(|_| port.status.vifs.is_empty()) {
+                Some(reason) => not_yet(reason.to_owned()),
+                None => Ok(ControllerReply::Vifs(port.status.vifs.clone())),
+            },
         }
     }
 

@@ -3,30 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack::resource::Port;
-use osvif::{DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, Vif, memory_of, node_label};
-use serde_json::{Map, json};
+use osvif::{
+    DEFAULT_INTERFACE, KuryrPort, KuryrPortSpec, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, REASON_ANNOTATION, Vif, memory_of,
+    node_label,
+};
+use serde_json::{Map, Value, json};
 
 use crate::owner::{Carrier, counts_as_active, is_existing, subnets_of};
-use crate::snapshot::{ObjectName, Pod};
+use crate::snapshot::{ObjectName, Pod, Snapshot};
 use crate::step::{CLUSTER_LABEL, Call, Index, is_of};
 use crate::{Owner, Refused};
 
 // === impl Index ===
 
 impl<'w> Index<'w> {
-    /// `wanted` is what the pod asks for, if all of it is there. What it was bound to before stays, whatever it asks for by now, as long as the port
+    /// `wanted` is what the pod asks for, if all of it is there; if not, the object says why, as soon as that was told ([`Snapshot::told`]). What it was bound to before stays, whatever it asks for by now, as long as the port
     /// is there: the node may have plugged it.
     pub(crate) fn write(&mut self, uid: &str, pod: &Pod, wanted: Option<BTreeMap<String, Vif>>) {
         let cluster = self.world.cluster.name.to_string();
+        let why = self.world.told.get(uid).filter(|_| wanted.is_none());
         let (version, mut object) = match (self.stored(pod), &wanted) {
-            (None, None) => return,
-            (None, Some(_)) => (None, new_object(uid, pod, &cluster)),
+            (None, None) if why.is_none() => return,
+            (None, _) => (None, new_object(uid, pod, &cluster)),
             (Some(stored), _) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
                 (Some(stored.version.clone()), stored.object.clone())
             }
             // That of a pod that had this name goes first.
             (Some(_), _) => return,
         };
+        if wanted.is_some() || why.is_some() {
+            set_reason(&mut object, why);
+        }
         let ports = self.world.ports.as_ref();
         let is_elsewhere = |id: &str| wanted.iter().flatten().any(|(_, vif)| vif.id == id);
         object.status.vifs.retain(|interface, known| {
@@ -106,6 +113,39 @@ impl<'w> Index<'w> {
                 self.step.missing.insert(uid.to_owned());
             }
         }
+    }
+}
+
+/// What tells nodes why pods wait, where Neutron does not say which ports there are.
+pub(crate) fn reasons(world: &Snapshot) -> Vec<Call> {
+    let cluster = world.cluster.name.to_string();
+    let of_pod = |(uid, why): (&String, &String)| {
+        let pod = world.pods.get(uid).filter(|pod| !pod.is_over && !world.gone.contains(uid))?;
+        let stored = world.kuryr_ports.get(&pod.name);
+        let (version, mut object) = match stored {
+            None => (None, new_object(uid, pod, &cluster)),
+            Some(stored) if stored.object.spec.pod_uid == *uid && is_of(&stored.object, &cluster) && stored.damage.is_none() => {
+                (Some(stored.version.clone()), stored.object.clone())
+            }
+            Some(_) => return None,
+        };
+        if object.status.vifs.is_empty() {
+            set_reason(&mut object, Some(why));
+        }
+        let is_new = stored.is_none_or(|stored| stored.object != object);
+        is_new.then(|| Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) })
+    };
+    world.told.iter().filter_map(of_pod).collect()
+}
+
+/// Says why a pod has no VIFs, or no more.
+fn set_reason(object: &mut KuryrPort, why: Option<&String>) {
+    let annotations = object.metadata.get_mut("annotations").and_then(Value::as_object_mut);
+    match (annotations, why) {
+        (Some(annotations), Some(why)) => drop(annotations.insert(REASON_ANNOTATION.to_owned(), json!(why))),
+        (Some(annotations), None) => drop(annotations.remove(REASON_ANNOTATION)),
+        (None, Some(why)) => drop(object.metadata.insert("annotations".to_owned(), json!({REASON_ANNOTATION: why}))),
+        (None, None) => {}
     }
 }
 

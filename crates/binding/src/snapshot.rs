@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub existing: BTreeMap<String, Option<Port>>,
     /// KuryrPorts.
     pub kuryr_ports: BTreeMap<ObjectName, Stored>,
+    /// Why pods wait, by UID, as their owners were told: their KuryrPorts say it to their nodes.
+    pub told: BTreeMap<String, String>,
     /// Ports whose making was refused.
     pub tried: BTreeMap<Key, Tried>,
     /// Subnets and networks that had no address left: their ports are made one by one.
@@ -207,6 +209,7 @@ impl Snapshot {
             lone: BTreeSet::new(),
             existing: BTreeMap::new(),
             kuryr_ports: BTreeMap::new(),
+            told: BTreeMap::new(),
             tried: BTreeMap::new(),
             scarce: BTreeSet::new(),
             claims: BTreeMap::new(),

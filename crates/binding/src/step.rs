@@ -7,6 +7,7 @@ use openstack::resource::{AddressPair, Network, NewPort, Port, SubPort, Subnet};
 use osvif::{KuryrPort, Vif};
 use serde_json::Value;
 
+use crate::keeping::reasons;
 use crate::making::may_have;
 use crate::nested::Moves;
 use crate::owner::{Carrier, counts_as_active, is_existing};
@@ -147,7 +148,7 @@ pub(crate) struct Index<'a> {
 #[must_use]
 pub fn step(world: &Snapshot) -> Step {
     let Some(ports) = &world.ports else {
-        return Step { calls: vec![Call::ListPorts], ..Step::default() };
+        return Step { calls: [Call::ListPorts].into_iter().chain(reasons(world)).collect(), ..Step::default() };
     };
     let mut owned: BTreeMap<Key, Vec<&Port>> = BTreeMap::new();
     for port in ports.values() {

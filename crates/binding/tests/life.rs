@@ -102,11 +102,19 @@ impl Life {
         let known = step.missing.len();
         self.world.gone.extend(std::mem::take(&mut step.missing).into_iter().filter(|uid| !self.cloud.pods.contains_key(uid)));
         if known == 0 {
+            self.tell(&step);
             return step;
         }
         let step = netloom_binding::step(&self.world);
         self.world.claims.extend(step.claims.clone());
+        self.tell(&step);
         step
+    }
+
+    /// Pods' owners are told why they wait.
+    fn tell(&mut self, step: &Step) {
+        let text = |refused: &[Refused]| refused.iter().map(ToString::to_string).collect();
+        self.world.told = step.refused.iter().map(|(uid, refused)| (uid.clone(), text(refused))).collect();
     }
 
     /// Makes a call; whether the controller still lives.
@@ -669,6 +677,42 @@ fn a_ready_port_with_more_addresses_than_asked_for_is_used() {
         assert_eq!((life.cloud.owned(), life.cloud.pooled(), life.cloud.posts), (1, 6, 1), "one waited: three more");
         assert_eq!(step.pools.len(), 1);
     }
+}
+
+/// A node reads in its pod's KuryrPort why there are no ports. The object goes with the pod, and says nothing of it once there are ports.
+#[test]
+fn a_pod_that_waits_has_the_reason_in_its_kuryr_port() {
+    let mut life = Life::new();
+    let reason = |life: &Life| {
+        let all = life.cloud.kuryr_ports.values().map(|stored| &stored.object);
+        let reasons =
+            all.map(|object| object.metadata.get("annotations").and_then(|all| all["netloom.io/reason"].as_str()).map(str::to_owned));
+        reasons.collect::<Vec<_>>()
+    };
+    life.world.defaults.ports_per_namespace = Some(1);
+    life.cloud.add_pod(&[0, 1]);
+    // The next step tells what this one has found.
+    life.settle();
+    life.settle();
+    let why = "the Neutron ports of namespace a have 0 addresses, the pod needs 2, and portsPerNamespace is 1: delete pods, or raise it";
+    assert_eq!(reason(&life), [Some(why.to_owned())]);
+    // It says so as well where Neutron does not answer.
+    life.world.ports = None;
+    life.world.told.values_mut().for_each(|text| *text = "Neutron is away".to_owned());
+    let writes = |call: &Call| matches!(call, Call::WriteKuryrPort { object, .. } if object.metadata["annotations"]["netloom.io/reason"] == "Neutron is away");
+    assert!(step(&life.world).calls.iter().any(writes));
+    life.world.defaults.ports_per_namespace = None;
+    life.settle();
+    assert_eq!((reason(&life), life.cloud.owned()), (vec![None], 2));
+    // Of a pod that never got one, none is left.
+    life.world.defaults.ports_per_namespace = Some(2);
+    life.cloud.add_pod(&[0]);
+    life.settle();
+    life.settle();
+    assert_eq!(reason(&life).len(), 2);
+    life.cloud.pods.clear();
+    life.settle();
+    assert_eq!((reason(&life), life.cloud.owned()), (Vec::new(), 0));
 }
 
 /// A pod that is refused has no ready port, and none are made for it.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kube::api::GetParams;
 use kube::core::Request;
-use osvif::{KuryrPort, NODE_LABEL, Problem, crd, memory_of, node_label};
+use osvif::{KuryrPort, NODE_LABEL, Problem, REASON_ANNOTATION, crd, memory_of, node_label};
 use serde_json::{Map, Value};
 
 use crate::cache::{Limit, Listed};
@@ -31,6 +31,8 @@ pub struct KuryrPorts {
 pub struct NodePort {
     /// Read, or why it cannot be read; `None` where it is not kept: [`Cluster::fetch_kuryr_port`] has it.
     pub read: Option<Result<KuryrPort, Problem>>,
+    /// Why it has no VIFs, as the controller says.
+    pub reason: Option<Box<str>>,
     /// About what it takes of memory, in bytes.
     weight: usize,
 }
@@ -45,13 +47,15 @@ const MOST: usize = 8 << 20;
 
 impl NodePort {
     const LIMIT: Limit<Arc<NodePort>> =
-        Limit { most: MOST, weight: |port| port.weight, light: |_| Arc::new(NodePort { read: None, weight: 0 }) };
+        Limit { most: MOST, weight: |port| port.weight, light: |_| Arc::new(NodePort { read: None, reason: None, weight: 0 }) };
 
     fn of(seen: Value) -> Self {
         let weight = memory_of(&seen);
+        let annotations = seen.pointer("/metadata/annotations").and_then(Value::as_object);
+        let reason = annotations.and_then(|all| all.get(REASON_ANNOTATION)).and_then(Value::as_str).map(Box::from);
         // Nobody asks for the rest, which changes with every write.
         let read = KuryrPort::read(seen).map(|port| KuryrPort { metadata: Map::new(), rest: Map::new(), ..port });
-        NodePort { weight: if read.is_ok() { weight } else { 0 }, read: Some(read) }
+        NodePort { weight: if read.is_ok() { weight } else { 0 }, read: Some(read), reason }
     }
 }
 

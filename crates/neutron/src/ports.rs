@@ -30,6 +30,8 @@ pub struct PortFilter {
     pub host: Option<String>,
     /// The one that has this address.
     pub address: Option<String>,
+    /// Those with this description.
+    pub description: Option<String>,
 }
 
 // === impl PortFilter ===
@@ -53,6 +55,7 @@ impl PortFilter {
             ("network_id", &self.network_id),
             ("binding:host_id", &self.host),
             ("fixed_ips", &address),
+            ("description", &self.description),
         ];
         for (key, value) in named {
             if let Some(value) = value {

@@ -67,6 +67,9 @@ pub(crate) fn begin(tasks: &mut JoinSet<()>, client: &Client, options: OpenStack
     }
     let counted = Arc::clone(&numbers);
     let neutron = options.neutron.clone().observed(Arc::new(move |sent| counted.sent(sent)));
+    if options.checks_rights {
+        tasks.spawn(rights::tell(neutron.clone(), options.settings.clone(), Arc::clone(lead)));
+    }
     let (client, lead, identity) = (client.clone(), Arc::clone(lead), identity.to_owned());
     let telling = Arc::new(Semaphore::new(TELLING));
     let ports = Ports { client, neutron, options, known, lead, numbers: Arc::clone(&numbers), identity, telling };

@@ -37,6 +37,8 @@ pub const PORT_FINALIZER: &str = "kuryr.openstack.org/kuryrport-finalizer";
 
 /// The label with the node's name ([`node_label`]), by which a node's agent watches its own.
 pub const NODE_LABEL: &str = "kuryr.openstack.org/nodeName";
+/// The annotation that says why a pod has no VIFs yet. It is ours: Kuryr has none.
+pub const REASON_ANNOTATION: &str = "netloom.io/reason";
 
 /// What an object may take of memory, in bytes: some fifty VIFs.
 pub const MAX_KURYR_PORT: usize = 512 << 10;

@@ -26,8 +26,8 @@ mod python;
 mod vif;
 
 pub use kuryr_port::{
-    KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, crd, memory_of,
-    node_label,
+    KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, REASON_ANNOTATION,
+    crd, memory_of, node_label,
 };
 pub use network::{FixedIp, Network, Route, Subnet};
 pub use object::{List, Rest};

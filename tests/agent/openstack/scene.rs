@@ -104,6 +104,13 @@ pub(crate) fn bind(node: &Node, pod: &Pod<'_>, ports: &[(&str, Port)]) {
     node.api.must("POST", &path(pod), &object);
 }
 
+/// Says that it makes no ports, and why.
+pub(crate) fn refuse(node: &Node, pod: &Pod<'_>, why: &str) {
+    bind(node, pod, &[]);
+    let metadata = json!({"annotations": {"netloom.io/reason": why}});
+    node.api.must("PATCH", &format!("{}/{}", path(pod), pod.name), &json!({"metadata": metadata}));
+}
+
 /// Says that they are ACTIVE, or not.
 pub(crate) fn say(node: &Node, pod: &Pod<'_>, ports: &[(&str, Port)], active: bool) {
     node.api.must("PATCH", &format!("{}/{}", path(pod), pod.name), &json!({"status": {"vifs": vifs(ports, active)}}));

@@ -33,6 +33,8 @@ pub struct OpenStack {
     pub nested_pool: Option<PoolSize>,
     /// How many ports the pods of a namespace have at most.
     pub ports_per_namespace: Option<usize>,
+    /// Whether the operator tries at its start what the credentials may do, with ports that it deletes.
+    pub checks_rights: bool,
     /// What the author of a kuryr.conf should know.
     pub notes: Vec<Note>,
     /// The client of it.
@@ -111,6 +113,7 @@ struct OtherKeys {
     _openstack: serde::de::IgnoredAny,
     policy: Vec<WrittenRule>,
     ports_per_namespace: Option<usize>,
+    check_rights: Option<bool>,
     default_network: Option<WrittenDefault>,
 }
 
@@ -213,6 +216,7 @@ impl OpenStack {
             rules,
             default_network,
             ports_per_namespace,
+            checks_rights: beside.check_rights.unwrap_or(true),
             notes: given.notes().to_vec(),
             neutron,
         })

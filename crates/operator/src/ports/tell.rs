@@ -13,6 +13,9 @@ use crate::log::Line;
 #[derive(Debug, Default)]
 pub(super) struct EventDedup(BTreeMap<String, String>);
 
+/// Characters of what a KuryrPort says of it: an object has its limit.
+const MOST: usize = 1000;
+
 // === impl EventDedup ===
 
 impl EventDedup {
@@ -24,6 +27,11 @@ impl EventDedup {
             self.0.insert(uid.clone(), said.clone()).is_none_or(|before| before != said)
         });
         news.collect()
+    }
+
+    /// What is said of pods now, by UID: what is told again has the same words.
+    pub(super) fn now(&self) -> BTreeMap<String, String> {
+        self.0.iter().map(|(uid, said)| (uid.clone(), said.chars().take(MOST).collect())).collect()
     }
 }
 

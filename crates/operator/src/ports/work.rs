@@ -223,7 +223,10 @@ impl Work {
         } else {
             self.begin(ports, Task::Extensions);
         }
-        let bound: BTreeSet<String> = ports.known.lock().kuryr_ports.values().map(|stored| stored.object.spec.pod_uid.clone()).collect();
+        // One without VIFs says why there are none.
+        let has_vifs = |stored: &&binding::Stored| !stored.object.status.vifs.is_empty();
+        let of_pods = |stored: &binding::Stored| stored.object.spec.pod_uid.clone();
+        let bound: BTreeSet<String> = ports.known.lock().kuryr_ports.values().filter(has_vifs).map(of_pods).collect();
         let waits = |uid: &String| self.world.pods.contains_key(uid) && !bound.contains(uid);
         // Nothing can be done for anybody.
         if let (None, Some(why)) = (&self.world.ports, self.calls.why(&Slot::Extensions).or(self.calls.why(&Slot::List))) {
@@ -275,6 +278,7 @@ impl Work {
             self.world.inherited.clear();
         }
         self.ready.look(&mut self.world, &self.busy, now);
+        self.world.told = self.told.now();
         let mut step = step(&self.world);
         self.world.claims.append(&mut step.claims);
         self.idle.retain(|name, _| step.pools.get(name).is_some_and(|(_, is_used)| !is_used));

@@ -17,10 +17,15 @@ pub(crate) struct Child(pub(crate) std::process::Child);
 
 /// Begins one that dies at this crash point; at none where it is empty.
 pub(crate) fn begin(settings: &Path, kubeconfig: &Path, at: &str) -> Child {
+    begin_with_log(settings, kubeconfig, at, Stdio::null())
+}
+
+/// The same, with a place for its log.
+pub(crate) fn begin_with_log(settings: &Path, kubeconfig: &Path, at: &str, log: Stdio) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let files = format!("{} {}", settings.display(), kubeconfig.display());
     command.args(["--ignored", "--exact", "killed::child"]).env(CHILD, files).env("NETLOOM_CRASH_AT", at);
-    Child(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Child(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
 }
 
 impl Drop for Child {

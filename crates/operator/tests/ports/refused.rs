@@ -47,6 +47,17 @@ fn each_waits_for_its_own_reason_and_the_others_do_not() {
         ] {
             until(&format!("{pod}: {words}: {:?}", scene.events(pod)), || is_told(pod, words)).await;
         }
+        // Their nodes read it in their KuryrPorts.
+        let reads = |pod: &str, words: &str| {
+            let object = scene.kuryr_port(pod).unwrap_or_default();
+            object["metadata"]["annotations"]["netloom.io/reason"].as_str().is_some_and(|why| why.contains(words))
+        };
+        for (pod, words) in
+            [("typo", "unknown key \"subnetID\""), ("missing", "definition default/nowhere does not exist"), ("grouped", group)]
+        {
+            until(&format!("the node of {pod} reads it"), || reads(pod, words)).await;
+            assert_eq!(scene.vifs(pod), []);
+        }
         // Nothing was made for those that cannot be served.
         let devices: Vec<String> = scene.ports().into_iter().map(|port| port.device).collect();
         for (name, uid) in scene.pods() {
@@ -68,6 +79,9 @@ fn each_waits_for_its_own_reason_and_the_others_do_not() {
         // What is mended is served.
         scene.define("nowhere", &json!({"subnetId": scene.subnets["red"]}));
         until("the definition is there", || scene.vifs("missing").len() == 2).await;
+        assert!(!reads("missing", ""), "what was mended is still a reason");
+        scene.delete_pod("typo");
+        until("nothing is left of a pod that had no ports", || scene.kuryr_port("typo").is_none()).await;
         for pod in ["foreign", "unbound"] {
             assert_eq!(scene.events(pod).len(), 1, "said once: {:?}", scene.events(pod));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -73,6 +73,18 @@ pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
+/// A kubeconfig of a store that serves at this port, in a directory.
+pub(crate) fn kubeconfig_of(dir: &Path, port: u16) -> PathBuf {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+    });
+    let file = dir.join("kubeconfig");
+    std::fs::write(&file, config.to_string()).unwrap();
+    file
+}
+
 // === impl Scene ===
 
 impl Scene {
@@ -132,6 +144,8 @@ impl Scene {
         let subnets: Vec<&String> = self.subnets.values().collect();
         let mut settings = json!({
             "cluster": self.project,
+            // Tests count requests and ports. What is tried at the start has its own test.
+            "checkRights": false,
             "openstack": {
                 "kubernetes": {"multiVifDrivers": ["npwg_multiple_interfaces"]},
                 "neutron": cloud,
@@ -147,14 +161,7 @@ impl Scene {
     }
 
     pub(crate) fn kubeconfig(&self, port: u16) -> PathBuf {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
-        });
-        let file = self.dir.join("kubeconfig");
-        std::fs::write(&file, config.to_string()).unwrap();
-        file
+        kubeconfig_of(&self.dir, port)
     }
 
     pub(crate) fn options(&self, url: &str) -> Options {
