@@ -73,8 +73,10 @@ fn found(network: &Network<'_>, check: &Check, observation: &Observation) -> Fin
     {
         return said(Fault::ProbeFailed, &check.from, why.clone());
     }
-    if let (Expected::TooLong, Some(size)) = (&check.expected, check.size) {
-        return too_long(network, check, size);
+    if let (Expected::TooLong, Some(size)) = (&check.expected, check.size)
+        && let Some(finding) = too_long(network, check, size)
+    {
+        return finding;
     }
     if let (Expected::Rate { least, most }, Observation::Rate(bits)) = (&check.expected, observation) {
         let limited = if check.case.to == Target::Bandwidth(Limited::Sends) { Some(&check.from) } else { check.answerers.first() };
@@ -197,17 +199,13 @@ pub fn explain_silence(snapshot: &Snapshot, check: &Check) -> Option<Finding> {
     conversations.filter_map(wrong).next()
 }
 
-/// A packet longer than the network's was sent: the link that it leaves by takes it.
-fn too_long(network: &Network<'_>, check: &Check, size: u32) -> Finding {
-    let link = network.namespace(&check.from).and_then(|namespace| leaves_by(namespace, check.address));
-    let device = link.map(|link| link.name.as_str());
-    let mtu = link.map(|link| format!("its MTU is {}", link.mtu)).unwrap_or_else(|| "no route leads there".to_owned());
-    let evidence = format!("{mtu}; the network was made for {}", size.saturating_sub(1));
-    Finding {
-        device: device.map(str::to_owned),
-        next_step: Fault::MtuDiffers.next_step(device).replace("{mtu}", &size.saturating_sub(1).to_string()),
-        ..said(Fault::MtuDiffers, &check.from, evidence)
-    }
+/// A packet longer than the network's was sent: the link that it leaves by takes it. `None`: no link takes it.
+fn too_long(network: &Network<'_>, check: &Check, size: u32) -> Option<Finding> {
+    let link = network.namespace(&check.from).and_then(|namespace| leaves_by(namespace, check.address))?;
+    let made_for = size.saturating_sub(1);
+    let next_step = Fault::MtuDiffers.next_step(Some(&link.name)).replace("{mtu}", &made_for.to_string());
+    let evidence = format!("its MTU is {}; the network was made for {made_for}", link.mtu);
+    Some(Finding { device: Some(link.name.clone()), next_step, ..said(Fault::MtuDiffers, &check.from, evidence) })
 }
 
 fn said(fault: Fault, place: &Place, evidence: String) -> Finding {

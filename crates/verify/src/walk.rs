@@ -301,8 +301,10 @@ impl<'a> Walk<'a> {
         let key = Key { to: packet.destination, from, came_by, mark: packet.mark, turn: self.turn };
         let to = packet.destination;
         if let Some(rule) = route::passed_over(namespace, key) {
-            let evidence = format!("the rule of policy routing with priority {} has conditions that are not understood", rule.priority);
-            self.blind.push(self.finding(Fault::NotObserved, namespace, None, evidence));
+            let evidence = format!("the rule of policy routing {rule} has more conditions, which are not understood");
+            let six = if to.is_ipv6() { " -6" } else { "" };
+            let next_step = format!("look whether it is for these packets: ip{six} rule show priority {}", rule.priority);
+            self.blind.push(Finding { next_step, ..self.finding(Fault::NotObserved, namespace, None, evidence) });
         }
         Err(match route::route(namespace, key) {
             Routed::Here => return Ok(None),

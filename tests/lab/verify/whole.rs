@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::{Lab, node, pod};
 
-/// The example with two zones: a router, and nodes of one family.
-fn zones() -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").join("zones");
+/// An example: `zones` has a router, and nodes of one family; a node of `two-nodes` has no address of IPv6, and its pods have.
+fn example(name: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").join(name);
     let files = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path());
     files
         .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
@@ -26,8 +26,9 @@ fn case<'a>(json: &'a Value, id: &str) -> &'a Value {
 #[test]
 fn every_case_passes_or_says_why_it_is_skipped() {
     let two = [node("left"), node("right"), pod("a", "left"), pod("b", "right"), pod("b2", "right")].concat();
-    for (manifests, mode) in [(zones(), "auto"), (two.clone(), "direct"), (two, "vxlan")] {
-        let lab = Lab::up(&manifests, &["--between", mode]);
+    let (zones, unequal) = (example("zones"), example("two-nodes"));
+    for (manifests, mode) in [(zones.as_str(), "auto"), (&two, "direct"), (&two, "vxlan"), (&unequal, "vxlan")] {
+        let lab = Lab::up(manifests, &["--between", mode]);
         let before = lab.host.traces();
         let (code, json) = lab.verified(&[]);
         assert_eq!((code, &json["failed"]), (0, &Value::from(0)), "{mode}: {json:#}");

@@ -30,7 +30,14 @@ pub(super) fn text(run: &Run<'_>) -> String {
                 for failure in &result.failures {
                     let (check, finding) = (&failure.check, &failure.finding);
                     let message = format!("{}: {}", finding.at(), finding.fault.title());
-                    let body = format!("{} to {}: {}\n{finding}\n{}", check.from, check.whom(), failure.said, finding.next_step);
+                    let body = format!(
+                        "{} to {} over {}: {}\n{finding}\n{}",
+                        check.from,
+                        check.whom(),
+                        check.protocol,
+                        failure.said,
+                        finding.next_step
+                    );
                     let _ = writeln!(
                         text,
                         "    <failure type=\"{}\" message=\"{}\">{}</failure>",

@@ -77,4 +77,48 @@ fn a_pod_that_sends_from_another_of_its_addresses() {
     let to_node = Check { expected, ..check("node/b", "172.30.0.2") };
     let by = Observation::Answered { by: "node/b".to_owned(), seen: ip("10.244.0.2"), took: std::time::Duration::ZERO };
     assert_eq!(finding(Mode::Vxlan, &to_node, &by, |_| {}).fault, Fault::MasqueradeMissing);
+    // Each host has 127.0.0.1, and nobody is seen as that.
+    let sources = ["127.0.0.1", "172.30.0.1"].map(ip).to_vec();
+    let to_node = Check { expected: Expected::Answer(ExpectedSource::As(sources)), ..to_node };
+    let loopback = |s: &mut Snapshot| link(s, A, 2).addresses.push(address("127.0.0.1/8"));
+    assert_eq!(finding(Mode::Vxlan, &to_node, &by, loopback).fault, Fault::MasqueradeMissing);
+}
+
+/// A pod that lost its address sends from that of another network: it was said to lack masquerade.
+#[test]
+fn a_pod_without_the_address_by_which_it_is_known() {
+    let lost = |s: &mut Snapshot| {
+        link(s, A, 2).addresses = vec![address("192.168.9.2/24")];
+        of(s, A).routes.retain(|route| route.table != 255);
+        of(s, A).routes.push(local("192.168.9.2", 2));
+        of(s, "node/b").routes.push(route("192.168.9.0/24", Some("172.30.0.1"), 2));
+        of(s, "node/a").routes.push(route("192.168.9.0/24", None, 3));
+    };
+    let seen = finding(Mode::Direct, &to_b(), &seen_as("192.168.9.2"), lost);
+    assert_eq!((seen.fault, seen.at()), (Fault::AddressMissing, A.to_owned()), "{seen}");
+}
+
+/// No packet is too long for a way that is not there.
+#[test]
+fn a_long_packet_without_a_way() {
+    let longer = Check { size: Some(1401), expected: Expected::TooLong, ..to_b() };
+    let finding = finding(Mode::Direct, &longer, &Observation::Silent, |s| of(s, A).routes.clear());
+    assert_eq!(finding.fault, Fault::NoDefaultRoute, "{finding}");
+}
+
+/// A host answers for its addresses by any of its links, unless `arp_ignore` is set, and what the sender knows of it shows that.
+#[test]
+fn a_host_that_answered_by_another_link() {
+    let moved = |s: &mut Snapshot, is_known: bool| {
+        let other = link(s, "node/b", 2).clone();
+        link(s, "node/b", 2).addresses.clear();
+        let lo = crate::Link { index: 77, name: "dummy0".to_owned(), kind: "dummy".to_owned(), other: None, mac: None, ..other };
+        of(s, "node/b").links.push(lo);
+        if is_known {
+            let mac = link(s, "node/b", 2).mac.clone();
+            link(s, "node/a", 2).neighbours.push(crate::Neighbour { address: ip("172.30.0.2"), mac, permanent: false });
+        }
+    };
+    let found = |is_known| finding(Mode::Direct, &to_b(), &Observation::Silent, |s| moved(s, is_known)).fault;
+    assert_eq!((found(true), found(false)), (Fault::Unexplained, Fault::WrongNetwork));
 }
