@@ -178,6 +178,20 @@ impl NetworkList {
         }
     }
 
+    /// Has each plugin's keys stated once ([`Object::stated`]): no two readers take several equal keys, or `null`, for something else.
+    pub fn state_once(&mut self) {
+        let mut changed = false;
+        for plugin in &mut self.plugins {
+            if let Some(stated) = plugin.raw.stated() {
+                plugin.raw = stated;
+                changed = true;
+            }
+        }
+        if changed {
+            self.print_plugins();
+        }
+    }
+
     fn print_plugins(&mut self) {
         if let Ok(Value::Object(mut raw)) = json::parse(&self.source) {
             raw.set("plugins", self.plugins.iter().map(|p| p.raw.clone()).collect::<Vec<_>>());

@@ -1,5 +1,8 @@
 //! An object that keeps its keys as they were written.
 
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
+
 use crate::Value;
 
 /// A JSON object: pairs in the order in which they were read, duplicates and spelling kept.
@@ -40,10 +43,23 @@ impl Object {
 
     /// Every object under `key` as one: of each key the last value that is not `null`.
     pub fn merged(&self, key: &str) -> Object {
-        let mut merged = Object::new();
-        let given = self.objects(key).flat_map(Object::iter).filter(|(_, value)| !matches!(value, Value::Null));
-        given.for_each(|(key, value)| merged.set(key, value.clone()));
-        merged
+        once(self.objects(key).flat_map(Object::iter))
+    }
+
+    /// The object with each key once and without `null`: of several equal keys the last value, and objects under one key as one. `None`: that is what
+    /// it is.
+    pub fn stated(&self) -> Option<Object> {
+        let keys: HashSet<String> = self.0.iter().map(|(key, _)| key.chars().map(folded).collect()).collect();
+        if keys.len() == self.0.len() && self.iter().all(|(_, value)| !matches!(value, Value::Null)) {
+            return None;
+        }
+        let Object(mut pairs) = once(self.iter());
+        for (key, value) in &mut pairs {
+            if let Value::Object(object) = value {
+                *object = self.merged(key);
+            }
+        }
+        Some(Object(pairs))
     }
 
     /// Puts `value` under `key`, in place of every spelling of it that was there; a new key goes to the end.
@@ -83,6 +99,27 @@ impl FromIterator<(String, Value)> for Object {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(pairs: I) -> Self {
         Object(pairs.into_iter().collect())
     }
+}
+
+/// Each key once, at the place of the first of several, with the last value that is not `null`.
+fn once<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Object {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut all: Vec<(String, Value)> = Vec::new();
+    for (key, value) in pairs.filter(|(_, value)| !matches!(value, Value::Null)) {
+        let pair = (key.to_owned(), value.clone());
+        match places.entry(key.chars().map(folded).collect()) {
+            Entry::Occupied(place) => {
+                if let Some(known) = all.get_mut(*place.get()) {
+                    *known = pair;
+                }
+            }
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                all.push(pair);
+            }
+        }
+    }
+    Object(all)
 }
 
 /// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode: two letters beyond ASCII are letters of it, and every key of the
@@ -137,6 +174,9 @@ mod tests {
     fn several_objects_are_one_in_which_null_takes_nothing_away() {
         let o = object(r#"{"d":{"type":"a","gw":false,"x":1},"D":{"GW":null,"X":2,"n":null},"d":null,"d":[]}"#);
         assert_eq!(crate::compact(&Value::Object(o.merged("d"))), r#"{"type":"a","gw":false,"X":2}"#);
+        let o = object(r#"{"vlan":5,"a":{"x":1,"n":null},"VLAN":0,"A":{"y":2},"z":null,"l":{},"L":[]}"#);
+        assert_eq!(crate::compact(&Value::Object(o.stated().unwrap())), r#"{"VLAN":0,"A":{"x":1,"y":2},"L":[]}"#);
+        assert_eq!(object(r#"{"a":1,"b":{"c":null}}"#).stated(), None);
     }
 
     #[test]

@@ -172,6 +172,26 @@ fn a_delegate_is_what_is_executed() {
     assert_eq!(node.host.json("", "ip -j link show upbr")[0]["mtu"], json!(9000));
 }
 
+/// Of a key that is said twice the last one counts, to who judges as to who executes: a bridge was taken for a VLAN of it, where other traffic arrives.
+#[test]
+fn a_vlan_that_is_said_twice() {
+    let node = node("twice", "");
+    let at = |address: &str, gateway: &str| json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]});
+    let victim = json!({"type": "bridge", "bridge": "t2.5", "isGateway": true, "ipam": at("10.9.0.5/24", "10.9.0.1")});
+    node.define("victim", &network(&[victim]));
+    let other = node.pod("other", "victim");
+    other.must("ADD");
+    let ipam = at("10.9.0.77/25", "10.9.0.126");
+    node.define(
+        "twice",
+        &format!(r#"{{"cniVersion":"1.0.0","name":"x","type":"bridge","bridge":"t2","vlan":5,"vlan":0,"isGateway":true,"ipam":{ipam}}}"#),
+    );
+    let pod = node.pod("pod", "twice");
+    is_refused(&node, &pod, "10.9.0.0/24");
+    pod.must("DEL");
+    other.must("DEL");
+}
+
 /// What a DHCP server gives a route to is the cloud's, in the range of link-local addresses as well.
 #[test]
 fn a_service_of_the_cloud_with_a_link_local_address() {

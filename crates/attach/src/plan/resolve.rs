@@ -190,6 +190,7 @@ impl<'a> Resolver<'a> {
             isolation.check(&self.asked.pod.namespace, &selection.definition).map_err(&mut refuse).ok()?;
         }
         let mut list = network(&selection.definition, self.networks).map_err(&mut refuse).ok()?;
+        list.state_once();
         state_delegates(&mut list);
         let device = self.choice.next(resource(&selection.definition, self.networks), selection.device_id.as_deref());
         let device = device.map_err(&mut refuse).ok()?;
@@ -395,7 +396,8 @@ fn keep_behind_links(list: &mut NetworkList) {
         let Some(plugin) = list.plugins.get(number) else { continue };
         match plugin.kind.as_str() {
             "bridge" | "ptp" => list.set_in_plugin(number, KEY, true),
-            "flannel" => {
+            // What is no object is flannel's to refuse.
+            "flannel" if plugin.raw().get(DELEGATE).is_none_or(|delegate| delegate.as_object().is_some()) => {
                 let mut delegate = plugin.raw().merged(DELEGATE);
                 delegate.set(KEY, true);
                 list.set_in_plugin(number, DELEGATE, Value::Object(delegate));

@@ -367,10 +367,11 @@ fn by_selection(selection: &Selection, taken: &[&str], own: &dyn NodeOwn) -> Vec
 
 /// Whether a sysctl lets a pod answer for addresses that it has not (`proxy_arp`, `proxy_arp_pvlan` and `proxy_ndp` in
 /// Documentation/networking/ip-sysctl.rst): on the default network, where it has an interface, or on the attachment's own, which may stand on
-/// a bridge or link of others. An interface may have the name of a setting, or a part of it: `IFNAME` is to stand where interfaces do, alone.
+/// a bridge or link of others. An interface may have the name of a setting, or of a directory, or a part of one: `IFNAME` is to stand where interfaces
+/// do, alone (`net.ipv4.conf.IFNAME.arp_filter`).
 fn answers_elsewhere(sysctl: &str) -> bool {
     let parts: Vec<&str> = sysctl.split(['.', '/']).filter(|part| !part.is_empty()).collect();
-    let is_of_interface = |at: usize| at > 0 && parts.get(at - 1).is_some_and(|before| ["conf", "neigh"].contains(before));
+    let is_of_interface = |at: usize| at == 3 && parts.len() == 5 && parts.get(2).is_some_and(|before| ["conf", "neigh"].contains(before));
     let mut named = parts.iter().enumerate().filter(|(_, part)| part.contains("IFNAME"));
     if named.any(|(at, part)| *part != "IFNAME" || !is_of_interface(at)) {
         return true;

@@ -151,10 +151,10 @@ fn gateways(raw: &Keys) -> Vec<String> {
     let is_vlan = |vlan: &&Value| matches!(vlan, Value::Number(id) if id.as_u64() != Some(0));
     let vlans: Vec<&Value> = all(raw, "vlan").map(|(_, vlan)| vlan).filter(is_vlan).collect();
     let bridges = bridges(raw);
-    if vlans.is_empty() {
-        return bridges;
-    }
-    vlans.iter().flat_map(|vlan| bridges.iter().map(|bridge| format!("{bridge}.{}", json::compact(vlan)))).collect()
+    let of_vlans = vlans.iter().flat_map(|vlan| bridges.iter().map(|bridge| format!("{bridge}.{}", json::compact(vlan))));
+    // Of several keys another one may be the last.
+    let is_plain = vlans.len() < all(raw, "vlan").count().max(1);
+    of_vlans.chain(bridges.iter().filter(|_| is_plain).cloned()).collect()
 }
 
 /// Each bridge that a configuration may mean.
@@ -170,7 +170,8 @@ fn bridges(raw: &Keys) -> Vec<String> {
 
 /// Each device that an ipvlan may stand on. Behind another plugin one without a name stands on that one's only interface.
 fn parents(raw: &Keys, place: &str) -> Vec<Parent> {
-    let unnamed = || if place == "plugins[0]" { Parent::DefaultRoute } else { Parent::Told };
+    let is_first = place.strip_suffix(".delegate").unwrap_or(place) == "plugins[0]";
+    let unnamed = || if is_first { Parent::DefaultRoute } else { Parent::Told };
     let of = |name: &str| if name.is_empty() { unnamed() } else { Parent::Named(name.to_owned()) };
     let named: Vec<Parent> = all(raw, "master").map(|(_, value)| of(value.as_str().unwrap_or_default())).collect();
     if named.is_empty() { vec![unnamed()] } else { named }

@@ -674,6 +674,10 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         ),
         // An interface may be called `proxy_arp`.
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.IFNAME":"1"}}"#, "net.ipv4.conf.eth0.IFNAME"),
+        // A pod may call its interfaces `conf` and `proxy_arp`.
+        (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.conf.IFNAME":"1"}}"#, "set it for IFNAME"),
+        (r#"{"type":"tuning","sysctl":{"net/ipv4/conf/x.conf/IFNAME":"1"}}"#, "set it for IFNAME"),
+        (r#"{"type":"tuning","sysctl":{"net.ipv6.conf.neigh.IFNAME":"1"}}"#, "set it for IFNAME"),
         (r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.proxy_IFNAME":"1"}}"#, "set it for IFNAME"),
         (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from the node (plugins[0].device)"),
         (r#"{"type":"dpdk-device","hwaddr":"02:00:00:00:00:01"}"#, "takes eth0"),
