@@ -49,7 +49,8 @@ fn names_of_others_links() {
     for (name, plugin, says) in [
         ("integration", on("br-int"), "makes the link \"br-int\""),
         ("tunnels", on("br-tun"), "makes the link \"br-tun\""),
-        ("spelling", with(json!({"BRIDGE": "br-tun"})), "makes the link \"br-tun\""),
+        // Of several spellings the last one is taken.
+        ("spelling", with(json!({"BRIDGE": "x1", "bridge": "br-tun"})), "makes the link \"br-tun\""),
         ("gre", on("gre0"), "which is a name for a link of the kernel"),
         ("sit", on("sit0"), "which is a name for a link of the kernel"),
         ("erspan", on("erspan0"), "which is a name for a link of the kernel"),

@@ -112,7 +112,7 @@ fn whoever_has_the_lock_of_all_tables_is_waited_for() {
     let words = Words::new(OLDER);
     let scene = &words.scene;
     let attached = scene.add_with("c1", &json!([tcp(8080, 80)]), &iptables());
-    // Longer than a turn of the program's own waiting.
+    // Sleeps: longer than a turn of the program's own waiting, which is what is tried.
     let other = Running::start(scene.host.command("", "flock").args(["/run/xtables.lock", "sleep", "2.5"]));
     scene.host.until("the lock is taken", || !scene.host.run_ok("", &["flock", "--nonblock", "/run/xtables.lock", "true"]));
     let begun = Instant::now();

@@ -97,7 +97,7 @@ const POINTS: [&str; 4] = ["operator-port-made", "operator-kuryrport-written", "
 #[ignore = "needs Neutron: cargo xtask test neutron"]
 fn twenty_pods_come_and_go_while_everything_fails() {
     const PODS: usize = 20;
-    let mut scene = Scene::alone(&[("red", "10.81.0.0/22"), ("blue", "10.85.0.0/22"), ("green", "10.89.0.0/22")]);
+    let mut scene = Scene::new(&[("red", "10.81.0.0/22"), ("blue", "10.85.0.0/22"), ("green", "10.89.0.0/22")]);
     let kills: usize = std::env::var("NETLOOM_SOAK").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12);
     let others = scene.others();
     let (begun, untouched) = (std::time::Instant::now(), scene.rows(&others));

@@ -30,7 +30,7 @@ struct Beside {
 impl Beside {
     fn new() -> Self {
         // Kuryr lists everybody's ports, page by page, and ends where another test has deleted one meanwhile. The first one is the default network's.
-        let mut scene = Scene::alone(&[("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24"), ("red", "10.81.0.0/24")]);
+        let mut scene = Scene::new(&[("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24"), ("red", "10.81.0.0/24")]);
         let group = json!({"security_group": {"name": "web", "project_id": scene.project}});
         let group = scene.neutron.ask("POST", "security-groups", &group).unwrap()["security_group"]["id"].as_str().unwrap().to_owned();
         scene.store.put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})).unwrap();

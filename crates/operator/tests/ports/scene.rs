@@ -1,10 +1,13 @@
-//! A project of a Neutron that tests share, a cluster in memory, and operators over both.
+//! A project of a Neutron, a cluster in memory, and operators over both.
+//!
+//! Each test has a Neutron of its own. All its requests are served by one thread, which SQLite stops where it waits for the lock of a transaction
+//! that another one has begun: with requests of many tests none came to its end any more.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use netloom_operator::{LogLevel, OpenStack, Options, Running, start};
@@ -43,17 +46,6 @@ pub(crate) struct Row {
     pub(crate) status: String,
 }
 
-fn server() -> Arc<testbed::openstack::Neutron> {
-    static SHARED: Mutex<Weak<testbed::openstack::Neutron>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(server) = shared.upgrade() {
-        return server;
-    }
-    let server = Arc::new(testbed::openstack::Neutron::named(&unique("operator"), None).unwrap());
-    *shared = Arc::downgrade(&server);
-    server
-}
-
 fn unique(what: &str) -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{what}-{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
@@ -90,11 +82,6 @@ pub(crate) fn kubeconfig_of(dir: &Path, port: u16) -> PathBuf {
 impl Scene {
     /// With networks of these names and subnets, and a definition for each: `red` in namespace `default`.
     pub(crate) fn new(networks: &[(&'static str, &str)]) -> Self {
-        Scene::of(server(), networks)
-    }
-
-    /// The same with a Neutron that no other test uses.
-    pub(crate) fn alone(networks: &[(&'static str, &str)]) -> Self {
         Scene::of(Arc::new(testbed::openstack::Neutron::named(&unique("operator"), None).unwrap()), networks)
     }
 

@@ -12,8 +12,8 @@ const PORT: u16 = 4789;
 const RULES: &str = r#"table inet netloom {
     comment "netloom, layout 1"
     set vxlanports { type inet_service; elements = { 4789 }; }
-    set nodes4 { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
-    set nodes6 { type ipv6_addr; elements = { 2001:db8::1, 2001:db8::2 }; }
+    set nodes4 { type ipv4_addr; size 16384; elements = { 192.0.2.1, 192.0.2.2 }; }
+    set nodes6 { type ipv6_addr; size 16384; elements = { 2001:db8::1, 2001:db8::2 }; }
     chain vxlan-turned {
         ip daddr @nodes4 counter packets 0 bytes 0 drop
         ip6 daddr @nodes6 counter packets 0 bytes 0 drop
@@ -77,7 +77,17 @@ fn sample() -> Enclosed {
 fn arrives(from: (&Namespace, &str), to: (&Namespace, &str), port: u16) -> bool {
     let socket = |(ns, address): (&Namespace, &str), port: u16| {
         let address = SocketAddr::new(address.parse().unwrap(), port);
-        ns.netns.enter(|_| UdpSocket::bind(address).unwrap()).unwrap()
+        let begun = Instant::now();
+        loop {
+            match ns.netns.enter(|_| UdpSocket::bind(address)).unwrap() {
+                // A program that another test starts has the descriptors of one that is closed here, until it is executed.
+                Err(e) if e.kind() == ErrorKind::AddrInUse && begun.elapsed() < Duration::from_secs(20) => {
+                    // Sleeps: between two attempts.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                bound => break bound.unwrap(),
+            }
+        }
     };
     // The receiver first: the kernel chooses the sender's port, which may be in the same namespace.
     let (receiver, sender) = (socket(to, port), socket(from, 0));
