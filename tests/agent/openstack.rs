@@ -88,7 +88,7 @@ fn a_port_that_does_not_come() {
     for says in ["no Neutron port for pod down/web after 3 s", "it has no KuryrPort for this node"] {
         assert!(unbound.message().contains(says), "{unbound:?}");
     }
-    // What the controller cannot do is what the ADD and a person are told.
+    // The failed ADD and `netloom explain` show the controller's reason.
     refuse(&node, &pod, "Quota exceeded for resources: ['port']");
     let refused = pod.add();
     assert!(

@@ -106,7 +106,7 @@ fn mtu_inside(netns: &Netns, name: &str) -> Option<u32> {
     netns.enter(|inside| mtu(&mut Netlink::open(inside).ok()?, name)).ok().flatten()
 }
 
-/// Whom a network's pods reach. The default network is the cluster's, whoever provides it.
+/// Whom a network's pods reach. On the default network they reach the pods of all nodes, also if another program provides it.
 fn reach(step: &Step) -> Reach {
     if step.default { Reach::Everywhere } else { promise::reach(&step.list, false) }
 }

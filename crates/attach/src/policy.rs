@@ -30,7 +30,6 @@ mod routed_pods;
 mod uses;
 
 pub use glob::Glob;
-pub(crate) use keys::folded;
 pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;

@@ -17,20 +17,14 @@ use crate::{Owner, Refused};
 // === impl Index ===
 
 impl<'w> Index<'w> {
-    /// `wanted` is what the pod asks for, if all of it is there; if not, the object says why, as soon as that was told ([`Snapshot::told`]). What it was bound to before stays, whatever it asks for by now, as long as the port
-    /// is there: the node may have plugged it.
+    /// `wanted` is what the pod asks for, if all of it is there. If not, the object gives the reason that the pod's owner got ([`Snapshot::told`]).
+    /// What the pod was bound to before stays, whatever it asks for by now, as long as the port is there: the node may have plugged it.
     pub(crate) fn write(&mut self, uid: &str, pod: &Pod, wanted: Option<BTreeMap<String, Vif>>) {
-        let cluster = self.world.cluster.name.to_string();
         let why = self.world.told.get(uid).filter(|_| wanted.is_none());
-        let (version, mut object) = match (self.stored(pod), &wanted) {
-            (None, None) if why.is_none() => return,
-            (None, _) => (None, new_object(uid, pod, &cluster)),
-            (Some(stored), _) if stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) => {
-                (Some(stored.version.clone()), stored.object.clone())
-            }
-            // That of a pod that had this name goes first.
-            (Some(_), _) => return,
-        };
+        if self.stored(pod).is_none() && wanted.is_none() && why.is_none() {
+            return;
+        }
+        let Some((version, mut object)) = object_of(self.world, uid, pod) else { return };
         if wanted.is_some() || why.is_some() {
             set_reason(&mut object, why);
         }
@@ -116,29 +110,34 @@ impl<'w> Index<'w> {
     }
 }
 
-/// What tells nodes why pods wait, where Neutron does not say which ports there are.
+/// Writes the reasons why pods wait into their KuryrPorts while Neutron's ports are not known.
 pub(crate) fn reasons(world: &Snapshot) -> Vec<Call> {
-    let cluster = world.cluster.name.to_string();
     let of_pod = |(uid, why): (&String, &String)| {
         let pod = world.pods.get(uid).filter(|pod| !pod.is_over && !world.gone.contains(uid))?;
-        let stored = world.kuryr_ports.get(&pod.name);
-        let (version, mut object) = match stored {
-            None => (None, new_object(uid, pod, &cluster)),
-            Some(stored) if stored.object.spec.pod_uid == *uid && is_of(&stored.object, &cluster) && stored.damage.is_none() => {
-                (Some(stored.version.clone()), stored.object.clone())
-            }
-            Some(_) => return None,
-        };
+        let (version, mut object) = object_of(world, uid, pod)?;
         if object.status.vifs.is_empty() {
             set_reason(&mut object, Some(why));
         }
-        let is_new = stored.is_none_or(|stored| stored.object != object);
+        let is_new = world.kuryr_ports.get(&pod.name).is_none_or(|stored| stored.object != object);
         is_new.then(|| Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) })
     };
     world.told.iter().filter_map(of_pod).collect()
 }
 
-/// Says why a pod has no VIFs, or no more.
+/// The pod's KuryrPort as it is stored, with its version, or a new one. `None`: the stored one cannot be read, or is another controller's, or of an
+/// earlier pod of this name, which goes first.
+fn object_of(world: &Snapshot, uid: &str, pod: &Pod) -> Option<(Option<String>, KuryrPort)> {
+    let cluster = world.cluster.name.to_string();
+    match world.kuryr_ports.get(&pod.name) {
+        None => Some((None, new_object(uid, pod, &cluster))),
+        Some(stored) => {
+            let is_own = stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) && stored.damage.is_none();
+            is_own.then(|| (Some(stored.version.clone()), stored.object.clone()))
+        }
+    }
+}
+
+/// Writes into an object why its pod has no VIFs, or takes the reason out of it.
 fn set_reason(object: &mut KuryrPort, why: Option<&String>) {
     let annotations = object.metadata.get_mut("annotations").and_then(Value::as_object_mut);
     match (annotations, why) {

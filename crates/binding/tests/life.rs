@@ -111,7 +111,7 @@ impl Life {
         step
     }
 
-    /// Pods' owners are told why they wait.
+    /// Gives pods' owners the reasons why they wait.
     fn tell(&mut self, step: &Step) {
         let text = |refused: &[Refused]| refused.iter().map(ToString::to_string).collect();
         self.world.told = step.refused.iter().map(|(uid, refused)| (uid.clone(), text(refused))).collect();
@@ -679,7 +679,7 @@ fn a_ready_port_with_more_addresses_than_asked_for_is_used() {
     }
 }
 
-/// A node reads in its pod's KuryrPort why there are no ports. The object goes with the pod, and says nothing of it once there are ports.
+/// The pod's KuryrPort gives its node the reason why there are no ports. The object is deleted with the pod, and has no reason once there are ports.
 #[test]
 fn a_pod_that_waits_has_the_reason_in_its_kuryr_port() {
     let mut life = Life::new();

@@ -33,7 +33,7 @@ mod size;
 mod value;
 
 pub use error::{ParseError, ReadError};
-pub use object::Object;
+pub use object::{Object, folded, same_key};
 pub use place::{Located, Span, after_key, locate};
 pub use print::{compact, indented};
 pub use read::{read, read_object};

@@ -1,7 +1,6 @@
 //! An object that keeps its keys as they were written.
 
-use std::collections::HashSet;
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::HashMap;
 
 use crate::Value;
 
@@ -49,17 +48,18 @@ impl Object {
     /// The object with each key once and without `null`: of several equal keys the last value, and objects under one key as one. `None`: that is what
     /// it is.
     pub fn stated(&self) -> Option<Object> {
-        let keys: HashSet<String> = self.0.iter().map(|(key, _)| key.chars().map(folded).collect()).collect();
-        if keys.len() == self.0.len() && self.iter().all(|(_, value)| !matches!(value, Value::Null)) {
+        let keys = by_key(self.iter());
+        if keys.len() == self.0.len() {
             return None;
         }
-        let Object(mut pairs) = once(self.iter());
-        for (key, value) in &mut pairs {
-            if let Value::Object(object) = value {
-                *object = self.merged(key);
-            }
-        }
-        Some(Object(pairs))
+        let stated = keys.into_iter().filter_map(|(key, values)| {
+            let value = match values.last()? {
+                Value::Object(_) => Value::Object(once(values.iter().filter_map(|value| value.as_object()).flat_map(Object::iter))),
+                last => (*last).clone(),
+            };
+            Some((key.to_owned(), value))
+        });
+        Some(stated.collect())
     }
 
     /// Puts `value` under `key`, in place of every spelling of it that was there; a new key goes to the end.
@@ -101,30 +101,32 @@ impl FromIterator<(String, Value)> for Object {
     }
 }
 
-/// Each key once, at the place of the first of several, with the last value that is not `null`.
-fn once<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Object {
+/// Each key once, at the place of the first of several, as the last one is written, with all its values that are not `null`. It takes one look at each
+/// pair: definitions have tens of thousands.
+fn by_key<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Vec<(&'a str, Vec<&'a Value>)> {
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut all: Vec<(String, Value)> = Vec::new();
+    let mut all: Vec<(&str, Vec<&Value>)> = Vec::new();
     for (key, value) in pairs.filter(|(_, value)| !matches!(value, Value::Null)) {
-        let pair = (key.to_owned(), value.clone());
-        match places.entry(key.chars().map(folded).collect()) {
-            Entry::Occupied(place) => {
-                if let Some(known) = all.get_mut(*place.get()) {
-                    *known = pair;
-                }
+        let place = *places.entry(folded(key).collect()).or_insert(all.len());
+        match all.get_mut(place) {
+            Some((written, values)) => {
+                *written = key;
+                values.push(value);
             }
-            Entry::Vacant(place) => {
-                place.insert(all.len());
-                all.push(pair);
-            }
+            None => all.push((key, vec![value])),
         }
     }
-    Object(all)
+    all
+}
+
+/// The same with the last value of each.
+fn once<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Object {
+    by_key(pairs).into_iter().filter_map(|(key, values)| Some((key.to_owned(), (*values.last()?).clone()))).collect()
 }
 
 /// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode: two letters beyond ASCII are letters of it, and every key of the
 /// specifications is ASCII.
-pub(crate) fn same_key(a: &str, b: &str) -> bool {
+pub fn same_key(a: &str, b: &str) -> bool {
     // Most keys differ in their first letter, and most are looked at for another one's sake.
     if let ([a, ..], [b, ..]) = (a.as_bytes(), b.as_bytes())
         && a.is_ascii()
@@ -133,15 +135,16 @@ pub(crate) fn same_key(a: &str, b: &str) -> bool {
     {
         return false;
     }
-    a.eq_ignore_ascii_case(b) || !(a.is_ascii() && b.is_ascii()) && a.chars().map(folded).eq(b.chars().map(folded))
+    a.eq_ignore_ascii_case(b) || !(a.is_ascii() && b.is_ascii()) && folded(a).eq(folded(b))
 }
 
-fn folded(c: char) -> char {
-    match c {
+/// A key as Go compares it. Go folds by Unicode, in which two letters beyond ASCII are letters of it: it reads `"ma\u{17f}ter"` as `master`.
+pub fn folded(key: &str) -> impl Iterator<Item = char> {
+    key.chars().map(|c| match c {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(crate) enum To {
     Count,
     /// To nothing, and they are ranges of addresses: no elements of attachments, and not read where those are.
     Ranges,
-    /// To nothing, and they are the node's own, so many at most: no elements of attachments either.
+    /// To nothing. They belong to the node, and not to attachments. The number is the maximum, if there is one.
     OfNode(Option<u32>),
     /// To nothing, and they come with chains ([`Subject::companion`]): no elements of attachments either.
     Companion,

@@ -90,7 +90,7 @@ const NODES: &str = "vxlan-nodes";
 const STRAYS: &str = "vxlan-strays";
 const ARRIVED: &str = "vxlan-arrived";
 const PASSING: &str = "vxlan-passing";
-/// Three times the nodes that Kubernetes is made for. The kernel makes a table for so many, 256 KiB, and looks a node up in it with one step.
+/// Three times the nodes that Kubernetes supports. The kernel allocates a hash table of 256 KiB for them, and finds a node in it with one step.
 const MOST_NODES: u32 = 16_384;
 /// The kinds of links by which pods' packets come to the host.
 const KINDS: [&str; 5] = ["bridge", "veth", "netkit", "tun", "openvswitch"];

@@ -352,9 +352,9 @@ fn translated(check: &Check, to: &Place, network: &Network<'_>, source: IpAddr, 
 fn without_address(check: &Check, network: &Network<'_>) -> Option<Finding> {
     let Expected::Answer(ExpectedSource::As(addresses)) = &check.expected else { return None };
     let (sender, home) = (network.namespace(&check.from)?, network.home(&check.from));
-    let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv4() == check.address.is_ipv4()).collect();
-    let has = |address: &&&IpAddr| std::iter::once(sender).chain(home).any(|namespace| namespace.holder(***address).is_some());
-    let lost = *of_family.first().filter(|_| !of_family.iter().any(|address| has(&address)))?;
+    let of_family = || addresses.iter().copied().filter(|address| address.is_ipv4() == check.address.is_ipv4());
+    let has = |address: IpAddr| std::iter::once(sender).chain(home).any(|namespace| namespace.holder(address).is_some());
+    let lost = of_family().next().filter(|_| !of_family().any(has))?;
     Some(said(Fault::AddressMissing, &check.from, format!("no link of it has {lost}: it sends from another address")))
 }
 
@@ -363,9 +363,10 @@ fn other_source(check: &Check, network: &Network<'_>, source: IpAddr) -> Option<
     let Expected::Answer(ExpectedSource::As(addresses)) = &check.expected else { return None };
     let sender = network.namespace(&check.from)?;
     let device = sender.holder(source).filter(|_| !addresses.contains(&source))?.name.as_str();
-    let is_expected = |address: &&IpAddr| address.is_ipv4() == source.is_ipv4() && sender.holder(**address).is_some();
     // Nobody is seen as 127.0.0.1, which every host has.
-    let is_expected = |address: &&IpAddr| !address.is_loopback() && !is_link_local(**address) && is_expected(address);
+    let may_be_seen = |address: IpAddr| !address.is_loopback() && !is_link_local(address);
+    let is_expected =
+        |address: &&IpAddr| address.is_ipv4() == source.is_ipv4() && may_be_seen(**address) && sender.holder(**address).is_some();
     let wanted = addresses.iter().find(is_expected)?;
     Some(wrong_source(check, device, source, *wanted))
 }

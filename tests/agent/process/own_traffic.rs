@@ -105,7 +105,7 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
 }
 
 /// A definition is judged by what is executed: not by what another reader may take several objects under one key for, or `null`; and a bridge by the
-/// MTU that it would get, whoever says which.
+/// MTU that it would get, whether a key or a file sets it.
 #[test]
 fn a_delegate_is_what_is_executed() {
     let node = node("delegates", "serviceCIDRs: [10.96.0.0/12]");

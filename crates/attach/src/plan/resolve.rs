@@ -8,7 +8,6 @@ use npwg::{Definition, DefinitionRef, Protocol, Selection};
 
 use super::{Bound, ImplicitNetwork, Networks, PlanRequest, Refusal, Source};
 use crate::device::Choice;
-use crate::policy::folded;
 use crate::{Case, Device, NodeOwn, Protection, Uses};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
@@ -396,9 +395,9 @@ fn keep_behind_links(list: &mut NetworkList) {
         let Some(plugin) = list.plugins.get(number) else { continue };
         match plugin.kind.as_str() {
             "bridge" | "ptp" => list.set_in_plugin(number, KEY, true),
-            // What is no object is flannel's to refuse.
+            // Flannel itself refuses a delegate that is not an object.
             "flannel" if plugin.raw().get(DELEGATE).is_none_or(|delegate| delegate.as_object().is_some()) => {
-                let mut delegate = plugin.raw().merged(DELEGATE);
+                let mut delegate = plugin.raw().object(DELEGATE).cloned().unwrap_or_default();
                 delegate.set(KEY, true);
                 list.set_in_plugin(number, DELEGATE, Value::Object(delegate));
             }
@@ -416,9 +415,10 @@ fn state_delegates(list: &mut NetworkList) {
     for number in 0..list.plugins.len() {
         for key in [DELEGATE, "ipam"] {
             let Some(plugin) = list.plugins.get(number).filter(|plugin| plugin.kind.as_str() == "flannel") else { continue };
-            // What is no object is flannel's to refuse.
-            if let Some(Value::Object(_)) = plugin.raw().get(key) {
-                let stated = plugin.raw().merged(key);
+            // Flannel itself refuses one that is not an object.
+            let Some(given) = plugin.raw().object(key) else { continue };
+            let stated = plugin.raw().merged(key);
+            if stated != *given {
                 list.set_in_plugin(number, key, Value::Object(stated));
             }
         }
@@ -505,7 +505,7 @@ fn too_long_below(value: &Value) -> Option<String> {
 
 /// The beginning of a key that an object has too often.
 fn too_often(object: &Object) -> Option<String> {
-    let mut keys: Vec<String> = object.iter().map(|(key, _)| folded(key).collect()).collect();
+    let mut keys: Vec<String> = object.iter().map(|(key, _)| json::folded(key).collect()).collect();
     keys.sort_unstable();
     let same = keys.chunk_by(|a, b| a == b).find(|same| same.len() > MAX_REPEATS).and_then(<[String]>::first);
     let own = same.map(|key| key.chars().take(60).collect());

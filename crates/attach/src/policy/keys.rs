@@ -1,6 +1,6 @@
 //! The keys of a configuration, as any plugin could read them: each spelling, and each of several equal ones.
 
-use json::{Object, Value};
+use json::{Object, Value, same_key};
 
 /// The keys of one object or of several, where they stand in the configuration: to copy what is below them at each level would take a
 /// multiple of the whole.
@@ -79,18 +79,4 @@ pub(super) fn with_gateway<'a>(delegate: &Keys<'a>) -> Keys<'a> {
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
 pub(super) fn all<'a, 'k, P: Pairs<'a>>(object: P, key: &'k str) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a, 'k, P> {
     object.pairs().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
-}
-
-pub(super) fn same_key(own: &str, key: &str) -> bool {
-    folded(own).eq(folded(key))
-}
-
-/// A key as Go compares it. Go folds by Unicode, in which two letters beyond ASCII are letters of it; plugins in Go read
-/// `"ma\u{17f}ter"`.
-pub(crate) fn folded(key: &str) -> impl Iterator<Item = char> {
-    key.chars().map(|c| match c {
-        '\u{17f}' => 's',
-        '\u{212a}' => 'k',
-        c => c.to_ascii_lowercase(),
-    })
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use cni::{NetworkList, PluginEntry};
 use ipam::DEFAULT_DATA_DIR;
-use json::{Object, Value};
+use json::{Object, Value, same_key};
 use npwg::Selection;
 use plugin::{Builtins, ITSELF, Key, Names};
 use rules::iptables::{Outside, names_outside};
 
-use super::keys::{Keys, all, kinds_of, kinds_or, same_key, together, with_gateway};
+use super::keys::{Keys, all, kinds_of, kinds_or, together, with_gateway};
 use super::routed::{HostSide, Routed};
 
 /// What is used, and where the configuration says so.

@@ -29,7 +29,7 @@ impl EventDedup {
         news.collect()
     }
 
-    /// What is said of pods now, by UID: what is told again has the same words.
+    /// The reasons that pods have now, by UID. They do not change when a request is repeated.
     pub(super) fn now(&self) -> BTreeMap<String, String> {
         self.0.iter().map(|(uid, said)| (uid.clone(), said.chars().take(MOST).collect())).collect()
     }
