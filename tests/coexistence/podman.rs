@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-use netloom_tests::{Host, Traces, differences, plugin_dir, seen_within};
+use netloom_tests::{Host, Switch, Traces, differences, plugin_dir, seen_within};
 use serde_json::{Value, json};
 
 /// The machine's addresses on the wire to `outside`, and those of `outside`.
@@ -149,6 +149,44 @@ fn containers_come_and_go() {
     ok(host, &["rm", "-f", "-t", "0", "a", "b"]);
     expect_network_traces(host, &before);
     assert!(host.list("/var/lib/cni/networks/pods").iter().all(|name| name == "lock" || name.starts_with("last_reserved_ip.")));
+}
+
+/// Containers on a bridge of Open vSwitch, each in a VLAN.
+#[test]
+fn containers_on_open_vswitch() {
+    let switched = |name: &str, vlan: u16| {
+        let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24", "dataDir": "/run/addresses"});
+        let plugin = json!({"type": "ovs", "bridge": "br1", "vlan": vlan, "capabilities": {"mac": true}, "ipam": ipam});
+        json!({"cniVersion": "0.4.0", "name": name, "plugins": [plugin, {"type": "bandwidth"}]}).to_string()
+    };
+    let mut machine = machine_with("tenant", &switched("tenant", 100));
+    machine.host.write("/run/networks/other.conflist", &switched("other", 200));
+    let switch = Switch::start(&machine.host, &["br1"]);
+    run(&machine, "first");
+    ok(&machine.host, &["rm", "-f", "-t", "0", "first"]);
+    let before = network_traces(&machine.host);
+
+    run(&machine, "a");
+    start(&machine, "b", &["--mac-address", "02:00:00:00:08:08"], &["sleep", "600"]);
+    let seen: Value = serde_json::from_str(&ok(&machine.host, &["inspect", "b"])).unwrap();
+    let network = &seen[0]["NetworkSettings"]["Networks"]["tenant"];
+    assert_eq!(network["MacAddress"], "02:00:00:00:08:08");
+    let address = network["IPAddress"].as_str().unwrap().to_owned();
+    ok(&machine.host, &["exec", "a", "/bin/busybox", "ping", "-c1", "-W30", &address]);
+    assert_eq!(switch.ports("br1").len(), 2);
+    // Its own address file is another network's, so it may have the address of the first one: in another VLAN nobody notices.
+    machine.network = "other";
+    run(&machine, "c");
+    let unreached = podman(&machine.host, &["exec", "c", "/bin/busybox", "ping", "-c2", "-W1", &address]);
+    assert!(!unreached.status.success());
+    let all = switch.vsctl("--bare --columns=tag list port");
+    assert_eq!(all.split_whitespace().filter(|tag| *tag == "100").count(), 2, "{all}");
+    assert!(all.split_whitespace().any(|tag| tag == "200"), "{all}");
+
+    ok(&machine.host, &["rm", "-f", "-t", "0", "a", "b", "c"]);
+    assert_eq!(switch.ports("br1"), [""; 0]);
+    machine.host.sh("", "rm -rf /run/addresses/other");
+    expect_network_traces(&machine.host, &before);
 }
 
 /// Addresses of a pool in a file; those of a container that is gone rest.

@@ -1,6 +1,7 @@
 //! `netloom lab`, as a person runs it.
 
 mod mishaps;
+mod switch;
 
 use std::io::Write;
 use std::path::Path;

@@ -290,7 +290,7 @@ fn neutron_selections(view: &PodView, known: &PlanSources) -> Vec<(usize, Select
 }
 
 fn vifs_of(state: PodState) -> BTreeMap<String, PodVif> {
-    let one = |default| move |vif| PodVif { default, vif, rest: Map::new() };
+    let one = |default| move |vif| PodVif { default, vif: Box::new(vif), rest: Map::new() };
     let additional = state.additional_vifs.into_iter().map(|(key, vif)| (key, one(false)(vif)));
     additional.chain([(osvif::DEFAULT_INTERFACE.to_owned(), one(true)(state.default_vif))]).collect()
 }
@@ -300,7 +300,7 @@ fn vifs_of(state: PodState) -> BTreeMap<String, PodVif> {
 /// A selection that names its interface has the VIF of that name; the others have the rest, in the order of their numbers: `eth2` comes before
 /// `eth10`.
 fn matched(vifs: &BTreeMap<String, PodVif>, selections: &[(usize, Selection)], has_default: bool) -> Result<Matched, String> {
-    let default = vifs.iter().find(|(_, vif)| vif.default).map(|(key, vif)| (key.clone(), vif.vif.clone())).filter(|_| has_default);
+    let default = vifs.iter().find(|(_, vif)| vif.default).map(|(key, vif)| (key.clone(), Vif::clone(&vif.vif))).filter(|_| has_default);
     if has_default && default.is_none() {
         return Err("its default network has no VIF yet".to_owned());
     }
@@ -311,7 +311,7 @@ fn matched(vifs: &BTreeMap<String, PodVif>, selections: &[(usize, Selection)], h
     let mut rest = rest.into_iter().map(String::as_str);
     let of_selection = |(number, selection): &(usize, Selection)| {
         let key = own_key(vifs, selection).or_else(|| rest.next());
-        let vif = key.and_then(|key| Some((key.to_owned(), vifs.get(key)?.vif.clone())));
+        let vif = key.and_then(|key| Some((key.to_owned(), Vif::clone(&vifs.get(key)?.vif))));
         vif.ok_or_else(|| format!("element {} of its networks, {selection}, has no VIF yet", number + 1))
     };
     Ok((default, selections.iter().map(of_selection).collect::<Result<_, _>>()?))

@@ -42,7 +42,7 @@ impl<'w> Index<'w> {
         });
         for (interface, vif) in wanted.into_iter().flatten() {
             let default = interface == DEFAULT_INTERFACE;
-            object.status.vifs.insert(interface, PodVif { default, vif, rest: Map::new() });
+            object.status.vifs.insert(interface, PodVif { default, vif: Box::new(vif), rest: Map::new() });
         }
         if self.stored(pod).is_none_or(|stored| stored.object != object) {
             let bytes = memory_of(&object.clone().write());

@@ -162,7 +162,11 @@ pub fn elements<'d>(
     }
     match absent {
         Some(absent) if !elements.is_empty() => Err(RequestError::NoDefinition(absent)),
-        _ => Ok(elements),
+        _ => {
+            // They are kept as long as the pod is there, and most pods have one.
+            elements.shrink_to_fit();
+            Ok(elements)
+        }
     }
 }
 

@@ -269,7 +269,7 @@ impl<'w> Index<'w> {
     /// What the node knows of an interface of this pod.
     fn bound(&self, uid: &str, pod: &Pod, interface: &str) -> Option<&'w Vif> {
         let stored = self.world.kuryr_ports.get(&pod.name).filter(|stored| stored.object.spec.pod_uid == uid)?;
-        stored.object.status.vifs.get(interface).map(|vif| &vif.vif)
+        stored.object.status.vifs.get(interface).map(|vif| &*vif.vif)
     }
 
     /// The VIF of an element; none where something has to be called first. What a port was made with holds, whatever is wanted by now.

@@ -12,6 +12,7 @@ use crate::error::StateError;
 use crate::journal::{self, Claim, NamespaceState};
 use crate::labs::{LabName, Labs};
 use crate::state::{Lab, Phase};
+use crate::switch;
 use crate::up::attacher;
 
 /// The time that one pod's detachment has.
@@ -84,7 +85,7 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
         Err(_) if force => lab.journal().by_name(),
         other => other?,
     };
-    let users = users(&claims);
+    let users = users(&lab, &claims);
     if !users.is_empty() && !force {
         return Err(DownError::InUse(users));
     }
@@ -97,6 +98,11 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
     if !downed.errors.is_empty() && !force {
         return Err(DownError::Left(downed.errors));
     }
+    // A port is taken out of its switch by the switch's own database.
+    downed.errors.extend(switch::stop_all(&lab));
+    if !downed.errors.is_empty() && !force {
+        return Err(DownError::Left(downed.errors));
+    }
     downed.foreign = unbuild(labs, &lab, &claims)?;
     Ok(downed)
 }
@@ -104,7 +110,10 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
 /// Undoes an `up` that failed. The error is for a person.
 pub(crate) fn undo(labs: &Labs, lab: &Lab) -> Result<(), String> {
     let claims = lab.journal().read().map_err(|e| e.to_string())?;
-    let left = detach_all(lab, &claims).errors;
+    let mut left = detach_all(lab, &claims).errors;
+    if left.is_empty() {
+        left = switch::stop_all(lab);
+    }
     if !left.is_empty() {
         return Err(left.join("; "));
     }
@@ -120,6 +129,9 @@ pub(crate) fn shrink(lab: &Lab, before: &Lab, new: &[PathBuf]) -> Option<String>
     for pod in lab.pods.iter().filter(|pod| !before.is_attached(pod)) {
         let done = lab.sandbox(pod).map_err(|e| e.to_string()).and_then(|id| detach_from(lab, &pod.node, &[id], &claims, &mut downed));
         downed.errors.extend(done.err());
+    }
+    for (number, _) in lab.nodes.iter().enumerate().filter(|(_, node)| !before.nodes.iter().any(|old| old.name == node.name)) {
+        downed.errors.extend(switch::stop_of(lab, number));
     }
     for claim in claims.iter().rev().filter(|claim| new.iter().any(|path| path == claim.path())) {
         downed.errors.extend(claim.remove().err().map(|e| e.to_string()));
@@ -207,17 +219,18 @@ fn wait_for_empty(wires: &Netns) {
     });
 }
 
-/// The processes that are in the lab's namespaces.
-fn users(claims: &[Claim]) -> Vec<Leftover> {
+/// The processes that are in the lab's namespaces, but its own.
+fn users(lab: &Lab, claims: &[Claim]) -> Vec<Leftover> {
     use std::os::unix::fs::MetadataExt;
     let ours = |claim: &Claim| match claim.find() {
         Ok(NamespaceState::Ours(netns)) => Some((netns.id(), claim.name())),
         _ => None,
     };
     let ours: Vec<(NetnsId, String)> = claims.iter().filter_map(ours).collect();
+    let own = switch::processes(lab);
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let user = |entry: std::fs::DirEntry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let pid: u32 = entry.file_name().to_str()?.parse().ok().filter(|pid| !own.contains(pid))?;
         let meta = std::fs::metadata(entry.path().join("ns/net")).ok()?;
         let (_, netns) = ours.iter().find(|(id, _)| id.dev == meta.dev() && id.ino == meta.ino())?;
         let command = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim().to_owned();

@@ -8,6 +8,7 @@
 //!
 //!   namespace of the wires        namespace of a node             namespace of a pod
 //!     bridge w1  <---- veth ---->   eth0 (parent)
+//!     bridge w2  <---- veth ---->   uplink1 of br1 (Open vSwitch, where a network needs it)
 //!                                   netloom0 (default network) <-veth-> eth0
 //! ```
 //!
@@ -28,6 +29,7 @@ mod running;
 mod state;
 mod status;
 mod store;
+mod switch;
 pub mod topology;
 mod underlay;
 mod up;

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use linux::{Inside, Link, Netlink, Netns};
 
 use crate::state::{Lab, Node, Pod};
+use crate::switch;
 use crate::topology::{self, LinkKind, PodState, Topology, Wire, WireEnd, WireKind};
 use crate::underlay;
 use crate::wire::FIRST_PARENT;
@@ -140,13 +141,17 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
         }
         let kind = match (link.kind.as_deref(), &wire) {
             (Some("bridge"), _) => LinkKind::Bridge,
+            _ if lab.bridges.contains(&link.name) => LinkKind::Bridge,
             (Some("veth"), None) if is_end(&link.name) => LinkKind::Virtual("veth".to_owned()),
             (None | Some("veth"), _) => LinkKind::Parent,
             (Some(other), _) => LinkKind::Virtual(other.to_owned()),
         };
-        let attached_to = link.master.and_then(|m| seen.by_index(m)).map(|l| l.name.clone());
+        let master = || link.master.and_then(|m| seen.by_index(m)).map(|l| l.name.clone());
+        let attached_to = switch::bridge_of(lab, &link.name).cloned().or_else(master);
         let addresses = seen.of(link);
-        shown.links.push(topology::Link { name: link.name.clone(), kind, addresses, up: link.flags.up(), attached_to, wire });
+        // A switch forwards whether its bridge's own interface is up or not.
+        let up = link.flags.up() || lab.bridges.contains(&link.name);
+        shown.links.push(topology::Link { name: link.name.clone(), kind, addresses, up, attached_to, wire });
     }
     Ok(shown)
 }
@@ -170,8 +175,10 @@ fn interface(link: &Link, pod: &NamespaceLinks, node: &NamespaceLinks, record: O
     let (attached_to, via) = match (link.kind.as_deref(), other) {
         // An end that is no port is where the wire ends: with ptp the node itself has the gateway's address on it.
         (Some("veth"), Some(end)) => {
+            // The kernel does not know the ports of a switch with the userspace datapath.
+            let switched = step.and_then(|s| switch::of(&s.list).next()).filter(|_| end.master.is_none());
             let reached = end.master.and_then(|m| node.by_index(m)).unwrap_or(end);
-            (Some(reached.name.clone()), Some(end.name.clone()))
+            (Some(switched.unwrap_or(&reached.name).to_owned()), Some(end.name.clone()))
         }
         (_, other) => (other.map(|l| l.name.clone()), None),
     };

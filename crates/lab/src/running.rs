@@ -25,7 +25,7 @@ use crate::node;
 use crate::node_agent::NodeAgent;
 use crate::state::{Lab, NodeName, Phase, Pod};
 use crate::up::{self, Design, Event, Outcome, Plans, Setup, UpError};
-use crate::{store, underlay, wire};
+use crate::{store, switch, underlay, wire};
 
 /// Between two looks whether the lab's lock is free.
 const LOOK: Duration = Duration::from_millis(20);
@@ -262,10 +262,12 @@ impl Running {
                 Some(live) if !new.is_empty() => {
                     node::plug_in(lab, number, node, &wires, (&live.netns, before.wires.len()), &mut refused)?;
                     node::set_up(&live.netns, lab.wires.get(before.wires.len()..).unwrap_or_default())?;
+                    switch::serve(lab, number, &live.netns, before.bridges.len())?;
                 }
                 Some(_) => {}
                 None => {
                     let netns = node::build(lab, number, node, &wires, &mut refused)?;
+                    switch::serve(lab, number, &netns, 0)?;
                     let agent = NodeAgent::start(lab, &node.name, &self.outcome.store, &self.setup.default_network, &self.setup.conf_dirs)?;
                     self.nodes.push(Live { name: node.name.clone(), netns, agent });
                 }

@@ -33,6 +33,9 @@ pub struct Lab {
     /// Those of them that the kernel has refused to some node.
     #[serde(default)]
     pub refused: Vec<String>,
+    /// Bridges of Open vSwitch that every node has; each has an uplink, which is among the wires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bridges: Vec<String>,
     /// The zones of the nodes, each with a link of its own. One where the nodes are all on one link.
     #[serde(default)]
     pub zones: Vec<String>,
@@ -126,6 +129,7 @@ impl Lab {
             phase,
             wires: Vec::new(),
             refused: Vec::new(),
+            bridges: Vec::new(),
             zones: Vec::new(),
             cni_path: Vec::new(),
             dir,
@@ -249,7 +253,19 @@ impl Lab {
     /// Where a node's plugins keep their state: shared with nothing on the machine, and with the other nodes only what a
     /// cluster's nodes share, the pools.
     pub fn dirs(&self, node: &str) -> Dirs {
-        Dirs { pools: self.pools(), journal: self.leases(), ..Dirs::below(&self.node_dir(node)) }
+        let number = self.nodes.iter().position(|own| own.name == node);
+        let switch = number.map(|number| self.switch_dir(number).join("db.sock"));
+        Dirs { pools: self.pools(), journal: self.leases(), switch, ..Dirs::below(&self.node_dir(node)) }
+    }
+
+    /// Where the nodes' switches have their files.
+    pub(crate) fn switches_dir(&self) -> PathBuf {
+        self.dir.join("switches")
+    }
+
+    /// Those of a node, numbered from 0: a node's name may be too long for the path of a socket.
+    pub(crate) fn switch_dir(&self, number: usize) -> PathBuf {
+        self.switches_dir().join((number + 1).to_string())
     }
 
     /// The pools of addresses: a file for each.

@@ -25,6 +25,7 @@ use crate::node_agent;
 use crate::running::Running;
 use crate::state::{Lab, Node, NodeName, Pod, PortMapping};
 use crate::store;
+use crate::switch;
 use crate::underlay;
 use crate::wire;
 
@@ -251,8 +252,11 @@ pub(crate) fn design(there: Lab, manifests: &Manifests, setup: &Setup) -> Result
         };
         plans.push(attach::plan(&asked, &networks));
     }
-    wire::refuse(&mut plans, wire::clash);
-    let more: Vec<String> = wire::names(&plans).into_iter().filter(|name| !lab.wires.contains(name)).collect();
+    wire::refuse(&mut plans, |list| wire::clash(list).or_else(|| switch::refusal(list)));
+    let more: Vec<String> = switch::bridges(&plans).into_iter().filter(|name| !lab.bridges.contains(name)).collect();
+    lab.bridges.extend(more);
+    let uplinks = (0..lab.bridges.len()).map(switch::uplink);
+    let more: Vec<String> = wire::names(&plans).into_iter().chain(uplinks).filter(|name| !lab.wires.contains(name)).collect();
     lab.wires.extend(more);
     let place: BTreeMap<String, String> = lab.pods.iter().map(|pod| (pod.full_name(), pod.node.clone())).collect();
     let objects = store::objects(manifests, &lab.nodes, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());

@@ -153,6 +153,36 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
     }
 }
 
+/// Ends a process that is not a child of ours, and returns when it is gone: with `SIGTERM`, and with `SIGKILL` where it takes longer. `is_meant` is asked
+/// once it cannot be another process of the same number any more; one that is not meant, or is gone, is no error.
+///
+/// # Errors
+/// What the kernel says: `EPERM`; `ETIMEDOUT` if it does not end.
+pub fn end(pid: u32, is_meant: impl FnOnce() -> bool, patience: Duration) -> Result<(), Errno> {
+    let process = match pidfd(pid) {
+        Err(Errno::ESRCH) => return Ok(()),
+        opened => opened?,
+    };
+    if !is_meant() {
+        return Ok(());
+    }
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        // SAFETY: the call takes a descriptor, which is open, and numbers; it reads no memory where the third one is null.
+        let sent =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as libc::c_int, std::ptr::null::<()>(), 0) };
+        match Errno::result(sent) {
+            Err(Errno::ESRCH) => return Ok(()),
+            sent => drop(sent?),
+        }
+        let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+        let time = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        if poll(&mut fds, time)? > 0 {
+            return Ok(());
+        }
+    }
+    Err(Errno::ETIMEDOUT)
+}
+
 /// The mount namespace of the machine's first process, which is the host's where its processes are to be seen
 /// (`hostPID` in Kubernetes); `None` if it is ours. As `nsenter --target 1 --mount`.
 ///
@@ -231,6 +261,7 @@ impl Running {
             bind(&mut command);
         }
         crate::local::lower_limit_of(&mut command);
+        crate::interrupt::let_end(&mut command);
         // A relative path is one of who runs us by hand.
         if program.path.is_absolute() {
             command.current_dir(NOWHERE.to_string_lossy().as_ref());
@@ -253,7 +284,7 @@ impl Running {
             _ => ProcessError::Spawn { path: path(), step: "start it", errno: errno(&e) },
         })?;
         let streams = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
-        let process = pidfd(&child);
+        let process = pidfd(child.id());
         match (process, streams) {
             (Ok(process), (Some(stdout), Some(stderr))) => {
                 let (stdout, stderr) = (Stream::new(stdout), Stream::new(stderr));
@@ -419,10 +450,10 @@ fn memory(bytes: &[u8]) -> Result<File, Errno> {
     Ok(file)
 }
 
-/// A descriptor of a child that was not waited for; readable when it has ended. Closed on exec by itself.
-fn pidfd(child: &Child) -> Result<OwnedFd, Errno> {
+/// A descriptor of a process, such as a child that was not waited for; readable when it has ended. Closed on exec by itself.
+fn pidfd(pid: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes two numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
     // SAFETY: a descriptor that the call has just made belongs to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

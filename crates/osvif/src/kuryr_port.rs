@@ -115,8 +115,8 @@ pub struct KuryrPortStatus {
 pub struct PodVif {
     /// Whether it is the pod's first interface.
     pub default: bool,
-    /// The VIF.
-    pub vif: Vif,
+    /// The VIF; apart, because a map of one has room for eleven.
+    pub vif: Box<Vif>,
     /// What else it has.
     pub rest: Map<String, Value>,
 }
@@ -214,7 +214,7 @@ impl PodVif {
     fn read(value: Value) -> Result<Self, Problem> {
         let mut fields = Fields::of(value)?;
         let (default, vif) = (fields.required("default", fields::flag)?, fields.required("vif", Vif::read)?);
-        Ok(PodVif { default, vif, rest: fields.rest() })
+        Ok(PodVif { default, vif: Box::new(vif), rest: fields.rest() })
     }
 
     fn write(self) -> Value {

@@ -24,6 +24,8 @@ pub struct Dirs {
     pub borrowed: PathBuf,
     /// What is told of devices: `dp/` by device plugins, `cni/` for each attachment (S66, S67).
     pub devices: PathBuf,
+    /// The socket of the Open vSwitch that stands for the host's, in the place of each of its usual ones; `None`: the usual ones.
+    pub switch: Option<PathBuf>,
     /// Directories that a configuration names are below this one; `None`: they are what they say.
     pub root: Option<PathBuf>,
 }
@@ -54,6 +56,7 @@ impl Default for Dirs {
             tuning: "/run/cni/tuning".into(),
             borrowed: "/run/netloom/borrowed".into(),
             devices: "/var/run/k8s.cni.cncf.io/devinfo".into(),
+            switch: None,
             root: None,
         }
     }
@@ -71,6 +74,7 @@ impl Dirs {
             tuning: root.join("tuning"),
             borrowed: root.join("borrowed"),
             devices: root.join("devices"),
+            switch: None,
             root: configured,
         }
     }

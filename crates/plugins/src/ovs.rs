@@ -64,7 +64,7 @@ impl Plugin for Ovs {
         let addresses = Addresses::before_link(conf.ipam.clone(), call, cx)?;
         // It is told to the switch, so it is chosen here where nobody else does.
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, cx)?.or_else(mac::random);
-        let mut switch = port::connect(&conf, cx.deadline)?;
+        let mut switch = port::connect(&conf, cx)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         let name = veth::outer_name(call.id)?;
         // Who is attached already keeps the port: the pair is refused.
@@ -111,13 +111,13 @@ impl Plugin for Ovs {
 
     fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &CniArgs::default())?;
-        port::status(&conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        port::status(&conf, cx).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         address::status(config, cx)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let socket = Conf::socket(config);
-        let names = port::stale(&socket, config, valid, cx.deadline)?;
+        let names = port::stale(&socket, config, valid, cx)?;
         if !names.is_empty() {
             port::note_removal(&socket, names, true, cx);
         }

@@ -90,7 +90,7 @@ impl Plugin for OvsHybrid {
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, cx)?;
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, cx)?.or_else(mac::random);
-        let mut switch = port::connect(&conf, cx.deadline)?;
+        let mut switch = port::connect(&conf, cx)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         // Who is attached already keeps the port: its links are in the way.
         if cx.host.netlink()?.link(names.qvo.as_str()).map_err(internal)?.is_none() {
@@ -127,7 +127,7 @@ impl Plugin for OvsHybrid {
         let (conf, names) = read(call.config, call.args)?;
         verify::ipam(call, cx)?;
         let (prev, name) = (&verify::told(call, cx)?, &call.id.ifname);
-        let mut switch = port::connect(&conf, cx.deadline)?;
+        let mut switch = port::connect(&conf, cx)?;
         let bridge = port::bridge(&mut switch, &conf)?;
         let checked = |inside: &linux::Inside| {
             verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;
@@ -167,14 +167,14 @@ impl Plugin for OvsHybrid {
 
     fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let (conf, _) = read(config, &CniArgs::default())?;
-        port::status(&conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        port::status(&conf, cx).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         verify::kernel_makes(cx.host.netlink()?, "bridge")?;
         address::status(config, cx)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let socket = Conf::socket(config);
-        let names = port::stale(&socket, config, valid, cx.deadline)?;
+        let names = port::stale(&socket, config, valid, cx)?;
         for short in names.iter().filter_map(|name| name.strip_prefix("qvo")) {
             for (kind, prefix) in [("bridge", "qbr"), ("veth", "qvo"), ("veth", "tap")] {
                 let name = IfName::parse(&format!("{prefix}{short}")).map_err(internal)?;

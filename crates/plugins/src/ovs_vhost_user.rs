@@ -146,7 +146,7 @@ impl Plugin for OvsVhostUser {
             known => known,
         };
         let mac = mac::of_new_link(call.config, conf.mac.clone(), &addresses, cx)?.or_else(mac::random);
-        let mut switch = port::connect(conf, cx.deadline)?;
+        let mut switch = port::connect(conf, cx)?;
         let bridge = port::bridge(&mut switch, conf)?;
         if !bridge.is_userspace {
             let next = "use one whose datapath_type is netdev";
@@ -181,7 +181,7 @@ impl Plugin for OvsVhostUser {
     fn check(&self, call: &Call<'_>, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let checked = Checked::read(call.config, call.args)?;
         verify::ipam(call, cx)?;
-        let mut switch = port::connect(&checked.conf, cx.deadline)?;
+        let mut switch = port::connect(&checked.conf, cx)?;
         port::bridge(&mut switch, &checked.conf)?;
         ovs::check_port(&mut switch, &checked.conf, checked.name(call.id)?.as_str())
     }
@@ -200,13 +200,13 @@ impl Plugin for OvsVhostUser {
 
     fn status(&self, config: &Config, cx: &mut Cx<'_>) -> Result<(), CniError> {
         let checked = Checked::read(config, &CniArgs::default())?;
-        port::status(&checked.conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        port::status(&checked.conf, cx).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         address::status(config, cx)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], cx: &mut Cx<'_>) -> Result<(), CniError> {
         let socket = Conf::socket(config);
-        let names = port::stale(&socket, config, valid, cx.deadline)?;
+        let names = port::stale(&socket, config, valid, cx)?;
         if !names.is_empty() {
             port::note_removal(&socket, names, true, cx);
         }

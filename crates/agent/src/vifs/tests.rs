@@ -148,7 +148,7 @@ fn a_default_route_of_a_subnet_is_left_out() {
 fn pod_vifs(keys: &[(&str, bool)]) -> BTreeMap<String, PodVif> {
     let one = |(key, default): &(&str, bool)| {
         let vif = Vif { vif_name: Some((*key).to_owned()), ..vif(OPEN_VSWITCH) };
-        ((*key).to_owned(), PodVif { default: *default, vif, rest: Map::new() })
+        ((*key).to_owned(), PodVif { default: *default, vif: Box::new(vif), rest: Map::new() })
     };
     keys.iter().map(one).collect()
 }

@@ -13,7 +13,7 @@ use crate::{internal, open, verify, veth};
 pub(super) fn check(call: &Call<'_>, cx: &mut Cx<'_>, conf: &Conf) -> Result<(), CniError> {
     verify::ipam(call, cx)?;
     let (prev, name) = (&verify::told(call, cx)?, &call.id.ifname);
-    let mut switch = port::connect(conf, cx.deadline)?;
+    let mut switch = port::connect(conf, cx)?;
     let bridge = port::bridge(&mut switch, conf)?;
     let checked = |inside: &linux::Inside| {
         verify::inside(&mut open(inside)?, prev, name.as_str(), "veth", true)?;

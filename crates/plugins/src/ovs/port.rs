@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use cni::{AttachmentId, CniError, Code, Config, IfName, Mac};
 use linux::{Link, Netlink};
 use ovsdb::{Bridge, NewPort, OvsdbError, Port, Switch, Vlans};
-use plugin::{Call, Cx, Stage};
+use plugin::{Call, Cx, Dirs, Stage};
 
-use super::conf::Conf;
+use super::conf::{Conf, USUAL_SOCKETS};
 use crate::{internal, verify};
 
 /// How long the switch may take to apply a port, or the database to answer a DEL: a switch with thousands of ports takes seconds.
@@ -30,8 +30,22 @@ const IFACE_ID: &str = "iface-id";
 const TX_CHECKSUM_OFF: (&str, &str) = ("netloom-tx-checksum", "off");
 
 /// The database, which has until the caller's deadline, but no more than its own time.
-pub(crate) fn connect(conf: &Conf, deadline: Instant) -> Result<Switch, CniError> {
-    Switch::connect(&conf.socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)
+pub(crate) fn connect(conf: &Conf, cx: &Cx<'_>) -> Result<Switch, CniError> {
+    open(&conf.socket, cx, PATIENCE)
+}
+
+/// The same of the socket that a configuration names.
+fn open(named: &Path, cx: &Cx<'_>, patience: Duration) -> Result<Switch, CniError> {
+    Switch::connect(&socket(named, &cx.host.dirs), cx.deadline.min(Instant::now() + patience)).map_err(failed)
+}
+
+/// Where the socket that a configuration names is on this host: a lab's node has a switch of its own.
+fn socket(named: &Path, dirs: &Dirs) -> PathBuf {
+    let is_usual = [ovsdb::DEFAULT_SOCKET].iter().chain(USUAL_SOCKETS).any(|usual| named == Path::new(usual));
+    match &dirs.switch {
+        Some(own) if is_usual => own.clone(),
+        _ => dirs.configured(&named.to_string_lossy(), named),
+    }
 }
 
 /// The configured bridge.
@@ -189,7 +203,7 @@ pub(crate) fn note_removal(socket: &Path, names: Vec<String>, was_made: bool, cx
 
 /// The same of ports of one attachment alone: another one may have a port of that name after it.
 pub(crate) fn note_removal_of(id: Option<&AttachmentId>, socket: &Path, names: Vec<String>, was_made: bool, cx: &mut Cx<'_>) {
-    let socket: PathBuf = socket.to_owned();
+    let socket = self::socket(socket, &cx.host.dirs);
     let what = format!("remove port {} from Open vSwitch", names.join(", "));
     let id = id.cloned();
     let is_meant = move |port: &Port| is_ours(port) && id.as_ref().is_none_or(|id| is_of(port, id));
@@ -221,8 +235,8 @@ fn is_of(port: &Port, id: &AttachmentId) -> bool {
 }
 
 /// The ports of a network that belong to no valid attachment.
-pub(crate) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], deadline: Instant) -> Result<Vec<String>, CniError> {
-    let mut switch = Switch::connect(socket, deadline.min(Instant::now() + PATIENCE)).map_err(failed)?;
+pub(crate) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], cx: &Cx<'_>) -> Result<Vec<String>, CniError> {
+    let mut switch = open(socket, cx, PATIENCE)?;
     let ports = switch.ports_with(&[OWNER, (NETWORK, config.network.as_str())]).map_err(failed)?;
     let keep: HashSet<(&str, &str)> = valid.iter().map(|id| (id.container.as_str(), id.ifname.as_str())).collect();
     let is_kept = |port: &Port| port.id(CONTAINER).zip(port.id(INTERFACE)).is_some_and(|of| keep.contains(&of));
@@ -230,8 +244,8 @@ pub(crate) fn stale(socket: &Path, config: &Config, valid: &[AttachmentId], dead
 }
 
 /// STATUS: whether the bridge is there, and ovs-vswitchd keeps up with the database.
-pub(crate) fn status(conf: &Conf) -> Result<(), CniError> {
-    let mut switch = Switch::connect(&conf.socket, Instant::now() + SETTLED).map_err(failed)?;
+pub(crate) fn status(conf: &Conf, cx: &Cx<'_>) -> Result<(), CniError> {
+    let mut switch = open(&conf.socket, cx, SETTLED)?;
     bridge(&mut switch, conf)?;
     let generation = switch.generation().map_err(failed)?;
     switch.applied(generation).map_err(failed)

@@ -1,0 +1,237 @@
+//! Open vSwitch of a lab's nodes. A network of `ovs` needs a bridge that is there, which on a real node its administrator has made. Each node of a lab
+//! runs a switch of its own, with the userspace datapath, which every kernel has.
+//!
+//! ```text
+//!   plans --bridges--> their names           namespace of node 2                             namespace of the wires
+//!     `--refusal--> fewer plans                ovs-vswitchd: br1 - uplink1 <---- veth ----> w2-2 - bridge w2
+//!                                                `- ovsdb-server: <lab>/switches/2/db.sock
+//! ```
+//!
+//! A bridge has the same name on every node. Its uplink is an interface of the node like a parent, so a wire joins the bridges of one name.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use attach::{Plan, Refusal};
+use cni::{CniError, Code, NetworkList};
+use linux::process::{self, Program};
+use linux::{Inside, Netns, Sysctl};
+
+use crate::labs::make_dir;
+use crate::node::Failure;
+use crate::state::Lab;
+
+/// How long Open vSwitch may take to start, or to make a bridge.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to end before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// What its programs may print.
+const MAX_OUTPUT: usize = 64 << 10;
+/// Where they are besides the directories of PATH.
+const USUAL: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+/// The executables that are needed.
+const PROGRAMS: [&str; 4] = ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"];
+
+/// Those of them that stay: first ends the one that needs the other.
+const DAEMONS: [&str; 2] = ["ovs-vswitchd", "ovsdb-server"];
+
+/// A node's switch.
+struct Switch {
+    dir: PathBuf,
+}
+
+/// The bridges that planned networks need, in the order of their names.
+pub(crate) fn bridges(plans: &[Result<Plan, Vec<Refusal>>]) -> std::collections::BTreeSet<String> {
+    let lists = plans.iter().flatten().flat_map(|plan| &plan.attachments).map(|planned| &planned.list);
+    lists.flat_map(of).map(str::to_owned).collect()
+}
+
+/// The bridges of Open vSwitch that a network names.
+pub(crate) fn of(list: &NetworkList) -> impl Iterator<Item = &str> {
+    let is_switched = |kind: &str| matches!(kind, "ovs" | "ovs-hybrid");
+    list.plugins.iter().filter(move |plugin| is_switched(plugin.kind.as_str())).filter_map(|plugin| plugin.raw().str("bridge"))
+}
+
+/// Why a network cannot have its bridge.
+pub(crate) fn refusal(list: &NetworkList) -> Option<CniError> {
+    of(list).next()?;
+    let missing = PROGRAMS.into_iter().find(|program| find(program).is_none())?;
+    let why = format!(
+        "a lab's nodes run Open vSwitch for it, and this machine has no {missing}: install it (apt-get install openvswitch-switch)"
+    );
+    Some(CniError::invalid("bridge", why))
+}
+
+/// The interface by which a bridge, by its place among the lab's, reaches those of its name on other nodes.
+pub(crate) fn uplink(at: usize) -> String {
+    format!("uplink{}", at + 1)
+}
+
+/// The bridge whose uplink an interface of a node is.
+pub(crate) fn bridge_of<'a>(lab: &'a Lab, interface: &str) -> Option<&'a String> {
+    lab.bridges.iter().enumerate().find(|(at, _)| uplink(*at) == interface).map(|(_, bridge)| bridge)
+}
+
+/// Gives a node, numbered from 0, its bridges from a place on; its uplinks are there and up.
+pub(crate) fn serve(lab: &Lab, number: usize, netns: &Netns, from: usize) -> Result<(), CniError> {
+    let bridges: Vec<(usize, &String)> = lab.bridges.iter().enumerate().skip(from).collect();
+    if bridges.is_empty() {
+        return Ok(());
+    }
+    let node = lab.nodes.get(number).map(|node| node.name.as_str()).unwrap_or_default();
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("start Open vSwitch on node {node}: {e}"));
+    let work = |inside: &Inside| -> Result<(), Failure> {
+        let switch = Switch { dir: lab.switch_dir(number) };
+        if switch.processes().is_empty() {
+            switch.start()?;
+        }
+        for (at, bridge) in bridges {
+            let uplink = uplink(at);
+            quiet(inside, &uplink)?;
+            switch.vsctl(&[
+                "--may-exist",
+                "add-br",
+                bridge,
+                "--",
+                "set",
+                "bridge",
+                bridge,
+                "datapath_type=netdev",
+                "--",
+                "--may-exist",
+                "add-port",
+                bridge,
+                &uplink,
+            ])?;
+        }
+        Ok(())
+    };
+    netns.enter(work).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+/// Ends the switches of a lab. What could not be ended, for a person.
+pub(crate) fn stop_all(lab: &Lab) -> Vec<String> {
+    all(lab).flat_map(Switch::stop).collect()
+}
+
+/// Ends the switch of one node, numbered from 0.
+pub(crate) fn stop_of(lab: &Lab, number: usize) -> Vec<String> {
+    Switch { dir: lab.switch_dir(number) }.stop()
+}
+
+/// The processes of a lab's switches.
+pub(crate) fn processes(lab: &Lab) -> Vec<u32> {
+    all(lab).flat_map(|switch| switch.processes()).collect()
+}
+
+fn all(lab: &Lab) -> impl Iterator<Item = Switch> {
+    let dirs = std::fs::read_dir(lab.switches_dir()).into_iter().flatten().flatten();
+    dirs.map(|entry| Switch { dir: entry.path() })
+}
+
+/// The node's kernel sees the frames of an uplink as well, and takes no part in them (`ovs` does the same with its ports).
+fn quiet(inside: &Inside, uplink: &str) -> Result<(), Failure> {
+    for (key, value) in [(["net", "ipv4", "conf", uplink, "rp_filter"], "1"), (["net", "ipv6", "conf", uplink, "disable_ipv6"], "1")] {
+        let sysctl = Sysctl::new(key)?;
+        if sysctl.exists(inside) {
+            sysctl.write(inside, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a process has a file of this directory among its arguments.
+fn names(pid: u32, dir: &Path) -> bool {
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let dir = dir.join("");
+    let dir = dir.as_os_str().as_encoded_bytes();
+    arguments.windows(dir.len()).any(|part| part == dir)
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(USUAL.map(PathBuf::from))
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_absolute() && path.is_file())
+}
+
+// === impl Switch ===
+
+impl Switch {
+    /// Its processes: each writes down its number itself, so that one is found also where who started it was killed.
+    fn processes(&self) -> Vec<u32> {
+        let pid = |daemon: &str| std::fs::read_to_string(self.dir.join(format!("{daemon}.pid"))).ok()?.trim().parse().ok();
+        DAEMONS.into_iter().filter_map(pid).filter(|pid| names(*pid, &self.dir)).collect()
+    }
+
+    /// What could not be ended, for a person.
+    fn stop(self) -> Vec<String> {
+        let ended = |pid: u32| match process::end(pid, || names(pid, &self.dir), GRACE) {
+            Ok(()) => None,
+            Err(errno) => Some(format!("end process {pid} of Open vSwitch: {errno}")),
+        };
+        let errors = self.processes().into_iter().filter_map(ended).collect();
+        drop(std::fs::remove_dir_all(&self.dir));
+        errors
+    }
+
+    fn start(&self) -> Result<(), Failure> {
+        // What a node of this number left that is gone.
+        drop(std::fs::remove_dir_all(&self.dir));
+        make_dir(&self.dir)?;
+        let database = self.file("conf.db");
+        self.run("ovsdb-tool", &["create", &database])?;
+        let detached = |program: &str| {
+            [format!("--pidfile={}", self.file(&format!("{program}.pid"))), format!("--unixctl={}", self.file(&format!("{program}.ctl")))]
+        };
+        let ([pidfile, control], remote) = (detached("ovsdb-server"), format!("--remote=punix:{}", self.file("db.sock")));
+        self.run("ovsdb-server", &[&database, &remote, &pidfile, &control, "--detach"])?;
+        self.vsctl_at_once(&["init"])?;
+        let ([pidfile, control], remote) = (detached("ovs-vswitchd"), format!("unix:{}", self.file("db.sock")));
+        let log = format!("--log-file={}", self.file("ovs-vswitchd.log"));
+        self.run("ovs-vswitchd", &[&remote, &pidfile, &control, &log, "--detach"])?;
+        Ok(())
+    }
+
+    /// Changes the database, and waits until ovs-vswitchd has applied it.
+    fn vsctl(&self, words: &[&str]) -> Result<(), Failure> {
+        let (db, time) = (format!("--db=unix:{}", self.file("db.sock")), format!("--timeout={}", PATIENCE.as_secs()));
+        let all: Vec<&str> = [db.as_str(), time.as_str()].into_iter().chain(words.iter().copied()).collect();
+        self.run("ovs-vsctl", &all)
+    }
+
+    fn vsctl_at_once(&self, words: &[&str]) -> Result<(), Failure> {
+        let all: Vec<&str> = ["--no-wait"].into_iter().chain(words.iter().copied()).collect();
+        self.vsctl(&all)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> Result<(), Failure> {
+        let path = find(program).ok_or_else(|| format!("{program} is not installed (apt-get install openvswitch-switch)"))?;
+        // What it makes besides is below its own directory as well.
+        let dirs =
+            ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|key| (OsString::from(key), self.dir.clone().into_os_string()));
+        let path_variable = std::env::var_os("PATH").map(|path| (OsString::from("PATH"), path));
+        let output = process::run(&Program {
+            path: &path,
+            args,
+            env: dirs.into_iter().chain(path_variable).collect(),
+            stdin: b"",
+            deadline: Instant::now() + PATIENCE,
+            max_output: MAX_OUTPUT,
+            mounts: None,
+            bound: false,
+            sole: false,
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{program} {}: {}", args.first().copied().unwrap_or_default(), said.trim()).into())
+    }
+}
