@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use attach::{Plan, Refusal};
-use cni::{CniError, Code, NetworkList};
+use cni::{CniError, Code, IfName, NetworkList};
 use linux::process::{self, Program};
 use linux::{Inside, Netns, Sysctl};
 
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// What its programs may print.
 const MAX_OUTPUT: usize = 64 << 10;
+/// What the names of uplinks begin with.
+const UPLINK: &str = "uplink";
 /// Where they are besides the directories of PATH.
 const USUAL: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// The executables that are needed.
@@ -44,7 +46,8 @@ struct Switch {
 /// The bridges that planned networks need, in the order of their names.
 pub(crate) fn bridges(plans: &[Result<Plan, Vec<Refusal>>]) -> std::collections::BTreeSet<String> {
     let lists = plans.iter().flatten().flat_map(|plan| &plan.attachments).map(|planned| &planned.list);
-    lists.flat_map(of).map(str::to_owned).collect()
+    // What is no name of an interface its plugin refuses.
+    lists.flat_map(of).filter(|name| IfName::parse(name).is_ok()).map(str::to_owned).collect()
 }
 
 /// The bridges of Open vSwitch that a network names.
@@ -55,6 +58,11 @@ pub(crate) fn of(list: &NetworkList) -> impl Iterator<Item = &str> {
 
 /// Why a network cannot have its bridge.
 pub(crate) fn refusal(list: &NetworkList) -> Option<CniError> {
+    let own = of(list).find(|name| is_taken(name));
+    if let Some(name) = own {
+        let why = "a lab's nodes cannot have a bridge of Open vSwitch of this name; choose another one";
+        return Some(CniError::invalid("bridge", format!("{name:?}: {why}")));
+    }
     of(list).next()?;
     let missing = PROGRAMS.into_iter().find(|program| find(program).is_none())?;
     let why = format!(
@@ -63,9 +71,15 @@ pub(crate) fn refusal(list: &NetworkList) -> Option<CniError> {
     Some(CniError::invalid("bridge", why))
 }
 
+/// Whether a node has an interface of this name by itself, or `ovs-vsctl` takes it for an option.
+fn is_taken(name: &str) -> bool {
+    let is_uplink = || name.strip_prefix(UPLINK).is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
+    name.starts_with('-') || ["lo", "ovs-netdev", "ovs-system", agent::PROVIDED_BRIDGE].contains(&name) || is_uplink()
+}
+
 /// The interface by which a bridge, by its place among the lab's, reaches those of its name on other nodes.
 pub(crate) fn uplink(at: usize) -> String {
-    format!("uplink{}", at + 1)
+    format!("{UPLINK}{}", at + 1)
 }
 
 /// The bridge whose uplink an interface of a node is.

@@ -154,8 +154,12 @@ impl Card {
         let Some((_, link, number)) = self.physical(netlink)? else { return Ok(()) };
         let called = |what: String| format!("{what} of virtual function {number} of {}, PCI device {}", link.name, self.id);
         if let Some(bytes) = mac {
-            // Before the card has one: afterwards many drivers refuse another one, and even the same.
-            if let Some(mac) = Mac::from_bytes(&bytes).filter(|_| bytes != [0; 6]) {
+            // Before the card has one: afterwards many drivers refuse another one, and even the same. So what the card has goes first, where it lets go.
+            if let Some(mac) = Mac::from_bytes(&bytes).filter(|_| bytes != [0; 6])
+                && self.interface(netlink)?.is_some_and(|own| own.mac.as_ref() != Some(&mac))
+            {
+                drop(netlink.send_one(link::set_vf_mac(link.index, number, [0; 6])));
+                linux::crash_point!("card-mac-unset");
                 self.set_own(netlink, &mac)?;
             }
             let set = link::set_vf_mac(link.index, number, bytes).called(called("set the hardware address".to_owned()));

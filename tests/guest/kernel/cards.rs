@@ -203,6 +203,7 @@ fn a_virtual_function_in_a_vlan() {
     host.expect_traces(&before, "GC");
     for (verb, point) in [
         ("ADD", "card-noted"),
+        ("ADD", "card-mac-unset"),
         ("ADD", "card-mac-set"),
         ("ADD", "sriov-set"),
         ("ADD", "device-lent"),
