@@ -175,7 +175,8 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
         let (all, kept) = (adoption.ports.iter().map(port).collect::<Vec<_>>(), adoption.refused.iter().map(kept).collect::<Vec<_>>());
         let ready = |(host, id): &(String, String)| json!({"host": host, "id": id});
         let waiting = adoption.ready.iter().map(ready).collect::<Vec<_>>();
-        structured(&json!({"ports": all, "ready": waiting, "pods": adoption.pods, "refused": kept}), format)?;
+        let definitions = &adoption.definitions;
+        structured(&json!({"ports": all, "ready": waiting, "definitions": definitions, "pods": adoption.pods, "refused": kept}), format)?;
     } else {
         if ports > 0 {
             let mut rows = Rows::new(&["POD", "INTERFACE", "PORT"]);
@@ -185,6 +186,10 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
         let done = if args.dry_run { "to be taken over" } else { "taken over" };
         let (ready, pods) = (counted(adoption.ready.len(), "ready port"), counted(adoption.pods.len(), "pod"));
         putln!("{done}: {} and {ready}; Kuryr's finalizer removed from {pods}", counted(ports, "port"));
+        for name in &adoption.definitions {
+            let made = if args.dry_run { "is to be made" } else { "was made" };
+            putln!("definition {name} {made} from the Network object of its name");
+        }
         for (name, why) in &adoption.refused {
             putln!("{BAD}KuryrPort {name} stays as it is: {why}{BAD:#}");
         }

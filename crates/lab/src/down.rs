@@ -14,6 +14,7 @@ use crate::labs::{LabName, Labs};
 use crate::state::{Lab, Phase};
 use crate::switch;
 use crate::up::attacher;
+use crate::wire;
 
 /// The time that one pod's detachment has.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +86,8 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
         Err(_) if force => lab.journal().by_name(),
         other => other?,
     };
-    let users = users(&lab, &claims);
+    let (own, users): (Vec<Leftover>, Vec<Leftover>) = users(&claims).into_iter().partition(|user| switch::is_own(&lab, user.pid));
+    let own: Vec<u32> = own.into_iter().map(|process| process.pid).collect();
     if !users.is_empty() && !force {
         return Err(DownError::InUse(users));
     }
@@ -94,12 +96,13 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
         // Only for who looks at the lab meanwhile: a full disk must not hold up what makes room.
         let _ = lab.write();
     }
+    switch::revive(&lab);
     let mut downed = detach_all(&lab, &claims);
     if !downed.errors.is_empty() && !force {
         return Err(DownError::Left(downed.errors));
     }
     // A port is taken out of its switch by the switch's own database.
-    downed.errors.extend(switch::stop_all(&lab));
+    downed.errors.extend(switch::stop_all(&lab, &own));
     if !downed.errors.is_empty() && !force {
         return Err(DownError::Left(downed.errors));
     }
@@ -112,7 +115,7 @@ pub(crate) fn undo(labs: &Labs, lab: &Lab) -> Result<(), String> {
     let claims = lab.journal().read().map_err(|e| e.to_string())?;
     let mut left = detach_all(lab, &claims).errors;
     if left.is_empty() {
-        left = switch::stop_all(lab);
+        left = switch::stop_all(lab, &[]);
     }
     if !left.is_empty() {
         return Err(left.join("; "));
@@ -130,8 +133,15 @@ pub(crate) fn shrink(lab: &Lab, before: &Lab, new: &[PathBuf]) -> Option<String>
         let done = lab.sandbox(pod).map_err(|e| e.to_string()).and_then(|id| detach_from(lab, &pod.node, &[id], &claims, &mut downed));
         downed.errors.extend(done.err());
     }
-    for (number, _) in lab.nodes.iter().enumerate().filter(|(_, node)| !before.nodes.iter().any(|old| old.name == node.name)) {
-        downed.errors.extend(switch::stop_of(lab, number));
+    for (number, node) in lab.nodes.iter().enumerate() {
+        let is_old = before.nodes.iter().any(|old| old.name == node.name);
+        if !is_old || lab.bridges.len() > before.bridges.len() {
+            downed.errors.extend(switch::withdraw(lab, number, if is_old { before.bridges.len() } else { 0 }));
+        }
+    }
+    let wires: Vec<String> = (before.wires.len()..lab.wires.len()).map(wire::bridge).collect();
+    if let Ok(Some(netns)) = journal::open(&claims, &lab.wires_netns()) {
+        downed.errors.extend(wire::remove(&netns, &wires).err().map(|e| e.to_string()));
     }
     for claim in claims.iter().rev().filter(|claim| new.iter().any(|path| path == claim.path())) {
         downed.errors.extend(claim.remove().err().map(|e| e.to_string()));
@@ -219,18 +229,17 @@ fn wait_for_empty(wires: &Netns) {
     });
 }
 
-/// The processes that are in the lab's namespaces, but its own.
-fn users(lab: &Lab, claims: &[Claim]) -> Vec<Leftover> {
+/// The processes that are in the lab's namespaces.
+fn users(claims: &[Claim]) -> Vec<Leftover> {
     use std::os::unix::fs::MetadataExt;
     let ours = |claim: &Claim| match claim.find() {
         Ok(NamespaceState::Ours(netns)) => Some((netns.id(), claim.name())),
         _ => None,
     };
     let ours: Vec<(NetnsId, String)> = claims.iter().filter_map(ours).collect();
-    let own = switch::processes(lab);
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let user = |entry: std::fs::DirEntry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok().filter(|pid| !own.contains(pid))?;
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let meta = std::fs::metadata(entry.path().join("ns/net")).ok()?;
         let (_, netns) = ours.iter().find(|(id, _)| id.dev == meta.dev() && id.ino == meta.ino())?;
         let command = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim().to_owned();

@@ -8,7 +8,7 @@
 //!
 //!   namespace of the wires        namespace of a node             namespace of a pod
 //!     bridge w1  <---- veth ---->   eth0 (parent)
-//!     bridge w2  <---- veth ---->   uplink1 of br1 (Open vSwitch, where a network needs it)
+//!     bridge w2  <---- veth ---->   ovs-up1 of br1 (Open vSwitch, where a network needs it)
 //!                                   netloom0 (default network) <-veth-> eth0
 //! ```
 //!

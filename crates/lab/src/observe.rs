@@ -124,6 +124,7 @@ pub fn tunnels(lab: &Lab) -> Result<Vec<NodeTunnels>, CniError> {
 
 fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     let seen = see(&lab.node_netns(&node.name))?;
+    let number = lab.nodes.iter().position(|own| own.name == node.name);
     let mut shown = topology::Node { name: node.name.clone(), ..topology::Node::default() };
     for pod in lab.pods.iter().filter(|p| p.node == node.name) {
         shown.pods.push(pod_of(lab, pod, &seen)?);
@@ -136,7 +137,7 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
             Some(first) if first == FIRST_PARENT => Some(underlay::drawn(lab, &node.zone)),
             other => other.cloned().or_else(|| tunnel(link)),
         };
-        if wire.is_none() && !used(&link.name) && !link.is("bridge") {
+        if wire.is_none() && !used(&link.name) && !link.is("bridge") && !lab.bridges.contains(&link.name) {
             continue;
         }
         let kind = match (link.kind.as_deref(), &wire) {
@@ -150,7 +151,8 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
         let attached_to = switch::bridge_of(lab, &link.name).cloned().or_else(master);
         let addresses = seen.of(link);
         // A switch forwards whether its bridge's own interface is up or not.
-        let up = link.flags.up() || lab.bridges.contains(&link.name);
+        let forwards = || number.is_some_and(|number| switch::forwards(lab, number));
+        let up = if lab.bridges.contains(&link.name) { forwards() } else { link.flags.up() };
         shown.links.push(topology::Link { name: link.name.clone(), kind, addresses, up, attached_to, wire });
     }
     Ok(shown)

@@ -264,6 +264,7 @@ impl Running {
                     node::set_up(&live.netns, lab.wires.get(before.wires.len()..).unwrap_or_default())?;
                     switch::serve(lab, number, &live.netns, before.bridges.len())?;
                 }
+                // A new bridge has a new uplink.
                 Some(_) => {}
                 None => {
                     let netns = node::build(lab, number, node, &wires, &mut refused)?;

@@ -9,6 +9,7 @@ use npwg::{NetworkStatus, StatusIps};
 use plugin::Host;
 
 use crate::state::{Lab, Phase, Pod};
+use crate::switch;
 use crate::up::attacher;
 
 /// One pod of a lab.
@@ -78,12 +79,21 @@ fn one(lab: &Lab, attacher: &attach::Attacher, pod: &Pod, host: &mut Host) -> Po
         (Ok(None), None) => (None, Health::Failed(unrecorded(lab))),
         (Ok(Some(record)), None) => {
             let changed = attacher.check(&record, host, Instant::now() + Duration::from_secs(30)).err().unwrap_or_default();
-            let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
+            let mut changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
+            changed.extend(unswitched(lab, pod, &record));
             (Some(record), if changed.is_empty() { Health::Ready } else { Health::Changed(changed) })
         }
     };
     let networks = record.as_ref().filter(|_| pod.failure.is_none()).map(|r| network_status(r, StatusIps::Bare)).unwrap_or_default();
     PodStatus { pod: pod.clone(), health, networks, record }
+}
+
+/// What the database of a switch does not know: that nobody forwards its packets.
+fn unswitched(lab: &Lab, pod: &Pod, record: &Record) -> Option<String> {
+    let step = record.steps.iter().find(|step| switch::of(&step.list).next().is_some())?;
+    let number = lab.nodes.iter().position(|node| node.name == pod.node)?;
+    let why = format!("ovs-vswitchd of node {} does not run: run `netloom lab down --name {}` and `up` again", pod.node, lab.name);
+    (!switch::forwards(lab, number)).then(|| format!("{}: {why}", step.name))
 }
 
 /// Why a pod that did not fail has no record.

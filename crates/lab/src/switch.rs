@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   plans --bridges--> their names           namespace of node 2                             namespace of the wires
-//!     `--refusal--> fewer plans                ovs-vswitchd: br1 - uplink1 <---- veth ----> w2-2 - bridge w2
+//!     `--refusal--> fewer plans                ovs-vswitchd: br1 - ovs-up1 <---- veth ----> w2-2 - bridge w2
 //!                                                `- ovsdb-server: <lab>/switches/2/db.sock
 //! ```
 //!
@@ -21,6 +21,7 @@ use linux::{Inside, Netns, Sysctl};
 use crate::labs::make_dir;
 use crate::node::Failure;
 use crate::state::Lab;
+use crate::wire;
 
 /// How long Open vSwitch may take to start, or to make a bridge.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,14 +30,17 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What its programs may print.
 const MAX_OUTPUT: usize = 64 << 10;
 /// What the names of uplinks begin with.
-const UPLINK: &str = "uplink";
+const UPLINK: &str = "ovs-up";
 /// Where they are besides the directories of PATH.
 const USUAL: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// The executables that are needed.
-const PROGRAMS: [&str; 4] = ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"];
+const PROGRAMS: [&str; 4] = ["ovsdb-tool", SERVER, DAEMON, "ovs-vsctl"];
 
-/// Those of them that stay: first ends the one that needs the other.
-const DAEMONS: [&str; 2] = ["ovs-vswitchd", "ovsdb-server"];
+/// Those of them that stay.
+const SERVER: &str = "ovsdb-server";
+const DAEMON: &str = "ovs-vswitchd";
+/// The database's file.
+const DATABASE: &str = "conf.db";
 
 /// A node's switch.
 struct Switch {
@@ -53,11 +57,19 @@ pub(crate) fn bridges(plans: &[Result<Plan, Vec<Refusal>>]) -> std::collections:
 /// The bridges of Open vSwitch that a network names.
 pub(crate) fn of(list: &NetworkList) -> impl Iterator<Item = &str> {
     let is_switched = |kind: &str| matches!(kind, "ovs" | "ovs-hybrid");
-    list.plugins.iter().filter(move |plugin| is_switched(plugin.kind.as_str())).filter_map(|plugin| plugin.raw().str("bridge"))
+    // Another socket is another switch's.
+    let is_own =
+        |raw: &json::Object| raw.str("socket_file").is_none_or(|named| named.is_empty() || plugins::is_usual_switch(Path::new(named)));
+    let switched = list.plugins.iter().filter(move |plugin| is_switched(plugin.kind.as_str()) && is_own(plugin.raw()));
+    switched.filter_map(|plugin| plugin.raw().str("bridge"))
 }
 
 /// Why a network cannot have its bridge.
 pub(crate) fn refusal(list: &NetworkList) -> Option<CniError> {
+    if let Some(parent) = wire::parents(list).into_iter().find(|name| is_uplink(name)) {
+        let why = "a lab's nodes keep this name for the uplink of a bridge of Open vSwitch; name another parent";
+        return Some(CniError::invalid("master", format!("{parent:?}: {why}")));
+    }
     let own = of(list).find(|name| is_taken(name));
     if let Some(name) = own {
         let why = "a lab's nodes cannot have a bridge of Open vSwitch of this name; choose another one";
@@ -73,8 +85,11 @@ pub(crate) fn refusal(list: &NetworkList) -> Option<CniError> {
 
 /// Whether a node has an interface of this name by itself, or `ovs-vsctl` takes it for an option.
 fn is_taken(name: &str) -> bool {
-    let is_uplink = || name.strip_prefix(UPLINK).is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
-    name.starts_with('-') || ["lo", "ovs-netdev", "ovs-system", agent::PROVIDED_BRIDGE].contains(&name) || is_uplink()
+    name.starts_with('-') || ["lo", "ovs-netdev", "ovs-system", agent::PROVIDED_BRIDGE].contains(&name) || is_uplink(name)
+}
+
+fn is_uplink(name: &str) -> bool {
+    name.strip_prefix(UPLINK).is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The interface by which a bridge, by its place among the lab's, reaches those of its name on other nodes.
@@ -97,9 +112,7 @@ pub(crate) fn serve(lab: &Lab, number: usize, netns: &Netns, from: usize) -> Res
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("start Open vSwitch on node {node}: {e}"));
     let work = |inside: &Inside| -> Result<(), Failure> {
         let switch = Switch { dir: lab.switch_dir(number) };
-        if switch.processes().is_empty() {
-            switch.start()?;
-        }
+        switch.start()?;
         for (at, bridge) in bridges {
             let uplink = uplink(at);
             quiet(inside, &uplink)?;
@@ -124,19 +137,37 @@ pub(crate) fn serve(lab: &Lab, number: usize, netns: &Netns, from: usize) -> Res
     netns.enter(work).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
 }
 
-/// Ends the switches of a lab. What could not be ended, for a person.
-pub(crate) fn stop_all(lab: &Lab) -> Vec<String> {
-    all(lab).flat_map(Switch::stop).collect()
+/// Takes from a node, numbered from 0, the bridges from a place on, and its switch with the first one. What could not be undone, for a person.
+pub(crate) fn withdraw(lab: &Lab, number: usize, from: usize) -> Vec<String> {
+    let switch = Switch { dir: lab.switch_dir(number) };
+    if from == 0 {
+        return switch.stop();
+    }
+    let bridges = lab.bridges.iter().skip(from);
+    let removed = bridges.map(|bridge| switch.vsctl(&["--no-wait", "--if-exists", "del-br", bridge]));
+    removed.filter_map(|done| done.err().map(|e| e.to_string())).collect()
 }
 
-/// Ends the switch of one node, numbered from 0.
-pub(crate) fn stop_of(lab: &Lab, number: usize) -> Vec<String> {
-    Switch { dir: lab.switch_dir(number) }.stop()
+/// Starts the databases that somebody has ended: a port is taken out of its switch by the switch's own.
+pub(crate) fn revive(lab: &Lab) {
+    // Where it cannot be, the pods' removal says what it lacks.
+    all(lab).filter(|switch| switch.dir.join(DATABASE).exists()).for_each(|switch| drop(switch.start_database()));
 }
 
-/// The processes of a lab's switches.
-pub(crate) fn processes(lab: &Lab) -> Vec<u32> {
-    all(lab).flat_map(|switch| switch.processes()).collect()
+/// Ends the switches of a lab, and these processes, which are theirs. What could not be ended, for a person.
+pub(crate) fn stop_all(lab: &Lab, more: &[u32]) -> Vec<String> {
+    let dir = lab.switches_dir();
+    more.iter().filter_map(|pid| end(*pid, &dir)).chain(all(lab).flat_map(Switch::stop)).collect()
+}
+
+/// Whether a process that is in a lab's namespace belongs to a switch of that lab.
+pub(crate) fn is_own(lab: &Lab, pid: u32) -> bool {
+    names(pid, &lab.switches_dir())
+}
+
+/// Whether the switch of a node, numbered from 0, forwards.
+pub(crate) fn forwards(lab: &Lab, number: usize) -> bool {
+    Switch { dir: lab.switch_dir(number) }.process(DAEMON).is_some()
 }
 
 fn all(lab: &Lab) -> impl Iterator<Item = Switch> {
@@ -153,6 +184,11 @@ fn quiet(inside: &Inside, uplink: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn end(pid: u32, dir: &Path) -> Option<String> {
+    let ended = process::end(pid, || names(pid, dir), GRACE);
+    ended.err().map(|errno| format!("end process {pid} of Open vSwitch: {errno}"))
 }
 
 /// Whether a process has a file of this directory among its arguments.
@@ -174,39 +210,51 @@ fn find(program: &str) -> Option<PathBuf> {
 // === impl Switch ===
 
 impl Switch {
-    /// Its processes: each writes down its number itself, so that one is found also where who started it was killed.
-    fn processes(&self) -> Vec<u32> {
-        let pid = |daemon: &str| std::fs::read_to_string(self.dir.join(format!("{daemon}.pid"))).ok()?.trim().parse().ok();
-        DAEMONS.into_iter().filter_map(pid).filter(|pid| names(*pid, &self.dir)).collect()
+    /// One of its processes, which writes down its number itself: it is found also where who started it was killed.
+    fn process(&self, program: &str) -> Option<u32> {
+        let pid = std::fs::read_to_string(self.dir.join(format!("{program}.pid"))).ok()?.trim().parse().ok()?;
+        names(pid, &self.dir).then_some(pid)
     }
 
     /// What could not be ended, for a person.
     fn stop(self) -> Vec<String> {
-        let ended = |pid: u32| match process::end(pid, || names(pid, &self.dir), GRACE) {
-            Ok(()) => None,
-            Err(errno) => Some(format!("end process {pid} of Open vSwitch: {errno}")),
-        };
-        let errors = self.processes().into_iter().filter_map(ended).collect();
-        drop(std::fs::remove_dir_all(&self.dir));
+        // The one that needs the other goes first.
+        let processes = [DAEMON, SERVER].into_iter().filter_map(|program| self.process(program));
+        let errors: Vec<String> = processes.filter_map(|pid| end(pid, &self.dir)).collect();
+        if errors.is_empty() {
+            drop(std::fs::remove_dir_all(&self.dir));
+        }
         errors
     }
 
+    /// Starts what of it does not run.
     fn start(&self) -> Result<(), Failure> {
-        // What a node of this number left that is gone.
-        drop(std::fs::remove_dir_all(&self.dir));
+        self.start_database()?;
+        if self.process(DAEMON).is_some() {
+            return Ok(());
+        }
+        let [pidfile, control] = self.told(DAEMON);
+        let (remote, log) = (format!("unix:{}", self.file("db.sock")), format!("--log-file={}", self.file("ovs-vswitchd.log")));
+        self.run(DAEMON, &[&remote, &pidfile, &control, &log, "--detach"])
+    }
+
+    fn start_database(&self) -> Result<(), Failure> {
+        if self.process(SERVER).is_some() {
+            return Ok(());
+        }
         make_dir(&self.dir)?;
-        let database = self.file("conf.db");
-        self.run("ovsdb-tool", &["create", &database])?;
-        let detached = |program: &str| {
-            [format!("--pidfile={}", self.file(&format!("{program}.pid"))), format!("--unixctl={}", self.file(&format!("{program}.ctl")))]
-        };
-        let ([pidfile, control], remote) = (detached("ovsdb-server"), format!("--remote=punix:{}", self.file("db.sock")));
-        self.run("ovsdb-server", &[&database, &remote, &pidfile, &control, "--detach"])?;
-        self.vsctl_at_once(&["init"])?;
-        let ([pidfile, control], remote) = (detached("ovs-vswitchd"), format!("unix:{}", self.file("db.sock")));
-        let log = format!("--log-file={}", self.file("ovs-vswitchd.log"));
-        self.run("ovs-vswitchd", &[&remote, &pidfile, &control, &log, "--detach"])?;
-        Ok(())
+        let database = self.file(DATABASE);
+        if !Path::new(&database).exists() {
+            self.run("ovsdb-tool", &["create", &database])?;
+        }
+        let ([pidfile, control], remote) = (self.told(SERVER), format!("--remote=punix:{}", self.file("db.sock")));
+        self.run(SERVER, &[&database, &remote, &pidfile, &control, "--detach"])?;
+        self.vsctl(&["--no-wait", "init"])
+    }
+
+    /// Where a daemon writes down its number, and takes commands.
+    fn told(&self, program: &str) -> [String; 2] {
+        [format!("--pidfile={}", self.file(&format!("{program}.pid"))), format!("--unixctl={}", self.file(&format!("{program}.ctl")))]
     }
 
     /// Changes the database, and waits until ovs-vswitchd has applied it.
@@ -214,11 +262,6 @@ impl Switch {
         let (db, time) = (format!("--db=unix:{}", self.file("db.sock")), format!("--timeout={}", PATIENCE.as_secs()));
         let all: Vec<&str> = [db.as_str(), time.as_str()].into_iter().chain(words.iter().copied()).collect();
         self.run("ovs-vsctl", &all)
-    }
-
-    fn vsctl_at_once(&self, words: &[&str]) -> Result<(), Failure> {
-        let all: Vec<&str> = ["--no-wait"].into_iter().chain(words.iter().copied()).collect();
-        self.vsctl(&all)
     }
 
     fn file(&self, name: &str) -> String {
@@ -239,13 +282,14 @@ impl Switch {
             deadline: Instant::now() + PATIENCE,
             max_output: MAX_OUTPUT,
             mounts: None,
-            bound: false,
+            // A daemon has left its parent by then.
+            bound: true,
             sole: false,
         })?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{program} {}: {}", args.first().copied().unwrap_or_default(), said.trim()).into())
+        Err(format!("{program}: {} (its log is in {})", said.trim(), self.dir.display()).into())
     }
 }

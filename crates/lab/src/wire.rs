@@ -94,6 +94,19 @@ pub(crate) fn make(wires: &Netns, names: &[String]) -> Result<(), CniError> {
     })
 }
 
+/// Removes wires by their names, and the interfaces of nodes that are plugged into them.
+pub(crate) fn remove(wires: &Netns, names: &[String]) -> Result<(), CniError> {
+    inside(wires, "remove wires", |netlink| {
+        let is_of = |link: &str| {
+            names.iter().any(|name| link.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
+        };
+        for link in netlink.links()?.into_iter().filter(|link| is_of(&link.name)) {
+            netlink.send_one(link::delete(link.index))?;
+        }
+        Ok(())
+    })
+}
+
 /// Joins a node, numbered from 1, to a wire: its end of the pair has the parent's name, the wire's end is a port.
 pub(crate) fn join(wires: &Netns, wire: &str, node: &Netns, number: usize, parent: &IfName) -> Result<(), CniError> {
     inside(wires, &format!("create an interface {parent} on node {number}"), |netlink| {

@@ -13,6 +13,7 @@
 mod adopt;
 mod call;
 mod cluster_uid;
+mod former_networks;
 mod known;
 mod look;
 mod numbers;

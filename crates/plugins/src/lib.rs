@@ -76,7 +76,7 @@ use cni::{AttachmentId, CniError, Code};
 pub use identity::look_alike;
 pub use link_names::{is_switch_name, maker_of_link, program_of_link};
 use linux::{Inside, Netlink};
-pub use ovs::port::{SHORT_ID, short_id};
+pub use ovs::port::{SHORT_ID, is_usual as is_usual_switch, short_id};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.

@@ -83,7 +83,7 @@ print(n, flush=True)";
     let graph = lab.json(&["graph", "-o", "json"]);
     let left = graph["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "left").unwrap();
     let link = |name: &str| left["links"].as_array().unwrap().iter().find(|link| link["name"] == name).cloned().unwrap();
-    assert_eq!((link("br1")["kind"].as_str(), link("uplink1")["attached_to"].as_str()), (Some("bridge"), Some("br1")));
+    assert_eq!((link("br1")["kind"].as_str(), link("ovs-up1")["attached_to"].as_str()), (Some("bridge"), Some("br1")));
     let interfaces = left["pods"].as_array().unwrap().iter().flat_map(|pod| pod["interfaces"].as_array().unwrap());
     let attached: Vec<&Value> =
         interfaces.filter(|interface| interface["name"] == "net1").map(|interface| &interface["attached_to"]).collect();
@@ -127,17 +127,73 @@ fn a_lab_that_grows_gets_switches_and_one_that_was_killed_leaves_none() {
 }
 
 #[test]
-fn a_lab_whose_switch_has_died_is_taken_down_by_force() {
+fn a_lab_whose_switch_has_died_says_so_and_is_taken_down() {
     let lab = Switched(Lab::new());
     let before = lab.host.traces();
     let manifests = [zoned("one", "", &[]), definition("switched", SWITCHED), on("one", "a", "10.9.0.1/24")].concat();
     let out = lab.run_with(&["up", "-"], &manifests);
     assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(lab.ok(&["status"]).contains("Ready"));
     for pid in daemons(&lab) {
         lab.host.sh("", &format!("kill -KILL {pid}"));
     }
-    let (_, said) = lab.fails(&["down"], "");
-    assert!(said.contains("cannot connect to ovsdb-server") && said.contains("--force"), "{said}");
-    lab.ok(&["down", "--force"]);
+    lab.host.until("they are gone", || !daemons(&lab).into_iter().any(is_there));
+    let status = lab.run_with(&["status", "a"], "");
+    assert!(text(&status.stdout).contains("ovs-vswitchd of node one does not run"), "{status:?}");
+    let graph = lab.json(&["graph", "-o", "json"]);
+    let bridge = graph["nodes"][0]["links"].as_array().unwrap().iter().find(|link| link["name"] == "br1").cloned();
+    assert!(bridge.is_none_or(|bridge| bridge["up"] == false), "{graph}");
+    assert!(lab.ok(&["down"]).contains("nothing left"));
+    lab.host.expect_traces(&before, "lab down");
+}
+
+/// Names that no bridge of a node can have, before anything is built.
+#[test]
+fn names_that_nodes_need_are_refused() {
+    let lab = Lab::new();
+    for (name, says) in [
+        ("--", "cannot have a bridge of Open vSwitch of this name"),
+        ("lo", "cannot have a bridge of Open vSwitch of this name"),
+        ("netloom0", "cannot have a bridge of Open vSwitch of this name"),
+        ("ovs-up1", "cannot have a bridge of Open vSwitch of this name"),
+        ("eth0", "the node's own interface"),
+    ] {
+        let manifests = definition("switched", &SWITCHED.replace("br1", name)) + &on("one", "a", "10.9.0.1/24");
+        let (_, said) = lab.fails(&["up", "-", "--dry-run"], &manifests);
+        let shown = text(&lab.run_with(&["up", "-", "--dry-run"], &manifests).stdout) + &said;
+        assert!(shown.contains(says), "{name}: {shown}");
+    }
+    let of_uplink = r#"{"cniVersion":"1.0.0","type":"macvlan","master":"ovs-up1","capabilities":{"ips":true},"ipam":{"type":"static"}}"#;
+    let out = lab.run_with(&["up", "-", "--dry-run"], &(definition("switched", of_uplink) + &on("one", "a", "10.9.0.1/24")));
+    assert!((text(&out.stdout) + &text(&out.stderr)).contains("for the uplink of a bridge"), "{out:?}");
+}
+
+/// A growth that fails takes away what it has made, and the next one succeeds.
+#[test]
+fn a_growth_that_fails_leaves_no_bridge_and_no_wire() {
+    let lab = Switched(Lab::new());
+    let before = lab.host.traces();
+    lab.host.write("/run/lab/nodes.yaml", &zoned("one", "", &[]));
+    let watching = Watching::start(&lab, "/run/lab");
+    let printed = watching.printed.clone();
+    let said = || std::fs::read_to_string(&printed).unwrap();
+    let save = |text: &str| {
+        lab.host.write("/run/new", text);
+        lab.host.sh("", "mv /run/new /run/lab/more.yaml");
+    };
+    // Open vSwitch cannot make its directory.
+    lab.host.write("/run/netloom/lab/lab/switches", "no directory");
+    let network = definition("switched", SWITCHED);
+    save(&[network.clone(), on("one", "a", "10.9.0.1/24")].concat());
+    lab.host.until("it fails", || said().contains("start Open vSwitch on node one"));
+    lab.host.sh("", "rm /run/netloom/lab/lab/switches");
+    let wires = || lab.ok(&["exec", "node/one", "--", "ip", "-br", "link"]);
+    lab.host.until("its uplink is gone", || !wires().contains("ovs-up1"));
+    save(&[network, zoned("two", "", &[]), on("one", "a", "10.9.0.1/24"), on("two", "b", "10.9.0.2/24")].concat());
+    lab.host.until("the pods are there", || said().contains("1 node, 2 pods"));
+    lab.ok(&["exec", "a", "--", "ping", "-n", "-c1", "-w60", "10.9.0.2"]);
+    drop(watching);
+    lab.ok(&["down"]);
+    lab.host.sh("", "rm -r /run/lab /run/printed");
     lab.host.expect_traces(&before, "lab down");
 }

@@ -4,6 +4,7 @@
 //!   nested ones: the pod's node's address --> the node's port --> its trunk has the port with the VIF's VLAN ID, or it has the port's address pairs
 //!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
 //!   port of a pool of Kuryr's, on a node of this cluster, with resource_tags --> tags of a ready port
+//!   Network of kubernetes.cni.cncf.io/v1 with Kuryr's annotation --> definition of its name
 //!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
 //! ```
 //!
@@ -25,6 +26,7 @@ use osvif::{KuryrPort, Vif, VifKind};
 use serde_json::json;
 
 use super::cluster_uid::cluster_uid;
+use super::former_networks;
 use super::known::Followed;
 use super::look::{LookError, list, runtime};
 use super::options::OpenStack;
@@ -51,6 +53,8 @@ pub struct Adoption {
     pub ports: Vec<(String, String, String)>,
     /// Ports of Kuryr's pools that no pod has: host, ID.
     pub ready: Vec<(String, String)>,
+    /// Definitions that were made from `Network` objects of `kubernetes.cni.cncf.io/v1`.
+    pub definitions: Vec<String>,
     /// Pods that have lost Kuryr's finalizer.
     pub pods: Vec<String>,
     /// KuryrPorts that stay as they are, and why.
@@ -121,6 +125,12 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
                 openstack.neutron.set_port_tags(&port.id, &tags).await?;
             }
             adoption.ready.push((port.host, port.id));
+        }
+        for definition in former_networks::definitions(&client).await? {
+            if !dry_run {
+                former_networks::make(&client, &definition).await?;
+            }
+            adoption.definitions.push(format!("{}/{}", definition.0, definition.1));
         }
         for pod in &pods {
             let name = full_name(pod);

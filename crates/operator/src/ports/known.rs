@@ -164,7 +164,7 @@ impl Followed {
         Api::namespaced_with(client, namespace, &self.resource())
     }
 
-    fn resource(self) -> ApiResource {
+    pub(crate) fn resource(self) -> ApiResource {
         let resource =
             |group, version, kind, plural| ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         match self {

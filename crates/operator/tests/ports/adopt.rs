@@ -42,6 +42,7 @@ fn kuryrs_ports_are_taken_over_and_forged_ones_are_not() {
         "finalizers": ["kuryr.openstack.org/pod-finalizer"]});
     let spec = json!({"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]});
     scene.store.put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).unwrap();
+    former_networks(&scene);
     scene.pod("forger", NODE, "red");
     let kuryrs = port(&scene, &uid(&scene, "web"));
     kuryr_port(&scene, "web", &uid(&scene, "web"), &kuryrs);
@@ -74,7 +75,12 @@ fn kuryrs_ports_are_taken_over_and_forged_ones_are_not() {
         assert_eq!(done, shown);
         let id = kuryrs["id"].as_str().unwrap().to_owned();
         assert_eq!(done.ports, [("default/web".to_owned(), "eth1".to_owned(), id.clone())]);
-        assert_eq!(done.pods, ["default/web"]);
+        assert_eq!((done.pods, done.definitions), (vec!["default/web".to_owned()], vec!["default/old".to_owned()]));
+        let all = scene.store.objects(DEFINITION, "NetworkAttachmentDefinition").unwrap();
+        let of = |name: &str| all.iter().find(|object| object["metadata"]["name"] == name).cloned().unwrap_or_default();
+        assert_eq!(of("old")["metadata"]["annotations"][KURYR_CONFIG], former_config(&scene));
+        assert!(of("old")["spec"]["config"].is_null() && of("other").is_null(), "{all:?}");
+        assert_ne!(of("red")["metadata"]["annotations"][KURYR_CONFIG], "{}", "what is there stays");
         assert!(
             done.refused[0].0 == "default/forger" && done.refused[0].1.ends_with("its device_owner is not Kuryr's"),
             "{:?}",
@@ -85,7 +91,8 @@ fn kuryrs_ports_are_taken_over_and_forged_ones_are_not() {
         let pods = scene.store.objects("v1", "Pod").unwrap();
         let web = pods.iter().find(|pod| pod["metadata"]["name"] == "web").unwrap();
         assert!(web["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty), "{web}");
-        assert!(take_over(false).await.unwrap().ports.is_empty(), "it is done once");
+        let again = take_over(false).await.unwrap();
+        assert!(again.ports.is_empty() && again.definitions.is_empty(), "it is done once");
         served.abort();
 
         let _operator = scene.operator();
@@ -97,7 +104,36 @@ fn kuryrs_ports_are_taken_over_and_forged_ones_are_not() {
         scene.delete_pod("web");
         until("its port goes with it", || scene.ports().len() == 1 && scene.kuryr_port("web").is_none()).await;
         assert_eq!(scene.ports()[0].id, machines["id"].as_str().unwrap());
+        // A pod gets a port by the definition that was made.
+        scene.pod("late", NODE, "old");
+        until("it has its port", || scene.vifs("late").len() == 1).await;
     });
+}
+
+const KURYR_CONFIG: &str = "openstack.org/kuryr-config";
+const DEFINITION: &str = "k8s.cni.cncf.io/v1";
+
+fn former_config(scene: &Scene) -> String {
+    json!({"subnetId": scene.subnets["red"]}).to_string()
+}
+
+/// Objects of the kind that Kuryr's first releases read: one of Neutron, one of another network, and one whose name a definition has.
+fn former_networks(scene: &Scene) {
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let names = json!({"plural": "networks", "singular": "network", "kind": "Network"});
+    let spec = json!({"group": "kubernetes.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]});
+    let metadata = json!({"name": "networks.kubernetes.cni.cncf.io"});
+    let kind = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec});
+    scene.store.put(&kind).unwrap();
+    for (name, annotations) in
+        [("old", json!({KURYR_CONFIG: former_config(scene)})), ("other", json!({})), ("red", json!({KURYR_CONFIG: "{}"}))]
+    {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": annotations});
+        let spec = json!({"config": r#"{"cniVersion": "0.3.0", "type": "host-device"}"#});
+        let object = json!({"apiVersion": "kubernetes.cni.cncf.io/v1", "kind": "Network", "metadata": metadata, "spec": spec});
+        scene.store.put(&object).unwrap();
+    }
 }
 
 /// What `netloom openstack` shows: an orphan is a port of this very cluster whose pod is gone. What has only its name is another cluster's.

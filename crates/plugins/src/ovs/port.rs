@@ -39,11 +39,15 @@ fn open(named: &Path, cx: &Cx<'_>, patience: Duration) -> Result<Switch, CniErro
     Switch::connect(&socket(named, &cx.host.dirs), cx.deadline.min(Instant::now() + patience)).map_err(failed)
 }
 
+/// Whether this names the host's Open vSwitch in one of the usual ways.
+pub fn is_usual(named: &Path) -> bool {
+    [ovsdb::DEFAULT_SOCKET].iter().chain(USUAL_SOCKETS).any(|usual| named == Path::new(usual))
+}
+
 /// Where the socket that a configuration names is on this host: a lab's node has a switch of its own.
 fn socket(named: &Path, dirs: &Dirs) -> PathBuf {
-    let is_usual = [ovsdb::DEFAULT_SOCKET].iter().chain(USUAL_SOCKETS).any(|usual| named == Path::new(usual));
     match &dirs.switch {
-        Some(own) if is_usual => own.clone(),
+        Some(own) if is_usual(named) => own.clone(),
         _ => dirs.configured(&named.to_string_lossy(), named),
     }
 }
