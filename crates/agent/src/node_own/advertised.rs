@@ -1,7 +1,7 @@
 //! Where the host takes what routers advertise. A pod with raw packets advertises as well: on a bridge it would give the host a default route and
 //! an address. Bridges that Netloom makes take nothing, those of others take it unless somebody has switched it off.
 
-use linux::link::{Ipv6Conf, Link};
+use linux::link::{Ipv6Conf, Link, TRANSIENT};
 use linux::{Errno, Inside, Sysctl, SysctlError};
 
 use super::{ThisNode, links};
@@ -15,8 +15,10 @@ impl ThisNode<'_> {
         let Some(bridge) = all.iter().find(|link| link.is("bridge") && Some(link.index) == bridge) else { return Ok(None) };
         let on_it =
             |link: &&Link| link.index == bridge.index || link.is("vlan") && links::parent_of(link, all).is_some_and(|on| on == bridge);
+        // Another ADD is at it: it comes up when it takes nothing.
+        let is_being_made = |link: &&Link| link.group == TRANSIENT && !link.flags.up();
         let host = self.host.borrow_mut();
-        for link in all.iter().filter(on_it) {
+        for link in all.iter().filter(on_it).filter(|link| !is_being_made(link)) {
             if accepts(host.inside(), &link.name).map_err(|e| e.to_string())? {
                 // A dot in a link's name is a slash in a sysctl's.
                 let in_sysctl = link.name.replace('.', "/");

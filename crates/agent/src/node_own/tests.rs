@@ -292,12 +292,19 @@ fn bridges_where_the_host_accepts_router_advertisements() {
         [("never", "accept_ra", "0"), ("router", "forwarding", "1"), ("always", "accept_ra", "2"), ("always", "forwarding", "1")];
     links.extend(settings.iter().map(|(link, key, value)| set(link, key, value)));
     links.push_str(&set("off", "disable_ipv6", "1"));
+    // What a plugin of ours makes comes up as the last step; until then another pod's ADD may find it.
+    for (link, up) in [("begun", ""), ("ended", "up")] {
+        let group = linux::link::TRANSIENT;
+        links.push_str(&format!("ip link add {link} type bridge; ip link set {link} group {group} {up}\n{}", set(link, "accept_ra", "1")));
+        links.push_str(&set(link, "forwarding", "0"));
+    }
     node_with(&links, &[], |node| {
+        assert!(node.configured_by_pods("ended").is_some());
         let says = "takes, where the host accepts router advertisements: set net.ipv6.conf.takes.accept_ra to 0 on the node";
         assert_eq!(node.configured_by_pods("takes").as_deref(), Some(says));
         assert_eq!(node.configured_by_pods("other").as_deref(), Some(says));
         assert!(node.configured_by_pods("always").is_some());
-        for free in ["never", "router", "off", "port0", "missing"] {
+        for free in ["never", "router", "off", "port0", "missing", "begun"] {
             assert_eq!(node.configured_by_pods(free), None, "{free}");
         }
     });
