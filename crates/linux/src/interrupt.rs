@@ -27,7 +27,7 @@ pub(crate) fn let_end(command: &mut Command) {
 
 /// Runs `last_words` on a thread of its own when SIGINT or SIGTERM comes, then ends the process with 128 and the signal's
 /// number, as a shell shows it. To be called while the process has one thread: those that are started later take the
-/// signals' mask from it. Programs that are executed would as well, and could not be ended: see [`let_end`].
+/// signals' mask from it. So would programs that are executed, which then could not be ended: [`crate::process::run`] lets them be.
 ///
 /// # Errors
 /// If the signals cannot be held back, or no thread can be started (`EAGAIN`).
