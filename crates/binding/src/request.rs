@@ -94,7 +94,8 @@ pub fn elements<'d>(
     permits: impl Fn(&DefinitionRef) -> Vec<Permit>,
 ) -> Result<Vec<Element>, RequestError> {
     let selections = npwg::parse(annotation, namespace).map_err(|e| RequestError::Annotation(e.to_string()))?;
-    let mut elements: Vec<Element> = Vec::new();
+    // They are kept as long as the pod is there: with no more room than they need.
+    let mut elements: Vec<Element> = Vec::with_capacity(selections.len());
     let mut absent = None;
     for (position, selection) in selections.into_iter().enumerate() {
         let text = match definition(&selection.definition) {
@@ -162,11 +163,7 @@ pub fn elements<'d>(
     }
     match absent {
         Some(absent) if !elements.is_empty() => Err(RequestError::NoDefinition(absent)),
-        _ => {
-            // They are kept as long as the pod is there, and most pods have one.
-            elements.shrink_to_fit();
-            Ok(elements)
-        }
+        _ => Ok(elements),
     }
 }
 

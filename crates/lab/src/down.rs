@@ -133,10 +133,10 @@ pub(crate) fn shrink(lab: &Lab, before: &Lab, new: &[PathBuf]) -> Option<String>
         let done = lab.sandbox(pod).map_err(|e| e.to_string()).and_then(|id| detach_from(lab, &pod.node, &[id], &claims, &mut downed));
         downed.errors.extend(done.err());
     }
-    for (number, node) in lab.nodes.iter().enumerate() {
+    for node in &lab.nodes {
         let is_old = before.nodes.iter().any(|old| old.name == node.name);
         if !is_old || lab.bridges.len() > before.bridges.len() {
-            downed.errors.extend(switch::withdraw(lab, number, if is_old { before.bridges.len() } else { 0 }));
+            downed.errors.extend(switch::withdraw(lab, &node.name, if is_old { before.bridges.len() } else { 0 }));
         }
     }
     let wires: Vec<String> = (before.wires.len()..lab.wires.len()).map(wire::bridge).collect();

@@ -124,7 +124,6 @@ pub fn tunnels(lab: &Lab) -> Result<Vec<NodeTunnels>, CniError> {
 
 fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     let seen = see(&lab.node_netns(&node.name))?;
-    let number = lab.nodes.iter().position(|own| own.name == node.name);
     let mut shown = topology::Node { name: node.name.clone(), ..topology::Node::default() };
     for pod in lab.pods.iter().filter(|p| p.node == node.name) {
         shown.pods.push(pod_of(lab, pod, &seen)?);
@@ -137,12 +136,13 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
             Some(first) if first == FIRST_PARENT => Some(underlay::drawn(lab, &node.zone)),
             other => other.cloned().or_else(|| tunnel(link)),
         };
-        if wire.is_none() && !used(&link.name) && !link.is("bridge") && !lab.bridges.contains(&link.name) {
+        let is_switched = lab.bridges.contains(&link.name);
+        if wire.is_none() && !used(&link.name) && !link.is("bridge") && !is_switched {
             continue;
         }
         let kind = match (link.kind.as_deref(), &wire) {
             (Some("bridge"), _) => LinkKind::Bridge,
-            _ if lab.bridges.contains(&link.name) => LinkKind::Bridge,
+            _ if is_switched => LinkKind::Bridge,
             (Some("veth"), None) if is_end(&link.name) => LinkKind::Virtual("veth".to_owned()),
             (None | Some("veth"), _) => LinkKind::Parent,
             (Some(other), _) => LinkKind::Virtual(other.to_owned()),
@@ -151,8 +151,7 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
         let attached_to = switch::bridge_of(lab, &link.name).cloned().or_else(master);
         let addresses = seen.of(link);
         // A switch forwards whether its bridge's own interface is up or not.
-        let forwards = || number.is_some_and(|number| switch::forwards(lab, number));
-        let up = if lab.bridges.contains(&link.name) { forwards() } else { link.flags.up() };
+        let up = if is_switched { switch::forwards(lab, &node.name) } else { link.flags.up() };
         shown.links.push(topology::Link { name: link.name.clone(), kind, addresses, up, attached_to, wire });
     }
     Ok(shown)

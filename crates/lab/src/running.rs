@@ -262,13 +262,13 @@ impl Running {
                 Some(live) if !new.is_empty() => {
                     node::plug_in(lab, number, node, &wires, (&live.netns, before.wires.len()), &mut refused)?;
                     node::set_up(&live.netns, lab.wires.get(before.wires.len()..).unwrap_or_default())?;
-                    switch::serve(lab, number, &live.netns, before.bridges.len())?;
+                    switch::serve(lab, &node.name, &live.netns, before.bridges.len())?;
                 }
                 // A new bridge has a new uplink.
                 Some(_) => {}
                 None => {
                     let netns = node::build(lab, number, node, &wires, &mut refused)?;
-                    switch::serve(lab, number, &netns, 0)?;
+                    switch::serve(lab, &node.name, &netns, 0)?;
                     let agent = NodeAgent::start(lab, &node.name, &self.outcome.store, &self.setup.default_network, &self.setup.conf_dirs)?;
                     self.nodes.push(Live { name: node.name.clone(), netns, agent });
                 }

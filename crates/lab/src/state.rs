@@ -13,6 +13,7 @@ use crate::error::StateError;
 use crate::journal::Journal;
 use crate::labs::{LabName, make_dir};
 use crate::manifest::PoolManifest;
+use crate::switch;
 
 /// A node's name.
 pub type NodeName = String;
@@ -253,8 +254,7 @@ impl Lab {
     /// Where a node's plugins keep their state: shared with nothing on the machine, and with the other nodes only what a
     /// cluster's nodes share, the pools.
     pub fn dirs(&self, node: &str) -> Dirs {
-        let number = self.nodes.iter().position(|own| own.name == node);
-        let switch = number.map(|number| self.switch_dir(number).join("db.sock"));
+        let switch = Some(self.switch_dir(node).join(switch::SOCKET));
         Dirs { pools: self.pools(), journal: self.leases(), switch, ..Dirs::below(&self.node_dir(node)) }
     }
 
@@ -263,9 +263,10 @@ impl Lab {
         self.dir.join("switches")
     }
 
-    /// Those of a node, numbered from 0: a node's name may be too long for the path of a socket.
-    pub(crate) fn switch_dir(&self, number: usize) -> PathBuf {
-        self.switches_dir().join((number + 1).to_string())
+    /// Those of a node: by its number, because its name may be too long for the path of a socket.
+    pub(crate) fn switch_dir(&self, node: &str) -> PathBuf {
+        let before = self.nodes.iter().take_while(|own| own.name != node).count();
+        self.switches_dir().join((before + 1).to_string())
     }
 
     /// The pools of addresses: a file for each.

@@ -91,9 +91,8 @@ fn one(lab: &Lab, attacher: &attach::Attacher, pod: &Pod, host: &mut Host) -> Po
 /// What the database of a switch does not know: that nobody forwards its packets.
 fn unswitched(lab: &Lab, pod: &Pod, record: &Record) -> Option<String> {
     let step = record.steps.iter().find(|step| switch::of(&step.list).next().is_some())?;
-    let number = lab.nodes.iter().position(|node| node.name == pod.node)?;
     let why = format!("ovs-vswitchd of node {} does not run: run `netloom lab down --name {}` and `up` again", pod.node, lab.name);
-    (!switch::forwards(lab, number)).then(|| format!("{}: {why}", step.name))
+    (!switch::forwards(lab, &pod.node)).then(|| format!("{}: {why}", step.name))
 }
 
 /// Why a pod that did not fail has no record.

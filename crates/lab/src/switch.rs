@@ -31,14 +31,14 @@ const GRACE: Duration = Duration::from_secs(5);
 const MAX_OUTPUT: usize = 64 << 10;
 /// What the names of uplinks begin with.
 const UPLINK: &str = "ovs-up";
-/// Where they are besides the directories of PATH.
-const USUAL: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// The executables that are needed.
 const PROGRAMS: [&str; 4] = ["ovsdb-tool", SERVER, DAEMON, "ovs-vsctl"];
 
 /// Those of them that stay.
 const SERVER: &str = "ovsdb-server";
 const DAEMON: &str = "ovs-vswitchd";
+/// The socket of the server.
+pub(crate) const SOCKET: &str = "db.sock";
 /// The database's file.
 const DATABASE: &str = "conf.db";
 
@@ -50,7 +50,7 @@ struct Switch {
 /// The bridges that planned networks need, in the order of their names.
 pub(crate) fn bridges(plans: &[Result<Plan, Vec<Refusal>>]) -> std::collections::BTreeSet<String> {
     let lists = plans.iter().flatten().flat_map(|plan| &plan.attachments).map(|planned| &planned.list);
-    // What is no name of an interface its plugin refuses.
+    // The plugin refuses every other name.
     lists.flat_map(of).filter(|name| IfName::parse(name).is_ok()).map(str::to_owned).collect()
 }
 
@@ -102,16 +102,15 @@ pub(crate) fn bridge_of<'a>(lab: &'a Lab, interface: &str) -> Option<&'a String>
     lab.bridges.iter().enumerate().find(|(at, _)| uplink(*at) == interface).map(|(_, bridge)| bridge)
 }
 
-/// Gives a node, numbered from 0, its bridges from a place on; its uplinks are there and up.
-pub(crate) fn serve(lab: &Lab, number: usize, netns: &Netns, from: usize) -> Result<(), CniError> {
+/// Gives a node its bridges from a place on; its uplinks are there and up.
+pub(crate) fn serve(lab: &Lab, node: &str, netns: &Netns, from: usize) -> Result<(), CniError> {
     let bridges: Vec<(usize, &String)> = lab.bridges.iter().enumerate().skip(from).collect();
     if bridges.is_empty() {
         return Ok(());
     }
-    let node = lab.nodes.get(number).map(|node| node.name.as_str()).unwrap_or_default();
     let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("start Open vSwitch on node {node}: {e}"));
     let work = |inside: &Inside| -> Result<(), Failure> {
-        let switch = Switch { dir: lab.switch_dir(number) };
+        let switch = Switch { dir: lab.switch_dir(node) };
         switch.start()?;
         for (at, bridge) in bridges {
             let uplink = uplink(at);
@@ -137,9 +136,9 @@ pub(crate) fn serve(lab: &Lab, number: usize, netns: &Netns, from: usize) -> Res
     netns.enter(work).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
 }
 
-/// Takes from a node, numbered from 0, the bridges from a place on, and its switch with the first one. What could not be undone, for a person.
-pub(crate) fn withdraw(lab: &Lab, number: usize, from: usize) -> Vec<String> {
-    let switch = Switch { dir: lab.switch_dir(number) };
+/// Takes from a node the bridges from a place on, and its switch with the first one. What could not be undone, for a person.
+pub(crate) fn withdraw(lab: &Lab, node: &str, from: usize) -> Vec<String> {
+    let switch = Switch { dir: lab.switch_dir(node) };
     if from == 0 {
         return switch.stop();
     }
@@ -165,9 +164,9 @@ pub(crate) fn is_own(lab: &Lab, pid: u32) -> bool {
     names(pid, &lab.switches_dir())
 }
 
-/// Whether the switch of a node, numbered from 0, forwards.
-pub(crate) fn forwards(lab: &Lab, number: usize) -> bool {
-    Switch { dir: lab.switch_dir(number) }.process(DAEMON).is_some()
+/// Whether the switch of a node forwards.
+pub(crate) fn forwards(lab: &Lab, node: &str) -> bool {
+    Switch { dir: lab.switch_dir(node) }.process(DAEMON).is_some()
 }
 
 fn all(lab: &Lab) -> impl Iterator<Item = Switch> {
@@ -200,11 +199,7 @@ fn names(pid: u32, dir: &Path) -> bool {
 }
 
 fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(USUAL.map(PathBuf::from))
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_absolute() && path.is_file())
+    process::places(program).find(|path| path.is_file())
 }
 
 // === impl Switch ===
@@ -234,7 +229,7 @@ impl Switch {
             return Ok(());
         }
         let [pidfile, control] = self.told(DAEMON);
-        let (remote, log) = (format!("unix:{}", self.file("db.sock")), format!("--log-file={}", self.file("ovs-vswitchd.log")));
+        let (remote, log) = (format!("unix:{}", self.file(SOCKET)), format!("--log-file={}", self.file("ovs-vswitchd.log")));
         self.run(DAEMON, &[&remote, &pidfile, &control, &log, "--detach"])
     }
 
@@ -247,7 +242,7 @@ impl Switch {
         if !Path::new(&database).exists() {
             self.run("ovsdb-tool", &["create", &database])?;
         }
-        let ([pidfile, control], remote) = (self.told(SERVER), format!("--remote=punix:{}", self.file("db.sock")));
+        let ([pidfile, control], remote) = (self.told(SERVER), format!("--remote=punix:{}", self.file(SOCKET)));
         self.run(SERVER, &[&database, &remote, &pidfile, &control, "--detach"])?;
         self.vsctl(&["--no-wait", "init"])
     }
@@ -259,7 +254,7 @@ impl Switch {
 
     /// Changes the database, and waits until ovs-vswitchd has applied it.
     fn vsctl(&self, words: &[&str]) -> Result<(), Failure> {
-        let (db, time) = (format!("--db=unix:{}", self.file("db.sock")), format!("--timeout={}", PATIENCE.as_secs()));
+        let (db, time) = (format!("--db=unix:{}", self.file(SOCKET)), format!("--timeout={}", PATIENCE.as_secs()));
         let all: Vec<&str> = [db.as_str(), time.as_str()].into_iter().chain(words.iter().copied()).collect();
         self.run("ovs-vsctl", &all)
     }
@@ -270,7 +265,7 @@ impl Switch {
 
     fn run(&self, program: &str, args: &[&str]) -> Result<(), Failure> {
         let path = find(program).ok_or_else(|| format!("{program} is not installed (apt-get install openvswitch-switch)"))?;
-        // What it makes besides is below its own directory as well.
+        // Open vSwitch makes its other files in these directories.
         let dirs =
             ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|key| (OsString::from(key), self.dir.clone().into_os_string()));
         let path_variable = std::env::var_os("PATH").map(|path| (OsString::from("PATH"), path));

@@ -31,6 +31,9 @@ mod descendants;
 const GRACE: Duration = Duration::from_millis(100);
 /// Where programs start: nobody can make a file there, and none can be written. They may be told a name to write their log to.
 const NOWHERE: &CStr = c"/proc/self/fdinfo";
+/// Where distributions have programs, if not on `PATH`: an ordinary user's lacks the directories of administrators on Debian.
+pub const USUAL_DIRS: [&str; 7] =
+    ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"];
 /// What is read at once.
 const PIECE: usize = 16 * 1024;
 
@@ -153,8 +156,16 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
     }
 }
 
-/// Ends a process that is not a child of ours, and returns when it is gone: with `SIGTERM`, and with `SIGKILL` where it takes longer. `is_meant` is asked
-/// once it cannot be another process of the same number any more; one that is not meant, or is gone, is no error.
+/// The paths under which a program may be found, in order: in the directories of `PATH`, then in [`USUAL_DIRS`].
+pub fn places(name: &str) -> impl Iterator<Item = PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    on_path.into_iter().chain(USUAL_DIRS.map(PathBuf::from)).filter(|dir| dir.is_absolute()).map(move |dir| dir.join(name))
+}
+
+/// Ends a process that is not a child of ours, and returns when it is gone. It gets `SIGTERM`, and `SIGKILL` if it still runs after `patience`.
+///
+/// `is_meant` is called when the process's number can no longer pass to another process. A process that it refuses, or that is gone, is no error.
 ///
 /// # Errors
 /// What the kernel says: `EPERM`; `ETIMEDOUT` if it does not end.

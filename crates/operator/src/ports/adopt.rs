@@ -126,12 +126,7 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             }
             adoption.ready.push((port.host, port.id));
         }
-        for definition in former_networks::definitions(&client).await? {
-            if !dry_run {
-                former_networks::make(&client, &definition).await?;
-            }
-            adoption.definitions.push(format!("{}/{}", definition.0, definition.1));
-        }
+        adoption.definitions = former_networks::take_over(&client, dry_run).await?;
         for pod in &pods {
             let name = full_name(pod);
             let has = pod.metadata.finalizers.iter().flatten().any(|one| one == POD_FINALIZER);

@@ -8,53 +8,59 @@
 //! the nodes in this way.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use binding::KURYR_CONFIG;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use tokio::time::timeout;
 
 use super::known::Followed;
-use super::look::{LookError, list};
+use super::look::{LookError, list, list_of};
 
 /// What they are called in messages.
 const NETWORKS: &str = "networks.kubernetes.cni.cncf.io";
-/// How long the API server may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A cluster with more had another controller than Kuryr.
-const MOST: u32 = 10_000;
 
-/// The definitions that are to be made: namespace, name and annotation.
-pub(super) async fn definitions(client: &Client) -> Result<Vec<(String, String, String)>, LookError> {
-    let failed = |reason: String| LookError::Api { kind: NETWORKS, reason };
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kubernetes.cni.cncf.io", "v1", "Network"), "networks");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let params = ListParams::default().limit(MOST);
-    let former = match timeout(PATIENCE, api.list(&params)).await {
-        Ok(Ok(former)) => former.items,
-        // The cluster does not have the kind.
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(Vec::new()),
-        Ok(Err(e)) => return Err(failed(e.to_string())),
-        Err(_) => return Err(failed(format!("no answer in {} s", PATIENCE.as_secs()))),
-    };
-    let wanted = |mut object: DynamicObject| {
-        let annotation = object.metadata.annotations.as_mut()?.remove(KURYR_CONFIG)?;
-        Some((object.metadata.namespace?, object.metadata.name?, annotation))
-    };
-    let wanted: Vec<(String, String, String)> = former.into_iter().filter_map(wanted).collect();
-    if wanted.is_empty() {
-        return Ok(wanted);
-    }
-    let there = list(client, Followed::Definition, npwg::crd::PLURAL).await?;
-    let there: BTreeSet<(String, String)> =
-        there.into_iter().filter_map(|object| Some((object.metadata.namespace?, object.metadata.name?))).collect();
-    Ok(wanted.into_iter().filter(|(namespace, name, _)| !there.contains(&(namespace.clone(), name.clone()))).collect())
+/// A definition that is to be made.
+struct Wanted {
+    namespace: String,
+    name: String,
+    annotation: String,
 }
 
-/// Makes one of them. Somebody else may have made it meanwhile.
-pub(super) async fn make(client: &Client, (namespace, name, annotation): &(String, String, String)) -> Result<(), LookError> {
+/// Makes the definitions, or with `dry_run` none: their namespaces and names.
+pub(super) async fn take_over(client: &Client, dry_run: bool) -> Result<Vec<String>, LookError> {
+    let mut names = Vec::new();
+    for definition in wanted(client).await? {
+        if !dry_run {
+            make(client, &definition).await?;
+        }
+        names.push(format!("{}/{}", definition.namespace, definition.name));
+    }
+    Ok(names)
+}
+
+async fn wanted(client: &Client) -> Result<Vec<Wanted>, LookError> {
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kubernetes.cni.cncf.io", "v1", "Network"), "networks");
+    let former = match list_of(&Api::all_with(client.clone(), &kind), NETWORKS).await {
+        Err(LookError::Absent { .. }) => return Ok(Vec::new()),
+        former => former?,
+    };
+    let of_neutron = |mut object: DynamicObject| {
+        let annotation = object.metadata.annotations.as_mut()?.remove(KURYR_CONFIG)?;
+        Some(Wanted { namespace: object.metadata.namespace?, name: object.metadata.name?, annotation })
+    };
+    let mut wanted: Vec<Wanted> = former.into_iter().filter_map(of_neutron).collect();
+    if !wanted.is_empty() {
+        let there = list(client, Followed::Definition, npwg::crd::PLURAL).await?;
+        let there: BTreeSet<(String, String)> =
+            there.into_iter().filter_map(|object| Some((object.metadata.namespace?, object.metadata.name?))).collect();
+        wanted.retain(|one| !there.contains(&(one.namespace.clone(), one.name.clone())));
+    }
+    Ok(wanted)
+}
+
+/// Somebody else may have made it meanwhile.
+async fn make(client: &Client, Wanted { namespace, name, annotation }: &Wanted) -> Result<(), LookError> {
     let api = Followed::Definition.api_of(client.clone(), namespace);
     let mut object = DynamicObject::new(name, &Followed::Definition.resource());
     object.metadata.namespace = Some(namespace.clone());

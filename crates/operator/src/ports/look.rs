@@ -41,6 +41,14 @@ pub enum LookError {
         /// Why.
         reason: String,
     },
+    /// The cluster does not have the kind.
+    #[error("list {kind} of the API server: {reason}")]
+    Absent {
+        /// What was asked for.
+        kind: &'static str,
+        /// What the API server says.
+        reason: String,
+    },
     /// The API server does not change an object.
     #[error("change {what}: {reason}; what was done before is kept: run the command again")]
     Change {
@@ -406,13 +414,21 @@ fn interfaces_of(all: Vec<DynamicObject>) -> Interfaces {
 
 /// All objects of a kind, page by page.
 pub(super) async fn list(client: &Client, kind: Followed, name: &'static str) -> Result<Vec<DynamicObject>, LookError> {
+    list_of(&kind.api(client.clone()), name).await
+}
+
+/// The same of a kind that is not followed.
+pub(super) async fn list_of(api: &Api<DynamicObject>, name: &'static str) -> Result<Vec<DynamicObject>, LookError> {
     let failed = |reason: String| LookError::Api { kind: name, reason };
-    let api: Api<DynamicObject> = kind.api(client.clone());
+    let refused = |e: kube::Error| match &e {
+        kube::Error::Api(status) if status.code == 404 => LookError::Absent { kind: name, reason: e.to_string() },
+        _ => failed(e.to_string()),
+    };
     let (mut all, mut token) = (Vec::new(), None);
     loop {
         let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
         let page = timeout(PATIENCE, api.list(&params)).await.map_err(|_| failed(format!("no answer in {} s", PATIENCE.as_secs())))?;
-        let page = page.map_err(|e| failed(e.to_string()))?;
+        let page = page.map_err(refused)?;
         all.extend(page.items);
         token = page.metadata.continue_.filter(|token| !token.is_empty());
         if token.is_none() {

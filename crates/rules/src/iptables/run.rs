@@ -11,8 +11,6 @@ use linux::process::{self, Output, ProcessError, Program};
 
 use super::{Iptables, LOCK};
 
-/// Where distributions have them, if not on `PATH`.
-const USUAL: [&str; 7] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"];
 /// More than a table of a hundred thousand rules: 64 MiB.
 const MAX_OUTPUT: usize = 64 << 20;
 /// How much of what they say on their standard error is told.
@@ -23,7 +21,7 @@ const SAID: usize = 500;
 #[non_exhaustive]
 pub enum IptablesError {
     /// It is not installed.
-    #[error("{program} is not on PATH, nor in {}: install iptables on the host, or use nftables instead (backend \"nftables\")", USUAL.join(", "))]
+    #[error("{program} is not on PATH, nor in {}: install iptables on the host, or use nftables instead (backend \"nftables\")", process::USUAL_DIRS.join(", "))]
     NotFound {
         /// `iptables-restore`, `ip6tables-save`
         program: String,
@@ -119,19 +117,18 @@ pub(super) fn run(of: &Iptables, what: &str, args: &[&str], stdin: &str) -> Resu
     // What our own caller left open is none of the program's business. (Before Linux 5.11 it cannot be said for all at once.)
     let _ = process::close_on_exec();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = || std::env::split_paths(&path).chain(USUAL.iter().map(PathBuf::from)).filter(|d| d.is_absolute());
-    let env = vec![(OsString::from("PATH"), path.clone()), (OsString::from("LC_ALL"), OsString::from("C"))];
+    let env = vec![(OsString::from("PATH"), path), (OsString::from("LC_ALL"), OsString::from("C"))];
     // Killed with us: nobody would undo what it does afterwards.
     let (stdin, deadline, bound) = (stdin.as_bytes(), of.deadline, true);
     let asked = Program { path: Path::new(""), args, env, stdin, deadline, max_output: MAX_OUTPUT, mounts: None, bound, sole: false };
     // A look is cheaper than a fork.
-    if let Some(program) = directories().map(|directory| directory.join(&name)).find(|program| program.exists()) {
+    if let Some(program) = process::places(&name).find(|program| program.exists()) {
         let ran = process::run(&Program { path: &program, ..asked })?;
         return answer(&program, stdin, ran);
     }
     let mounts = process::host_mounts().map_err(|errno| IptablesError::HostMounts { program: name.clone(), errno })?;
     let Some(mounts) = mounts.as_ref().map(AsFd::as_fd) else { return Err(IptablesError::NotFound { program: name }) };
-    for program in directories().map(|directory| directory.join(&name)) {
+    for program in process::places(&name) {
         match process::run(&Program { path: &program, mounts: Some(mounts), ..asked.clone() }) {
             Err(ProcessError::NotFound { .. }) => {}
             ran => return answer(&program, stdin, ran?),
