@@ -171,12 +171,13 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
     let (ports, refused) = (adoption.ports.len(), adoption.refused.len());
     if let Some(format) = args.look.output.and_then(Format::structured) {
         let port = |(pod, interface, id): &(String, String, String)| json!({"pod": pod, "interface": interface, "id": id});
-        let kept = |(name, why): &(String, String)| json!({"kuryrPort": name, "why": why});
+        let kept = |(name, why): &(String, String)| json!({"object": name, "why": why});
         let (all, kept) = (adoption.ports.iter().map(port).collect::<Vec<_>>(), adoption.refused.iter().map(kept).collect::<Vec<_>>());
         let ready = |(host, id): &(String, String)| json!({"host": host, "id": id});
         let waiting = adoption.ready.iter().map(ready).collect::<Vec<_>>();
-        let definitions = &adoption.definitions;
-        structured(&json!({"ports": all, "ready": waiting, "definitions": definitions, "pods": adoption.pods, "refused": kept}), format)?;
+        let (namespaces, definitions) = (&adoption.namespaces, &adoption.definitions);
+        let all = json!({"ports": all, "ready": waiting, "namespaces": namespaces, "definitions": definitions, "pods": adoption.pods, "refused": kept});
+        structured(&all, format)?;
     } else {
         if ports > 0 {
             let mut rows = Rows::new(&["POD", "INTERFACE", "PORT"]);
@@ -186,12 +187,15 @@ fn adopt(args: &OpenstackAdoptArgs) -> anyhow::Result<ExitCode> {
         let done = if args.dry_run { "to be taken over" } else { "taken over" };
         let (ready, pods) = (counted(adoption.ready.len(), "ready port"), counted(adoption.pods.len(), "pod"));
         putln!("{done}: {} and {ready}; Kuryr's finalizer removed from {pods}", counted(ports, "port"));
+        for namespace in &adoption.namespaces {
+            putln!("network of namespace {namespace} {done}");
+        }
         for name in &adoption.definitions {
             let made = if args.dry_run { "is to be made" } else { "was made" };
             putln!("definition {name} {made} from the Network object of its name");
         }
         for (name, why) in &adoption.refused {
-            putln!("{BAD}KuryrPort {name} stays as it is: {why}{BAD:#}");
+            putln!("{BAD}{name} stays as it is: {why}{BAD:#}");
         }
     }
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })

@@ -22,7 +22,6 @@ use linux::Family;
 use npwg::Selection;
 use osvif::{PodState, PodVif, Vif, VifKind};
 use plugin::Host;
-use serde_json::Map;
 
 use crate::Agent;
 use crate::call::Request;
@@ -213,7 +212,7 @@ impl Agent {
             let text = now.as_deref().unwrap_or(pod).vifs.clone();
             return match text.as_deref().map(PodState::parse) {
                 None => Ok(ControllerReply::NotYet(format!("it has no annotation {}", osvif::VIF_ANNOTATION))),
-                Some(Ok(state)) => Ok(ControllerReply::Vifs(vifs_of(state))),
+                Some(Ok(state)) => Ok(ControllerReply::Vifs(state.into_vifs())),
                 Some(Err(e)) => Err(wrong(osvif::VIF_ANNOTATION, e)),
             };
         };
@@ -287,12 +286,6 @@ fn neutron_selections(view: &PodView, known: &PlanSources) -> Vec<(usize, Select
     let selections = view.networks.as_deref().and_then(|text| npwg::parse(text, &view.namespace).ok()).unwrap_or_default();
     let is_neutron = |selection: &Selection| known.definition(&selection.definition).is_some_and(|definition| definition.is_neutron);
     selections.into_iter().enumerate().filter(|(_, selection)| is_neutron(selection)).collect()
-}
-
-fn vifs_of(state: PodState) -> BTreeMap<String, PodVif> {
-    let one = |default| move |vif| PodVif { default, vif: Box::new(vif), rest: Map::new() };
-    let additional = state.additional_vifs.into_iter().map(|(key, vif)| (key, one(false)(vif)));
-    additional.chain([(osvif::DEFAULT_INTERFACE.to_owned(), one(true)(state.default_vif))]).collect()
 }
 
 /// The VIF of the default network, and that of each selection, in their order; else what is missing.

@@ -10,7 +10,7 @@ use osvif::{
 use serde_json::{Map, Value, json};
 
 use crate::owner::{Carrier, counts_as_active, is_existing, subnets_of};
-use crate::snapshot::{ObjectName, Pod, Snapshot};
+use crate::snapshot::{ObjectName, Pod, Snapshot, Stored};
 use crate::step::{CLUSTER_LABEL, Call, Index, is_of};
 use crate::{Owner, Refused};
 
@@ -50,6 +50,14 @@ impl<'w> Index<'w> {
                 return self.step.refused.entry(uid.to_owned()).or_default().push(Refused::TooLarge { bytes });
             }
             self.step.calls.push(Call::WriteKuryrPort { name: pod.name.clone(), version, object: Box::new(object) });
+        }
+    }
+
+    /// Where the pod's annotation says something else than its KuryrPort: whoever may change the pod may have changed it.
+    pub(crate) fn annotate(&mut self, uid: &str, pod: &Pod) {
+        let differs = |stored: &Stored| is_own(stored, uid, &self.world.cluster.name.to_string()) && stored.annotation != pod.annotation;
+        if self.world.defaults.annotates && self.stored(pod).is_some_and(differs) {
+            self.step.calls.push(Call::AnnotatePod { name: pod.name.clone(), uid: uid.to_owned() });
         }
     }
 
@@ -129,12 +137,14 @@ pub(crate) fn reasons(world: &Snapshot) -> Vec<Call> {
 fn object_of(world: &Snapshot, uid: &str, pod: &Pod) -> Option<(Option<String>, KuryrPort)> {
     let cluster = world.cluster.name.to_string();
     match world.kuryr_ports.get(&pod.name) {
-        None => Some((None, new_object(uid, pod, &cluster))),
-        Some(stored) => {
-            let is_own = stored.object.spec.pod_uid == uid && is_of(&stored.object, &cluster) && stored.damage.is_none();
-            is_own.then(|| (Some(stored.version.clone()), stored.object.clone()))
-        }
+        None => Some((None, new_kuryr_port(uid, &pod.name, &pod.node, &cluster))),
+        Some(stored) => is_own(stored, uid, &cluster).then(|| (Some(stored.version.clone()), stored.object.clone())),
     }
+}
+
+/// Whether a KuryrPort is this pod's and this controller's, and can be written.
+fn is_own(stored: &Stored, uid: &str, cluster: &str) -> bool {
+    stored.object.spec.pod_uid == uid && is_of(&stored.object, cluster) && stored.damage.is_none()
 }
 
 /// Writes into an object why its pod has no VIFs, or takes the reason out of it.
@@ -148,15 +158,17 @@ fn set_reason(object: &mut KuryrPort, why: Option<&String>) {
     }
 }
 
-fn new_object(uid: &str, pod: &Pod, cluster: &str) -> KuryrPort {
-    let ObjectName { namespace, name } = &pod.name;
+/// A pod's KuryrPort without VIFs, of a cluster's operator.
+#[must_use]
+pub fn new_kuryr_port(uid: &str, of: &ObjectName, node: &str, cluster: &str) -> KuryrPort {
+    let ObjectName { namespace, name } = of;
     let metadata = Map::from_iter([
         ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(namespace)),
         ("finalizers".to_owned(), json!([PORT_FINALIZER])),
-        ("labels".to_owned(), json!({NODE_LABEL: node_label(&pod.node), CLUSTER_LABEL: cluster})),
+        ("labels".to_owned(), json!({NODE_LABEL: node_label(node), CLUSTER_LABEL: cluster})),
         ("ownerReferences".to_owned(), json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}])),
     ]);
-    let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: pod.node.clone(), pod_static: Some(false), rest: Map::new() };
+    let spec = KuryrPortSpec { pod_uid: uid.to_owned(), pod_node_name: node.to_owned(), pod_static: Some(false), rest: Map::new() };
     KuryrPort { metadata, spec, ..KuryrPort::default() }
 }

@@ -33,6 +33,7 @@ mod vif;
 
 pub use config::{ConfigError, KURYR_CONFIG, PortConfig, VnicType};
 pub use existing::has_nobody;
+pub use keeping::new_kuryr_port;
 pub use nested::address_pairs;
 pub use owner::{Carrier, Cluster, ClusterName, ClusterNameError, Owner, counts_as_active, is_existing, own_tags};
 pub use permit::{Forbidden, Permit};

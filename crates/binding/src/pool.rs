@@ -251,7 +251,7 @@ impl<'w> Index<'w> {
             if let Some(subnets) = &subnets {
                 self.refill(&kind, subnets, &name, (ports.len(), dead.len()), size);
             }
-            let is_idle = !is_used && self.world.idle.contains(&name);
+            let is_idle = !is_used && (self.world.idle.contains(&name) || self.world.closing.contains(&kind.network));
             let keep = if is_idle { 0 } else { Some(size.max).filter(|max| *max > 0).unwrap_or(usize::MAX) };
             surplus.extend(ports.split_off(keep.min(ports.len())));
             let lost = ports.into_iter().filter(|port| !self.join_ready(port));

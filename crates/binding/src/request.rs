@@ -167,12 +167,19 @@ pub fn elements<'d>(
     }
 }
 
-/// The element of a pod's default network; `additional` is the annotation [`ADDITIONAL_SUBNETS`].
+/// The element of a pod's default network; `own` is the subnet of its namespace, where each has its own, `additional` the annotation
+/// [`ADDITIONAL_SUBNETS`].
 ///
 /// # Errors
 /// [`RequestError`].
-pub fn default_element(additional: Option<&str>, settings: &Settings, permits: &[Permit]) -> Result<Element, RequestError> {
-    let mut subnets = vec![settings.subnet.clone().ok_or(RequestError::NoDefaultSubnet)?];
+pub fn default_element(
+    own: Option<&str>,
+    additional: Option<&str>,
+    settings: &Settings,
+    permits: &[Permit],
+) -> Result<Element, RequestError> {
+    let subnet = own.map(str::to_owned).or_else(|| settings.subnet.clone());
+    let mut subnets = vec![subnet.ok_or(RequestError::NoDefaultSubnet)?];
     if let Some(text) = additional.filter(|text| !text.trim().is_empty()) {
         let named: Vec<String> = serde_json::from_str(text).map_err(|_| RequestError::AdditionalSubnets)?;
         let config = PortConfig { subnets: named, ..PortConfig::default() };
@@ -216,7 +223,7 @@ mod tests {
     #[test]
     fn a_default_network_has_the_configured_subnet_and_those_that_the_pod_may_add() {
         let permit = Permit { rule: "default".to_owned(), subnets: vec!["s-0".to_owned(), "s-1".to_owned()], ..Permit::default() };
-        let of = |text: Option<&str>| default_element(text, &settings(), std::slice::from_ref(&permit)).map_err(|e| e.to_string());
+        let of = |text: Option<&str>| default_element(None, text, &settings(), std::slice::from_ref(&permit)).map_err(|e| e.to_string());
         let element = of(Some(r#"["s-1", "s-0"]"#)).unwrap();
         assert_eq!((element.number, element.interface.as_str(), element.subnets.join(",")), (0, "eth0", "s-0,s-1".to_owned()));
         assert_eq!((of(None).unwrap().subnets, of(Some("")).unwrap().subnets), (vec!["s-0".to_owned()], vec!["s-0".to_owned()]));

@@ -65,6 +65,8 @@ pub struct Snapshot {
     pub dead: BTreeSet<String>,
     /// Pools that nobody has needed for long.
     pub idle: BTreeSet<String>,
+    /// Networks that are to be removed, by ID: their ready ports are deleted.
+    pub closing: BTreeSet<String>,
     /// Ports that are being made at this moment, or of which nobody knows whether they were: not to be made now.
     pub pending: BTreeSet<Key>,
 }
@@ -94,6 +96,8 @@ pub struct Defaults {
     pub tags_later: bool,
     /// The subnets of the nodes' own ports.
     pub node_subnets: Vec<String>,
+    /// Whether the VIFs of a KuryrPort are in an annotation of its pod as well.
+    pub annotates: bool,
 }
 
 /// How many ports are kept ready for each node or trunk, project, network, subnets and security groups that pods use.
@@ -118,6 +122,8 @@ pub struct Pod {
     pub host_ip: String,
     /// Whether it has ended, and never runs again.
     pub is_over: bool,
+    /// A digest of its annotation with VIFs, if it has one.
+    pub annotation: Option<u64>,
     /// What it wants, in order.
     pub elements: Vec<Element>,
 }
@@ -173,6 +179,8 @@ pub struct Stored {
     pub damage: Option<String>,
     /// Its `resourceVersion`.
     pub version: String,
+    /// A digest of the annotation that its pod is to have, if it is to have one.
+    pub annotation: Option<u64>,
 }
 
 /// A port by what it is for: a pod's UID, and the number of its element.
@@ -219,6 +227,7 @@ impl Snapshot {
             inherited: BTreeSet::new(),
             dead: BTreeSet::new(),
             idle: BTreeSet::new(),
+            closing: BTreeSet::new(),
             pending: BTreeSet::new(),
         }
     }

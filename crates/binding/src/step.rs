@@ -93,6 +93,13 @@ pub enum Call {
         /// The object.
         object: Box<KuryrPort>,
     },
+    /// Write the VIFs of its KuryrPort into a pod's annotation, or remove the annotation where the KuryrPort has none.
+    AnnotatePod {
+        /// Its name.
+        name: ObjectName,
+        /// Its UID: another pod of the name gets nothing.
+        uid: String,
+    },
     /// Take our finalizer off a KuryrPort and delete it, under this `resourceVersion`.
     ReleaseKuryrPort {
         /// Its name.
@@ -249,6 +256,7 @@ impl<'w> Index<'w> {
         // The node plugs all of them, or none.
         let is_whole = !vifs.is_empty() && vifs.len() == pod.elements.len();
         self.write(uid, pod, is_whole.then_some(vifs));
+        self.annotate(uid, pod);
     }
 
     /// Makes none of the pod's new ports where its namespace would have too many: those of another namespace's subnet are not its own to use up.

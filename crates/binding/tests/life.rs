@@ -32,6 +32,8 @@ enum Event {
     Later,
     /// An agent has seen the port of that number.
     Plugged(u8),
+    /// Somebody changes the annotation of the pod of that number.
+    Forged(u8),
     /// Changes of address pairs that are late are carried out, and the controller knows that no more can come.
     Arrive,
 }
@@ -74,7 +76,7 @@ impl Life {
     /// Nothing is remembered: what is known was read.
     fn start(&mut self) {
         let node_subnets = vec!["subnet-6".to_owned()];
-        let defaults = Defaults { project: "p".to_owned(), node_subnets, ..self.world.defaults.clone() };
+        let defaults = Defaults { project: "p".to_owned(), node_subnets, annotates: true, ..self.world.defaults.clone() };
         self.world = Snapshot::new(self.world.cluster.clone(), defaults);
         // What the one before it has sent may still be carried out.
         self.world.unsettled.insert(NODE_PORT.to_owned());
@@ -214,6 +216,7 @@ impl Life {
             }
             Call::WriteKuryrPort { name, version, object } => self.cloud.write(name, version.as_deref(), *object),
             Call::ReleaseKuryrPort { name, version } => self.cloud.release(&name, &version),
+            Call::AnnotatePod { name, uid } => self.cloud.annotate(&name, &uid),
         }
         if fate == Fate::Fatal {
             self.start();
@@ -246,6 +249,7 @@ impl Life {
             Event::Seen => self.blind = false,
             Event::Later => self.world.tried.clear(),
             Event::Plugged(number) => self.cloud.plug(*number),
+            Event::Forged(number) => self.cloud.forge(*number),
             Event::Arrive => self.arrive(),
             Event::Work(fates) => {
                 // What is called later was decided with what was known before.
@@ -292,6 +296,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Seen),
         1 => Just(Event::Later),
         2 => any::<u8>().prop_map(Event::Plugged),
+        1 => any::<u8>().prop_map(Event::Forged),
         1 => Just(Event::Arrive),
     ]
 }

@@ -22,6 +22,7 @@ mod neutron;
 mod ports;
 mod query;
 mod retry;
+mod routers;
 mod tls;
 mod trunks;
 

@@ -2,7 +2,6 @@
 
 use http::Method;
 use openstack::resource::{NewPort, Port, PortUpdate};
-use serde_json::{Value, json};
 
 use crate::Error;
 use crate::neutron::{Answered, Call, Neutron, path_of};
@@ -113,8 +112,7 @@ impl Neutron {
     /// # Errors
     /// [`Error`].
     pub async fn set_port_tags(&self, id: &str, tags: &[String]) -> Result<(), Error> {
-        let path = format!("{}/tags", path_of("ports", id));
-        self.read::<Value>(Call::new(Method::PUT, path).with("tags", &json!(tags)), "tags").await.map(drop)
+        self.set_tags("ports", id, tags).await
     }
 
     /// Deletes a port; whether it was there.

@@ -27,4 +27,4 @@ pub use clouds_yaml::{CloudsError, clouds};
 pub use given::{GivenError, Note, NoteKind, WrittenOptions};
 pub use ini::{IniError, IniProblem};
 pub use options::{ConfOption, Effect, OPTIONS, Shape};
-pub use settings::{Nested, Pool, PoolDriver, Settings, SettingsProblem, VifDriver};
+pub use settings::{NamespaceSubnets, Nested, Pool, PoolDriver, Settings, SettingsProblem, VifDriver};

@@ -6,7 +6,7 @@ mod network;
 mod port;
 mod trunk;
 
-pub use network::{AllocationPool, HostRoute, Network, Subnet};
+pub use network::{AllocationPool, HostRoute, Network, NewNetwork, NewSubnet, Subnet, SubnetPool};
 pub use port::{AddressPair, FixedIp, NewPort, Port, PortUpdate, VifDetails, WantedIp};
 pub use trunk::{NewTrunk, SubPort, Trunk};
 

@@ -38,12 +38,19 @@ pub struct Settings {
     pub pool: Pool,
     /// Ports of pods on nodes that are virtual machines.
     pub nested: Nested,
-    /// Where vhost-user sockets are in a pod.
-    pub vhostuser_mount_point: String,
     /// How often all ports are listed without another reason.
     pub reconcile_every: Duration,
-    /// Whether each namespace has a subnet of its own (`pod_subnets_driver = namespace`).
-    pub subnet_per_namespace: bool,
+    /// Where each namespace has a network of its own (`pod_subnets_driver = namespace`): what it is made of.
+    pub namespace_subnets: Option<NamespaceSubnets>,
+}
+
+/// What networks of namespaces are made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceSubnets {
+    /// The pool of their ranges.
+    pub pool: String,
+    /// The router that connects them.
+    pub router: String,
 }
 
 /// How a port is plugged.
@@ -80,8 +87,6 @@ pub struct Pool {
     pub min: u64,
     /// So many are made at once.
     pub batch: u64,
-    /// How often ports of deleted pods are put back.
-    pub update_every: Duration,
     /// Who keeps those of which driver, where it is not the default one.
     pub of_driver: BTreeMap<VifDriver, PoolDriver>,
 }
@@ -152,12 +157,7 @@ impl Settings {
         }
         let vif_driver = check.word("kubernetes", "pod_vif_driver", "[kubernetes] pod_vif_driver", VIF_DRIVERS, VifDriver::parse);
         let pool_driver = check.word("kubernetes", "vif_pool_driver", "[kubernetes] vif_pool_driver", POOL_DRIVERS, PoolDriver::parse);
-        let subnet_per_namespace =
-            check.word("kubernetes", "pod_subnets_driver", "[kubernetes] pod_subnets_driver", "default or namespace", |word| match word {
-                "default" => Some(false),
-                "namespace" => Some(true),
-                _ => None,
-            });
+        let namespace_subnets = check.namespace_subnets();
         check.only_default();
         let selections = check.selections();
         let subnet_of_driver =
@@ -184,8 +184,7 @@ impl Settings {
             nested,
             // 0 would ask Neutron all the time.
             reconcile_every: Duration::from_secs(given.number("kubernetes", "watch_reconcile_period").unwrap_or(300).max(1)),
-            vhostuser_mount_point: text("vhostuser", "mount_point").unwrap_or_else(|| "/var/cni/vhostuser".to_owned()),
-            subnet_per_namespace: subnet_per_namespace.unwrap_or_default(),
+            namespace_subnets,
         })
     }
 }
@@ -283,6 +282,28 @@ impl Check<'_> {
         found
     }
 
+    fn namespace_subnets(&mut self) -> Option<NamespaceSubnets> {
+        let driver =
+            self.word("kubernetes", "pod_subnets_driver", "[kubernetes] pod_subnets_driver", "default or namespace", |word| match word {
+                "default" => Some(false),
+                "namespace" => Some(true),
+                _ => None,
+            });
+        if driver != Some(true) {
+            return None;
+        }
+        let mut id = |name, option| {
+            let id = self.given.text("namespace_subnet", name).map(str::to_owned);
+            if id.is_none() {
+                self.problems.push(SettingsProblem::Missing(option));
+            }
+            id
+        };
+        let (pool, router) =
+            (id("pod_subnet_pool", "[namespace_subnet] pod_subnet_pool"), id("pod_router", "[namespace_subnet] pod_router"));
+        Some(NamespaceSubnets { pool: pool?, router: router? })
+    }
+
     fn mtu(&mut self) -> Option<u32> {
         let mtu = self.given.number("neutron_defaults", "network_device_mtu").filter(|&mtu| mtu > 0)?;
         let read = u32::try_from(mtu).ok().filter(|&mtu| mtu <= 65_535);
@@ -296,13 +317,7 @@ impl Check<'_> {
     fn pool(&mut self) -> Pool {
         let of_driver = self.by_driver("vif_pool", "vif_pool_mapping", "[vif_pool] vif_pool_mapping", PoolDriver::parse);
         let number = |name: &str, default| self.given.number("vif_pool", name).unwrap_or(default);
-        Pool {
-            max: number("ports_pool_max", 0),
-            min: number("ports_pool_min", 5),
-            batch: number("ports_pool_batch", 10),
-            update_every: Duration::from_secs(number("ports_pool_update_frequency", 20)),
-            of_driver,
-        }
+        Pool { max: number("ports_pool_max", 0), min: number("ports_pool_min", 5), batch: number("ports_pool_batch", 10), of_driver }
     }
 
     fn nested(&self) -> Nested {

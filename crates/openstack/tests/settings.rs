@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use netloom_openstack::{Auth, Domain, Interface, OPTIONS, PoolDriver, Project, Scope, Settings, User, VifDriver, WrittenOptions, clouds};
 use secrecy::ExposeSecret;
 
@@ -41,6 +39,7 @@ resource_tags =
 service_subnet = s-9
 [vif_pool]
 ports_pool_min = 3
+ports_pool_update_frequency = 20
 vif_pool_mapping = nested-vlan:nested,neutron-vif:neutron
 [binding]
 driver = kuryr.lib.binding.drivers.vlan
@@ -80,13 +79,13 @@ fn problems(conf: &str) -> Vec<String> {
 #[test]
 fn a_kuryr_conf_means_what_it_says() {
     let settings = settings(&WrittenOptions::kuryr_conf(KURYR_CONF).unwrap());
-    assert!(settings.selections && settings.port_names && !settings.subnet_per_namespace);
+    assert!(settings.selections && settings.port_names && settings.namespace_subnets.is_none());
     assert_eq!((settings.vif_driver, settings.pool_driver), (VifDriver::NeutronVif, PoolDriver::Neutron));
     assert_eq!(settings.security_groups, ["sg-1", "sg-2"]);
     assert_eq!((settings.ovs_bridge.as_deref(), settings.max_mtu, settings.tags.len()), (Some("br-int"), None, 0));
     assert_eq!(settings.subnet_of_driver[&VifDriver::NestedMacvlan], "s-2");
     let pool = &settings.pool;
-    assert_eq!((pool.max, pool.min, pool.batch, pool.update_every), (0, 3, 10, Duration::from_secs(20)));
+    assert_eq!((pool.max, pool.min, pool.batch), (0, 3, 10));
     assert_eq!(pool.of_driver[&VifDriver::NestedVlan], PoolDriver::Nested);
     assert_eq!(settings.interface_prefix, "eth");
 
@@ -118,8 +117,9 @@ fn what_has_no_effect_is_noted_with_its_line() {
         "line 11: [kubernetes] pod_vif_drivr is not an option of Kuryr: check its name and section",
         "line 25: [neutron_defaults] pod_subnet has a $ with a name behind it that is no option of this file: write $$ for a plain $",
         "line 31: [neutron_defaults] service_subnet is not supported: Services and load balancers are left to kube-proxy and cloud-provider-openstack",
-        "line 36: [binding] driver has the name default_driver now",
-        "line 36: [binding] driver has no effect: the node's agent has its own settings",
+        "line 34: [vif_pool] ports_pool_update_frequency has no effect: a port that a pod leaves is ready at once",
+        "line 37: [binding] driver has the name default_driver now",
+        "line 37: [binding] driver has no effect: the node's agent has its own settings",
     ];
     assert_eq!(notes, wanted);
 }

@@ -13,9 +13,11 @@
 mod adopt;
 mod call;
 mod cluster_uid;
+mod former_namespaces;
 mod former_networks;
 mod known;
 mod look;
+mod namespace_network;
 mod numbers;
 mod options;
 mod pace;
@@ -33,7 +35,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::adopt::{Adoption, adopt};
-use self::known::{FOLLOWED, PortStore};
+use self::known::PortStore;
 pub use self::look::{LookError, Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
 pub(crate) use self::numbers::Numbers;
 pub use self::options::{NeutronRule, OpenStack, OpenStackError};
@@ -62,8 +64,8 @@ pub(crate) fn begin(tasks: &mut JoinSet<()>, client: &Client, options: OpenStack
     for note in &options.notes {
         Line::warn("openstack").with("note", note).end();
     }
-    let (known, numbers) = (Arc::new(PortStore::new(options.default_network)), Arc::new(Numbers::default()));
-    for kind in FOLLOWED {
+    let (known, numbers) = (Arc::new(PortStore::new(&options)), Arc::new(Numbers::default()));
+    for kind in known.kinds() {
         tasks.spawn(Arc::clone(&known).follow(client.clone(), kind));
     }
     let counted = Arc::clone(&numbers);

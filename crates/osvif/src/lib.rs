@@ -11,11 +11,14 @@
 //!    `-- Network -- List<Subnet> -- List<FixedIp>, List<Route>
 //! ```
 //!
+//! A [`KuryrNetwork`] says which network of Neutron the pods of a namespace have.
+//!
 //! What a reader does not know survives: each object has a [`Rest`], and is written again with all that it came with. A field that is
 //! `null` counts as not given, and is written as `null` again. Keys are printed in alphabetical order, and [`PodState::annotation`]
 //! prints what Python's `json.dumps(sort_keys=True)` does, to the byte.
 
 mod fields;
+mod kuryr_network;
 mod kuryr_port;
 mod network;
 mod object;
@@ -25,6 +28,7 @@ mod problem;
 mod python;
 mod vif;
 
+pub use kuryr_network::{KuryrNetwork, NETWORK_FINALIZER, network_crd};
 pub use kuryr_port::{
     KURYR_PORT_VERSION, KuryrPort, KuryrPortSpec, KuryrPortStatus, MAX_KURYR_PORT, NODE_LABEL, PORT_FINALIZER, PodVif, REASON_ANNOTATION,
     crd, memory_of, node_label,

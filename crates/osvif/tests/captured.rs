@@ -118,16 +118,33 @@ fn an_annotation_is_read_in_each_form_and_written_as_a_pod_state() {
     assert_eq!(state.annotation(), POD_STATE);
 
     let one = PodState::parse(&captured("VIFOpenVSwitch").to_string()).unwrap();
-    assert_eq!((&one.default_vif, one.additional_vifs.len()), (&vif("VIFOpenVSwitch"), 0));
+    assert_eq!((one.default_vif.as_ref(), one.additional_vifs.len()), (Some(&vif("VIFOpenVSwitch")), 0));
     let by_name = json!({"eth0": captured("VIFOpenVSwitch"), "eth1": captured("VIFVlanNested")});
     let by_name = PodState::parse(&by_name.to_string()).unwrap();
-    assert_eq!((&by_name.default_vif, &by_name.additional_vifs["eth1"]), (&vif("VIFOpenVSwitch"), &vif("VIFVlanNested")));
+    assert_eq!((by_name.default_vif.as_ref(), &by_name.additional_vifs["eth1"]), (Some(&vif("VIFOpenVSwitch")), &vif("VIFVlanNested")));
     for state in [one, by_name] {
         let text = state.clone().annotation();
         assert!(text.contains(r#""versioned_object.name": "PodState", "versioned_object.namespace": "os_vif""#), "{text}");
         let again = PodState::parse(&text).unwrap();
         assert_eq!((again.default_vif, again.additional_vifs), (state.default_vif, state.additional_vifs));
     }
+}
+
+/// A pod whose default network is not Neutron's has no default VIF: Kuryr had no such pods.
+#[test]
+fn a_pod_state_and_a_kuryr_port_say_the_same() {
+    let state = PodState::parse(POD_STATE).unwrap();
+    let vifs = state.into_vifs();
+    assert_eq!(vifs.values().map(|vif| vif.default).collect::<Vec<_>>(), [true, false, false, false, false]);
+    let (written, captured) = (PodState::of_vifs(&vifs).annotation(), serde_json::from_str::<Value>(POD_STATE).unwrap());
+    let mut wanted = captured.as_object().unwrap().clone();
+    // What os_vif notes of its own.
+    wanted.remove("versioned_object.changes");
+    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), Value::from(wanted));
+    let additional = vifs.into_iter().filter(|(_, vif)| !vif.default).collect();
+    let text = PodState::of_vifs(&additional).annotation();
+    assert!(!text.contains("default_vif"), "{text}");
+    assert_eq!(PodState::parse(&text).unwrap().into_vifs(), additional);
 }
 
 #[test]

@@ -246,7 +246,7 @@ impl Neutron {
             "neutron.conf",
             &format!(
                 "[DEFAULT]\nbind_host = 127.0.0.1\nbind_port = {port}\nauth_strategy = {strategy}\napi_paste_config = {paste}\n\
-             core_plugin = ml2\nservice_plugins = trunk,qos\ntransport_url = {bus}\nstate_path = {dir}/state\n\
+             core_plugin = ml2\nservice_plugins = trunk,qos,router\ntransport_url = {bus}\nstate_path = {dir}/state\n\
              pagination_max_limit = {page}\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
              notify_nova_on_port_status_changes = false\nnotify_nova_on_port_data_changes = false\n\
              [database]\nconnection = {connection}\n[oslo_concurrency]\nlock_path = {dir}/lock\n[oslo_policy]\npolicy_dirs = {dir}/policy.d\n\

@@ -1,6 +1,7 @@
 //! A Neutron and an API server that keep what they were told, and know what must never be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use netloom_binding::{Carrier, Cluster, ClusterName, DEVICE_OWNER, Element, Key, ObjectName, Owner, Pod, Stored, counts_as_active};
 use openstack::VifDriver;
@@ -54,6 +55,13 @@ pub(crate) fn mine() -> Cluster {
 
 fn named(name: &str, uid: &str) -> Cluster {
     Cluster { name: ClusterName::parse(name).unwrap(), uid: uid.to_owned() }
+}
+
+/// Of what its pod's annotation is to say.
+fn digest(object: &KuryrPort) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    osvif::PodState::of_vifs(&object.status.vifs).annotation().hash(&mut hasher);
+    hasher.finish()
 }
 
 // === impl Cloud ===
@@ -276,7 +284,24 @@ impl Cloud {
         self.last += 1;
         // As it is read again.
         object = KuryrPort::read(object.write()).unwrap();
-        self.kuryr_ports.insert(name, Stored { object, damage: None, version: self.last.to_string() });
+        let annotation = (!object.status.vifs.is_empty()).then(|| digest(&object));
+        self.kuryr_ports.insert(name, Stored { object, damage: None, version: self.last.to_string(), annotation });
+    }
+
+    /// Writes what the pod's KuryrPort says, if the pod is still that one.
+    pub(crate) fn annotate(&mut self, name: &ObjectName, uid: &str) {
+        let stored = self.kuryr_ports.get(name).unwrap();
+        assert_eq!(stored.object.spec.pod_uid, uid, "another pod's VIFs were written");
+        if let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.name == *name) {
+            pod.annotation = stored.annotation;
+        }
+    }
+
+    /// Whoever may change a pod writes something.
+    pub(crate) fn forge(&mut self, number: u8) {
+        if let Some(pod) = self.nth_pod(number).and_then(|uid| self.pods.get_mut(&uid)) {
+            pod.annotation = Some(1);
+        }
     }
 
     /// Another controller was at work at the same time: each port is there twice, and the second one is listed first.
@@ -332,7 +357,14 @@ impl Cloud {
             ..Element::default()
         };
         let elements = subnets.iter().enumerate().map(element).collect();
-        let pod = Pod { name: names.find(free).unwrap(), node: "node-1".to_owned(), host_ip: HOST_IP.to_owned(), is_over: false, elements };
+        let pod = Pod {
+            name: names.find(free).unwrap(),
+            node: "node-1".to_owned(),
+            host_ip: HOST_IP.to_owned(),
+            is_over: false,
+            annotation: None,
+            elements,
+        };
         self.pods.insert(format!("pod-{:04}", self.last), pod);
     }
 
@@ -396,6 +428,7 @@ impl Cloud {
         for (uid, pod) in lives.iter().filter(|(uid, _)| !refused.contains(**uid)) {
             let object = &self.kuryr_ports.get(&pod.name).unwrap_or_else(|| panic!("{uid} has nothing: {pod:?}")).object;
             assert_eq!((&object.spec.pod_uid, object.status.vifs.len()), (*uid, pod.elements.len()));
+            assert_eq!(pod.annotation, Some(digest(object)), "{uid}'s annotation says something else");
             for vif in object.status.vifs.values().map(|vif| &vif.vif) {
                 let port = &self.ports[&vif.id];
                 assert!(mine().is_pooled(port) || Owner::of(port, &mine()).unwrap().pod == **uid);

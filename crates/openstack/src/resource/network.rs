@@ -1,6 +1,6 @@
 //! Networks and subnets.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::or_default;
 
@@ -21,6 +21,9 @@ pub struct Network {
     /// Its subnets' IDs.
     #[serde(deserialize_with = "or_default")]
     pub subnets: Vec<String>,
+    /// Its tags.
+    #[serde(deserialize_with = "or_default")]
+    pub tags: Vec<String>,
     /// `vlan`, `vxlan`, ...: told to who may know it.
     #[serde(rename = "provider:network_type")]
     pub provider_type: Option<String>,
@@ -59,6 +62,43 @@ pub struct Subnet {
     /// Other routes.
     #[serde(deserialize_with = "or_default")]
     pub host_routes: Vec<HostRoute>,
+}
+
+/// A network that is to be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NewNetwork {
+    /// Its name.
+    pub name: String,
+    /// Whose it is to be.
+    pub project_id: String,
+    /// What it is for: Neutron takes no tags with a new network, and it is found again by this.
+    pub description: String,
+}
+
+/// A subnet that is to be made, with a range that Neutron chooses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NewSubnet {
+    /// Its name.
+    pub name: String,
+    /// Whose it is to be.
+    pub project_id: String,
+    /// Its network's ID.
+    pub network_id: String,
+    /// 4 or 6, as the pool's.
+    pub ip_version: u8,
+    /// The pool that its range is taken from.
+    pub subnetpool_id: String,
+    /// Whether Neutron serves DHCP in it.
+    pub enable_dhcp: bool,
+}
+
+/// A pool of ranges.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct SubnetPool {
+    /// Its ID.
+    pub id: String,
+    /// 4 or 6.
+    pub ip_version: u8,
 }
 
 /// Addresses, one after the other.

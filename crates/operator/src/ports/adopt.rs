@@ -4,6 +4,8 @@
 //!   nested ones: the pod's node's address --> the node's port --> its trunk has the port with the VIF's VLAN ID, or it has the port's address pairs
 //!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
 //!   port of a pool of Kuryr's, on a node of this cluster, with resource_tags --> tags of a ready port
+//!   annotation openstack.org/kuryr-vif of a pod without a KuryrPort, its ports are what they should be --> tags on each port --> KuryrPort
+//!   KuryrNetwork without our label, with a network that is what it should be --> label
 //!   Network of kubernetes.cni.cncf.io/v1 with Kuryr's annotation --> definition of its name
 //!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
 //! ```
@@ -15,21 +17,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use binding::{CLUSTER_LABEL, Carrier, Cluster, DEVICE_OWNER, Owner, address_pairs};
+use binding::{CLUSTER_LABEL, Carrier, Cluster, DEVICE_OWNER, ObjectName, Owner, address_pairs, new_kuryr_port};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use neutron::PortFilter;
 use openstack::resource::{Port, Trunk};
-use osvif::{KuryrPort, Vif, VifKind};
+use osvif::{KuryrPort, PodState, VIF_ANNOTATION, Vif, VifKind};
 use serde_json::json;
 
 use super::cluster_uid::cluster_uid;
-use super::former_networks;
 use super::known::Followed;
 use super::look::{LookError, list, runtime};
 use super::options::OpenStack;
+use super::{former_namespaces, former_networks};
 
 /// What Kuryr keeps pods with until their ports are gone.
 const POD_FINALIZER: &str = "kuryr.openstack.org/pod-finalizer";
@@ -53,11 +55,13 @@ pub struct Adoption {
     pub ports: Vec<(String, String, String)>,
     /// Ports of Kuryr's pools that no pod has: host, ID.
     pub ready: Vec<(String, String)>,
+    /// Namespaces whose networks, which Kuryr has made, are this cluster's now.
+    pub namespaces: Vec<String>,
     /// Definitions that were made from `Network` objects of `kubernetes.cni.cncf.io/v1`.
     pub definitions: Vec<String>,
     /// Pods that have lost Kuryr's finalizer.
     pub pods: Vec<String>,
-    /// KuryrPorts that stay as they are, and why.
+    /// KuryrPorts and KuryrNetworks that stay as they are, and why.
     pub refused: Vec<(String, String)>,
 }
 
@@ -70,8 +74,11 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
         let client = cluster::client(kubeconfig).await?.client();
         let uid = cluster_uid(&client).await.map_err(|reason| LookError::Api { kind: "namespaces", reason })?;
         let cluster = Cluster { name: openstack.cluster.clone(), uid };
+        let pods = list(&client, Followed::Pod, "pods").await?;
         let objects = list(&client, Followed::KuryrPort, osvif::crd::PLURAL).await?;
-        let read: Vec<(DynamicObject, Result<KuryrPort, String>)> = objects.into_iter().map(read).collect();
+        let mut read: Vec<(DynamicObject, Result<KuryrPort, String>)> = objects.into_iter().map(read).collect();
+        let there: BTreeSet<String> = read.iter().map(|(object, _)| full_name(object)).collect();
+        read.extend(pods.iter().filter(|pod| !there.contains(&full_name(pod))).filter_map(|pod| annotated(pod, &cluster)));
         let of_others =
             || read.iter().filter(|(object, _)| object.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(CLUSTER_LABEL)));
         let named = of_others().filter_map(|(_, port)| port.as_ref().ok()).flat_map(|port| port.status.vifs.values());
@@ -83,7 +90,6 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             false => openstack.neutron.ports(&PortFilter { ids, ..PortFilter::default() }).await?,
         };
         let ports: BTreeMap<&str, &Port> = found.iter().map(|port| (port.id.as_str(), port)).collect();
-        let pods = list(&client, Followed::Pod, "pods").await?;
         let of_others_read = of_others().filter_map(|(_, port)| port.as_ref().ok());
         let carriers = Carriers::read(openstack, &pods, of_others_read).await?;
         let (mut adoption, mut kept) = (Adoption::default(), BTreeSet::new());
@@ -102,8 +108,10 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
                         }
                         adoption.ports.push((name.clone(), interface, id));
                     }
-                    if !dry_run {
-                        label(&client, object, &openstack.cluster.to_string()).await?;
+                    match read {
+                        Ok(new) if !dry_run && object.metadata.resource_version.is_none() => create(&client, object, new).await?,
+                        _ if !dry_run => label(&client, object, &openstack.cluster.to_string()).await?,
+                        _ => {}
                     }
                 }
             }
@@ -126,6 +134,9 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             }
             adoption.ready.push((port.host, port.id));
         }
+        let namespaces = former_namespaces::take_over(openstack, &client, dry_run).await?;
+        adoption.namespaces = namespaces.taken;
+        adoption.refused.extend(namespaces.refused.into_iter().map(|(name, why)| (name, format!("KuryrNetwork: {why}"))));
         adoption.definitions = former_networks::take_over(&client, dry_run).await?;
         for pod in &pods {
             let name = full_name(pod);
@@ -161,13 +172,30 @@ async fn pooled(openstack: &OpenStack, client: &Client, named: &BTreeSet<&str>) 
     Ok(openstack.neutron.ports(&filter).await?.into_iter().filter(waits).collect())
 }
 
-fn full_name(object: &DynamicObject) -> String {
+pub(super) fn full_name(object: &DynamicObject) -> String {
     format!("{}/{}", object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default())
 }
 
 fn read(object: DynamicObject) -> (DynamicObject, Result<KuryrPort, String>) {
     let read = serde_json::to_value(&object).map_err(|e| e.to_string()).and_then(|value| KuryrPort::read(value).map_err(|e| e.to_string()));
     (object, read)
+}
+
+/// The VIFs of a pod in whose annotation a Kuryr from before KuryrPorts has written them, as the KuryrPort that is to be made; none: it has none, or
+/// its ports are deleted soon.
+fn annotated(pod: &DynamicObject, cluster: &Cluster) -> Option<(DynamicObject, Result<KuryrPort, String>)> {
+    let text = pod.metadata.annotations.as_ref()?.get(VIF_ANNOTATION)?;
+    let node = pod.data.pointer("/spec/nodeName")?.as_str()?;
+    let name = ObjectName { namespace: pod.metadata.namespace.clone()?, name: pod.metadata.name.clone()? };
+    let mut object = DynamicObject::new(&name.name, &Followed::KuryrPort.resource());
+    object.metadata.namespace = Some(name.namespace.clone());
+    let read = PodState::parse(text).map_err(|e| format!("annotation {VIF_ANNOTATION} of the pod: {e}"));
+    let port = read.map(|state| {
+        let mut port = new_kuryr_port(pod.metadata.uid.as_deref().unwrap_or_default(), &name, node, &cluster.name.to_string());
+        port.status.vifs = state.into_vifs();
+        port
+    });
+    Some((object, port))
 }
 
 /// Interface, port and its tags, of each VIF; or why the object cannot be taken over.
@@ -278,12 +306,24 @@ impl Carriers {
     }
 }
 
+async fn create(client: &Client, object: &DynamicObject, new: &KuryrPort) -> Result<(), LookError> {
+    let failed = |reason: String| LookError::Change { what: full_name(object), reason };
+    let new: DynamicObject = serde_json::from_value(new.clone().write()).map_err(|e| failed(e.to_string()))?;
+    let api = Followed::KuryrPort.api_of(client.clone(), object.metadata.namespace.as_deref().unwrap_or_default());
+    api.create(&PostParams::default(), &new).await.map(drop).map_err(|e| failed(e.to_string()))
+}
+
 async fn label(client: &Client, object: &DynamicObject, cluster: &str) -> Result<(), LookError> {
     patch(client, Followed::KuryrPort, object, ("labels", json!({CLUSTER_LABEL: cluster}))).await
 }
 
 /// Only if the object is as it was read.
-async fn patch(client: &Client, kind: Followed, object: &DynamicObject, change: (&str, serde_json::Value)) -> Result<(), LookError> {
+pub(super) async fn patch(
+    client: &Client,
+    kind: Followed,
+    object: &DynamicObject,
+    change: (&str, serde_json::Value),
+) -> Result<(), LookError> {
     let (key, value) = change;
     let metadata = json!({"resourceVersion": object.metadata.resource_version, key: value});
     let (namespace, name) = (object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());

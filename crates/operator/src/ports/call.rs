@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use binding::{Call, DEVICE_OWNER, Key, ObjectName};
+use binding::{Call, DEVICE_OWNER, Key, ObjectName, Stored};
 use http::Method;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use neutron::{Answered, Error, Neutron, PortFilter, Refusal};
 use openstack::resource::{AddressPair, Network, NewPort, Port, PortUpdate, SubPort, Subnet, Trunk};
-use osvif::{KuryrPort, PORT_FINALIZER};
+use osvif::{KuryrPort, PORT_FINALIZER, PodState, VIF_ANNOTATION};
 use serde_json::{Value, json};
 
 use super::known::Followed;
+use super::namespace_network::NamespaceNetwork;
 use crate::apply_write::{Outcome, delete, make, send};
 
 /// A call with all that it needs.
@@ -62,8 +63,17 @@ pub(super) enum Task {
     },
     Write(ObjectName, Option<String>, Box<KuryrPort>),
     Release(ObjectName, Box<KuryrPort>),
+    /// The annotation of the pod of this name, if it has this UID; none: without it.
+    Annotate {
+        name: ObjectName,
+        uid: String,
+        text: Option<String>,
+        digest: Option<u64>,
+    },
     /// Which of these UIDs are of pods that the API server has.
     Confirm(BTreeSet<String>),
+    MakeNetwork(Box<NamespaceNetwork>),
+    RemoveNetwork(Box<NamespaceNetwork>),
 }
 
 /// What came of it.
@@ -87,7 +97,10 @@ pub(super) enum Came {
     Handed(String, Result<Box<Port>, Error>),
     Wrote(ObjectName, Outcome),
     Released(ObjectName, Outcome),
+    Annotated { name: ObjectName, uid: String, digest: Option<u64>, outcome: Outcome },
     Confirmed(BTreeSet<String>, Result<BTreeSet<String>, String>),
+    MadeNetwork(String, Result<Box<DynamicObject>, String>),
+    RemovedNetwork(String, Result<(), String>),
 }
 
 /// By what a call is known while it is on its way: there is one of each at a time.
@@ -116,6 +129,9 @@ pub(super) enum Slot {
     Bind(String),
     Delete(String),
     Object(ObjectName),
+    Annotation(ObjectName),
+    /// The network of a namespace.
+    Namespace(String),
     Confirm,
 }
 
@@ -155,7 +171,7 @@ impl Task {
     }
 
     /// A call that was decided.
-    pub(super) fn of(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
+    pub(super) fn of<'s>(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<&'s Stored>) -> Option<Self> {
         Some(match call {
             Call::ListPorts => list(),
             Call::ReadSubnet(id) => Task::Subnet(id),
@@ -182,8 +198,12 @@ impl Task {
             Call::FreePort { port, revision } => Task::Hand { port, revision, update: handed("", String::new(), String::new()) },
             Call::WriteKuryrPort { name, version, object } => Task::Write(name, version, object),
             Call::ReleaseKuryrPort { name, .. } => {
-                let object = stored(&name)?;
+                let object = stored(&name)?.object.clone();
                 Task::Release(name, Box::new(object))
+            }
+            Call::AnnotatePod { name, uid } => {
+                let stored = stored(&name)?;
+                Task::Annotate { name, uid, text: annotation_of(&stored.object), digest: stored.annotation }
             }
         })
     }
@@ -207,6 +227,8 @@ impl Task {
             Task::Update { slot, .. } => slot.clone(),
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
+            Task::Annotate { name, .. } => Slot::Annotation(name.clone()),
+            Task::MakeNetwork(network) | Task::RemoveNetwork(network) => Slot::Namespace(network.namespace.clone()),
             Task::Confirm(_) => Slot::Confirm,
         }
     }
@@ -306,6 +328,21 @@ impl Task {
                 let outcome = release(&client, &name, &object).await;
                 Came::Released(name, outcome)
             }
+            Task::Annotate { name, uid, text, digest } => {
+                let outcome = annotate(&client, &name, &uid, text).await;
+                if matches!(outcome, Outcome::Done(_)) {
+                    linux::crash_point!("operator-pod-annotated");
+                }
+                Came::Annotated { name, uid, digest, outcome }
+            }
+            Task::MakeNetwork(network) => {
+                let namespace = network.namespace.clone();
+                Came::MadeNetwork(namespace, network.make(&client, &neutron).await)
+            }
+            Task::RemoveNetwork(network) => {
+                let namespace = network.namespace.clone();
+                Came::RemovedNetwork(namespace, network.remove(&client, &neutron).await)
+            }
             Task::Confirm(uids) => {
                 let live = live(&client, &uids).await;
                 Came::Confirmed(uids, live)
@@ -369,6 +406,22 @@ async fn release(client: &Client, name: &ObjectName, object: &KuryrPort) -> Outc
     let options = json!({"preconditions": {"uid": of("uid")}});
     match delete(client, make(Method::DELETE, place, "application/json", &options)).await {
         Outcome::Conflict => Outcome::Done(None),
+        other => other,
+    }
+}
+
+/// The annotation of a pod with this KuryrPort; none where it has no VIFs.
+pub(super) fn annotation_of(object: &KuryrPort) -> Option<String> {
+    let vifs = &object.status.vifs;
+    (!vifs.is_empty()).then(|| PodState::of_vifs(vifs).annotation())
+}
+
+async fn annotate(client: &Client, name: &ObjectName, uid: &str, text: Option<String>) -> Outcome {
+    let patch = json!({"metadata": {"uid": uid, "annotations": {VIF_ANNOTATION: text}}});
+    let place = format!("/api/v1/namespaces/{}/pods/{}", name.namespace, name.name);
+    match send(client, make(Method::PATCH, place, "application/merge-patch+json", &patch)).await {
+        // Another pod has the name by now.
+        Outcome::Refused(why) if why.contains("metadata.uid") => Outcome::Conflict,
         other => other,
     }
 }

@@ -1,19 +1,22 @@
 //! What the API server has said of pods, definitions and KuryrPorts, as far as ports depend on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use binding::{KURYR_CONFIG, KnownDefinition, ObjectName, Stored};
+use binding::{CLUSTER_LABEL, ClusterName, KURYR_CONFIG, KnownDefinition, ObjectName, Stored};
 use futures::StreamExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use npwg::DefinitionRef;
-use osvif::KuryrPort;
+use osvif::{KuryrNetwork, KuryrPort};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::call::annotation_of;
+use super::options::OpenStack;
 use crate::log::Line;
 use crate::store::is_older;
 
@@ -26,9 +29,8 @@ pub(crate) enum Followed {
     Pod,
     Definition,
     KuryrPort,
+    KuryrNetwork,
 }
-
-pub(crate) const FOLLOWED: [Followed; 3] = [Followed::Pod, Followed::Definition, Followed::KuryrPort];
 
 /// A pod that selects networks and is on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,22 +45,58 @@ pub(crate) struct PodSeen {
     pub(crate) additional_subnets: Option<String>,
     /// Whether its default network is the cluster's.
     pub(crate) has_default: bool,
+    /// A digest of its annotation with VIFs, where such are written.
+    pub(crate) vifs: Option<u64>,
     /// It never runs again.
     pub(crate) is_over: bool,
+}
+
+/// The KuryrNetwork of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetworkSeen {
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) finalizers: Vec<String>,
+    /// The cluster whose operator has made it; none: another controller has.
+    pub(crate) made_by: Option<String>,
+    /// Somebody has deleted it.
+    pub(crate) is_going: bool,
+    /// What it says, or why it cannot be read.
+    pub(crate) read: Result<KuryrNetwork, String>,
+}
+
+/// The subnet of pods' default network, where each namespace has its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum NamespaceSubnet<'a> {
+    Ready(&'a str),
+    /// It is to be made.
+    NotYet,
+    /// There is none, and none is made.
+    Refused(String),
 }
 
 /// What is known.
 #[derive(Debug, Default)]
 pub(crate) struct PortStore {
-    /// Whether pods that select nothing matter as well.
-    all_pods: bool,
+    matter: Matter,
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
+/// What of the API server's objects matters.
+#[derive(Debug, Clone, Default)]
+struct Matter {
+    /// Whether pods that select nothing matter as well.
+    all_pods: bool,
+    /// Makes digests of annotations with VIFs, where they do: the texts of all pods would take much memory.
+    annotations: Option<RandomState>,
+    /// Whether each namespace has its own network.
+    networks: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
-    all_pods: bool,
+    matter: Matter,
     /// By UID.
     pub(crate) pods: BTreeMap<String, PodSeen>,
     /// UIDs of pods that were seen and are gone.
@@ -70,18 +108,31 @@ pub(crate) struct Inner {
     pub(crate) kuryr_ports: BTreeMap<ObjectName, Stored>,
     /// Those of them that were put since the list that is on its way began: it may lack them.
     put: BTreeSet<ObjectName>,
+    /// KuryrNetworks by their namespaces.
+    pub(crate) networks: BTreeMap<String, NetworkSeen>,
     listed: BTreeSet<Followed>,
 }
 
 // === impl PortStore ===
 
 impl PortStore {
-    pub(crate) fn new(all_pods: bool) -> Self {
-        PortStore { all_pods, inner: Mutex::new(Inner { all_pods, ..Inner::default() }), changed: Notify::new() }
+    pub(crate) fn new(options: &OpenStack) -> Self {
+        let matter = Matter {
+            all_pods: options.default_network,
+            annotations: options.vif_annotation.then(RandomState::new),
+            networks: options.settings.namespace_subnets.is_some(),
+        };
+        PortStore { matter: matter.clone(), inner: Mutex::new(Inner { matter, ..Inner::default() }), changed: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kinds that matter.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Followed> {
+        let networks = self.matter.networks.then_some(Followed::KuryrNetwork);
+        [Followed::Pod, Followed::Definition, Followed::KuryrPort].into_iter().chain(networks)
     }
 
     /// Until something is another thing than when this was called last.
@@ -92,7 +143,7 @@ impl PortStore {
     /// Kinds that were not read yet.
     pub(crate) fn unlisted(&self) -> Vec<&'static str> {
         let inner = self.lock();
-        FOLLOWED.into_iter().filter(|kind| !inner.listed.contains(kind)).map(Followed::name).collect()
+        self.kinds().filter(|kind| !inner.listed.contains(kind)).map(Followed::name).collect()
     }
 
     /// Takes in a KuryrPort that the server has answered with.
@@ -101,16 +152,35 @@ impl PortStore {
         self.changed.notify_one();
     }
 
+    /// The annotation of a pod was written.
+    pub(crate) fn annotated(&self, uid: &str, digest: Option<u64>) {
+        if let Some(pod) = self.lock().pods.get_mut(uid) {
+            pod.vifs = digest;
+        }
+    }
+
     /// A KuryrPort is not there any more.
     pub(crate) fn drop_kuryr_port(&self, name: &ObjectName) {
         self.lock().drop_own(name);
         self.changed.notify_one();
     }
 
+    /// Takes in a KuryrNetwork that the server has answered with.
+    pub(crate) fn put_network(&self, object: DynamicObject) {
+        self.lock().put(Followed::KuryrNetwork, object);
+        self.changed.notify_one();
+    }
+
+    /// The KuryrNetwork of a namespace is not there any more.
+    pub(crate) fn drop_network(&self, namespace: &str) {
+        self.lock().networks.remove(namespace);
+        self.changed.notify_one();
+    }
+
     /// Follows one kind for ever.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, kind: Followed) {
         let mut events = watcher(kind.api(client), Config::default().page_size(PAGE)).default_backoff().boxed();
-        let empty = || Inner { all_pods: self.all_pods, ..Inner::default() };
+        let empty = || Inner { matter: self.matter.clone(), ..Inner::default() };
         let mut list = empty();
         while let Some(event) = events.next().await {
             match event {
@@ -144,6 +214,7 @@ impl Followed {
             Followed::Pod => "Pod",
             Followed::Definition => npwg::crd::KIND,
             Followed::KuryrPort => osvif::crd::KIND,
+            Followed::KuryrNetwork => osvif::network_crd::KIND,
         }
     }
 
@@ -153,6 +224,7 @@ impl Followed {
             Followed::Pod => "",
             Followed::Definition => "; if the kind is missing: kubectl apply -f deploy/definition.yaml",
             Followed::KuryrPort => "; if the kind is missing: kubectl apply -f deploy/openstack/kuryrports.yaml",
+            Followed::KuryrNetwork => "; if the kind is missing: kubectl apply -f deploy/openstack/kuryrnetworks.yaml",
         }
     }
 
@@ -171,7 +243,38 @@ impl Followed {
             Followed::Pod => ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
             Followed::Definition => resource(npwg::crd::GROUP, npwg::crd::VERSION, npwg::crd::KIND, npwg::crd::PLURAL),
             Followed::KuryrPort => resource(osvif::crd::GROUP, osvif::crd::VERSION, osvif::crd::KIND, osvif::crd::PLURAL),
+            Followed::KuryrNetwork => {
+                resource(osvif::crd::GROUP, osvif::crd::VERSION, osvif::network_crd::KIND, osvif::network_crd::PLURAL)
+            }
         }
+    }
+}
+
+// === impl NetworkSeen ===
+
+impl NetworkSeen {
+    /// None: it has another name than its namespace, and says nothing.
+    pub(crate) fn of(object: DynamicObject) -> Option<Self> {
+        let metadata = &object.metadata;
+        metadata.name.as_ref().filter(|name| metadata.namespace.as_ref() == Some(*name))?;
+        Some(NetworkSeen {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            made_by: metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER_LABEL)).cloned(),
+            is_going: metadata.deletion_timestamp.is_some(),
+            read: serde_json::to_value(&object)
+                .map_err(|e| e.to_string())
+                .and_then(|value| KuryrNetwork::read(value).map_err(|e| e.to_string())),
+        })
+    }
+}
+
+// === impl Matter ===
+
+impl Matter {
+    fn digest(&self, annotation: &str) -> Option<u64> {
+        self.annotations.as_ref().map(|state| state.hash_one(annotation))
     }
 }
 
@@ -187,12 +290,26 @@ impl Inner {
         }
     }
 
+    /// What the default network of a namespace's pods is.
+    pub(crate) fn subnet_of(&self, namespace: &str, cluster: &ClusterName) -> NamespaceSubnet<'_> {
+        let Some(seen) = self.networks.get(namespace) else { return NamespaceSubnet::NotYet };
+        let refused = |why: &str| NamespaceSubnet::Refused(format!("KuryrNetwork {namespace} of its namespace {why}"));
+        if seen.made_by != Some(cluster.to_string()) {
+            return refused("was made by another controller: run netloom openstack adopt when that one is stopped");
+        }
+        match &seen.read {
+            Err(why) => refused(&format!("cannot be read: {why}")),
+            Ok(_) if seen.is_going => refused("is being deleted: the namespace gets another network when its pods are gone"),
+            Ok(network) => network.ready().map_or(NamespaceSubnet::NotYet, NamespaceSubnet::Ready),
+        }
+    }
+
     fn put(&mut self, kind: Followed, object: DynamicObject) {
         let Some(name) = name_of(&object) else { return };
         match kind {
             Followed::Pod => {
                 let uid = object.metadata.uid.clone().unwrap_or_default();
-                match pod(name, &object, self.all_pods) {
+                match pod(name, &object, &self.matter) {
                     Some(pod) => drop(self.pods.insert(uid, pod)),
                     None => drop(self.pods.remove(&uid)),
                 }
@@ -205,9 +322,15 @@ impl Inner {
                 }
             }
             Followed::KuryrPort => {
-                let stored = stored(&name, object);
+                let stored = stored(&name, object, &self.matter);
                 if self.kuryr_ports.get(&name).is_none_or(|known| !is_older(&stored.version, &known.version)) {
                     self.kuryr_ports.insert(name, stored);
+                }
+            }
+            Followed::KuryrNetwork => {
+                let Some(seen) = NetworkSeen::of(object) else { return };
+                if self.networks.get(&name.namespace).is_none_or(|known| !is_older(&seen.version, &known.version)) {
+                    self.networks.insert(name.namespace, seen);
                 }
             }
         }
@@ -242,6 +365,11 @@ impl Inner {
                 self.definitions_revision += 1;
             }
             Followed::KuryrPort => drop(self.kuryr_ports.remove(&name)),
+            Followed::KuryrNetwork => {
+                if name.name == name.namespace {
+                    self.networks.remove(&name.namespace);
+                }
+            }
         }
     }
 
@@ -265,6 +393,8 @@ impl Inner {
                     }
                 }
             }
+            // One that was made since the list began is found when it is made again.
+            Followed::KuryrNetwork => self.networks = list.networks,
         }
         self.listed.insert(kind);
     }
@@ -275,35 +405,49 @@ fn name_of(object: &DynamicObject) -> Option<ObjectName> {
 }
 
 /// None: it needs no port, has its node's network, or is on no node yet.
-fn pod(name: ObjectName, object: &DynamicObject, all_pods: bool) -> Option<PodSeen> {
+fn pod(name: ObjectName, object: &DynamicObject, matter: &Matter) -> Option<PodSeen> {
     let text = |place: &str| object.data.pointer(place).and_then(Value::as_str).unwrap_or_default();
     let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
     let (selected, additional_subnets) = (annotation(npwg::NETWORKS), annotation(binding::ADDITIONAL_SUBNETS));
     // As the agent sees it.
-    let has_default = all_pods && annotation(npwg::DEFAULT_NETWORK).is_none_or(|text| text.trim().is_empty());
+    let has_default = matter.all_pods && annotation(npwg::DEFAULT_NETWORK).is_none_or(|text| text.trim().is_empty());
     if selected.is_none() && !has_default {
         return None;
     }
+    let vifs = annotation(osvif::VIF_ANNOTATION).and_then(|text| matter.digest(&text));
     let annotation = selected.unwrap_or_default();
     let host_network = object.data.pointer("/spec/hostNetwork").and_then(Value::as_bool).unwrap_or_default();
     let (node, host_ip) = (text("/spec/nodeName").to_owned(), text("/status/hostIP").to_owned());
     // The kubelet has ended all of it, and only finalizers keep the object.
     let is_ended = object.metadata.deletion_timestamp.is_some() && object.metadata.deletion_grace_period_seconds == Some(0);
     let is_over = is_ended || matches!(text("/status/phase"), "Succeeded" | "Failed");
-    (!node.is_empty() && !host_network).then_some(PodSeen { name, node, host_ip, annotation, additional_subnets, has_default, is_over })
+    (!node.is_empty() && !host_network).then_some(PodSeen {
+        name,
+        node,
+        host_ip,
+        annotation,
+        additional_subnets,
+        has_default,
+        vifs,
+        is_over,
+    })
 }
 
 /// One that cannot be read is not written. Whose it is may be known all the same: the operator's own is released with its pod.
-fn stored(name: &ObjectName, mut object: DynamicObject) -> Stored {
+fn stored(name: &ObjectName, mut object: DynamicObject, matter: &Matter) -> Stored {
     object.metadata.managed_fields = None;
     let version = object.metadata.resource_version.clone().unwrap_or_default();
     let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or_default();
     match KuryrPort::read(value(&object)) {
-        Ok(object) => Stored { object, damage: None, version },
+        Ok(object) => {
+            let annotation = matter.annotations.as_ref().and_then(|_| annotation_of(&object)).and_then(|text| matter.digest(&text));
+            Stored { object, damage: None, version, annotation }
+        }
         Err(error) => {
             let (damage, now) = (error.to_string(), "not writing it");
             Line::warn("kuryrport").with("name", format!("{}/{}", name.namespace, name.name)).with("error", error).with("now", now).end();
-            Stored { object: KuryrPort::read_partly(&value(&object)).unwrap_or_default(), damage: Some(damage), version }
+            let object = KuryrPort::read_partly(&value(&object)).unwrap_or_default();
+            Stored { object, damage: Some(damage), version, annotation: None }
         }
     }
 }

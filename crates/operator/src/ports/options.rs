@@ -27,6 +27,8 @@ pub struct OpenStack {
     pub rules: Vec<NeutronRule>,
     /// Whether the default network of pods is a port of Neutron, too.
     pub default_network: bool,
+    /// Whether pods have their VIFs in an annotation as well.
+    pub vif_annotation: bool,
     /// How many ports are kept ready.
     pub pool: Option<PoolSize>,
     /// The same of nested ports on trunks.
@@ -115,6 +117,7 @@ struct OtherKeys {
     ports_per_namespace: Option<usize>,
     check_rights: Option<bool>,
     default_network: Option<WrittenDefault>,
+    vif_annotation: bool,
 }
 
 /// What the default network of pods is.
@@ -215,6 +218,7 @@ impl OpenStack {
             settings,
             rules,
             default_network,
+            vif_annotation: beside.vif_annotation,
             ports_per_namespace,
             checks_rights: beside.check_rights.unwrap_or(true),
             notes: given.notes().to_vec(),
@@ -271,7 +275,10 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
             "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces, or the key defaultNetwork of the file must be port: pods get ports for \
              the networks that they select, and their default network stays as it is",
         ),
-        (default_network && settings.subnet.is_none(), "defaultNetwork is port: set [neutron_defaults] pod_subnet"),
+        (
+            default_network && settings.subnet.is_none() && settings.namespace_subnets.is_none(),
+            "defaultNetwork is port: set [neutron_defaults] pod_subnet",
+        ),
         (
             drivers().any(is_dpdk),
             "[kubernetes] pod_vif_driver, [neutron_defaults] subnet_mapping: nested-dpdk is not supported: use neutron-vif, nested-vlan or nested-macvlan",
@@ -284,7 +291,10 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
             !settings.pool.of_driver.iter().all(has_pools),
             "[vif_pool] vif_pool_mapping: pools of driver neutron are of neutron-vif ports, those of driver nested of nested-vlan ports: use noop for others",
         ),
-        (settings.subnet_per_namespace, "[kubernetes] pod_subnets_driver: only default is supported"),
+        (
+            settings.namespace_subnets.is_some() && !default_network,
+            "[kubernetes] pod_subnets_driver: namespace is of default networks: the key defaultNetwork of the file must be port",
+        ),
     ];
     all.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why).collect()
 }

@@ -74,7 +74,11 @@ fn what_is_not_offered_is_refused_by_its_name() {
         ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podVifDriver: nested-vlan", "worker_nodes_subnets is missing"),
         ("[g-0]}", "[g-0]}\n  vifPool: {vifPoolMapping: {nested-vlan: neutron}}", "those of driver nested of nested-vlan ports"),
         ("[g-0]}", "[g-0]}\n  vifPool: {vifPoolMapping: {nested-macvlan: nested}}", "use noop for others"),
-        ("[npwg_multiple_interfaces]", "[npwg_multiple_interfaces], podSubnetsDriver: namespace", "pod_subnets_driver: only default"),
+        (
+            "[npwg_multiple_interfaces]}",
+            "[npwg_multiple_interfaces], podSubnetsDriver: namespace}\n  namespaceSubnet: {podSubnetPool: pool, podRouter: router}",
+            "pod_subnets_driver: namespace is of default networks",
+        ),
         ("project: p, ", "", "[neutron_defaults] project is missing"),
         ("cluster: prod", "cluster: 'a b'", "is not a valid cluster name"),
         ("cluster: prod\n", "", "the cluster has no name"),

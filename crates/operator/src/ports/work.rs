@@ -18,6 +18,7 @@ mod calls;
 mod carriers;
 mod existing;
 mod former;
+mod namespaces;
 mod ready;
 mod waiting;
 mod wants;
@@ -162,6 +163,7 @@ impl Work {
             nested_pool: ports.options.nested_pool,
             tags_later: false,
             node_subnets: settings.nested.node_subnets.clone(),
+            annotates: ports.options.vif_annotation,
         };
         let now = Instant::now();
         Work {
@@ -249,6 +251,7 @@ impl Work {
         let now = Instant::now();
         let mut inner = ports.known.lock();
         let mut problems = self.ask(ports, &inner);
+        let networks = self.namespaces(ports, &inner);
         let owners: BTreeSet<String> = self.owned().map(|(owner, _)| owner.pod).collect();
         let uids: BTreeSet<&String> = inner.kuryr_ports.values().map(|stored| &stored.object.spec.pod_uid).collect();
         let needed = |uid: &String| owners.contains(uid) || uids.contains(uid);
@@ -288,9 +291,9 @@ impl Work {
         self.world.idle = self.idle.iter().filter(|(_, since)| **since + IDLE <= now).map(|(name, _)| name.clone()).collect();
         inner.kuryr_ports = std::mem::take(&mut self.world.kuryr_ports);
         let list = || self.list(ports);
-        let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name).map(|stored| stored.object.clone());
+        let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name);
         let calls = std::mem::take(&mut step.calls);
-        let tasks: Vec<Task> = calls.into_iter().filter_map(|call| Task::of(call, list, stored)).collect();
+        let tasks: Vec<Task> = calls.into_iter().filter_map(|call| Task::of(call, list, stored)).chain(networks).collect();
         drop(inner);
         let tasks = self.fresh(tasks, &mut step, now);
         for (uid, refused) in &step.refused {

@@ -16,11 +16,17 @@ fn port(scene: &Scene, uid: &str) -> Value {
     scene.neutron.ask("POST", "ports", &port).unwrap()["port"].clone()
 }
 
-/// A KuryrPort as Kuryr writes it, whose first additional VIF is this port's.
-fn kuryr_port(scene: &Scene, pod: &str, uid: &str, port: &Value) {
+/// The VIF of a port.
+fn vif(port: &Value) -> Value {
     let mut vif: Value = serde_json::from_str(CAPTURED).unwrap();
     let data = &mut vif["versioned_object.data"];
     (data["id"], data["address"]) = (port["id"].clone(), port["mac_address"].clone());
+    vif
+}
+
+/// A KuryrPort as Kuryr writes it, whose first additional VIF is this port's.
+fn kuryr_port(scene: &Scene, pod: &str, uid: &str, port: &Value) {
+    let vif = vif(port);
     let metadata = json!({"namespace": "default", "name": pod, "labels": {"kuryr.openstack.org/nodeName": NODE},
         "finalizers": ["kuryr.openstack.org/kuryrport-finalizer"]});
     let status = json!({"vifs": {"eth1": {"default": false, "vif": vif}}});
@@ -134,6 +140,48 @@ fn former_networks(scene: &Scene) {
         let object = json!({"apiVersion": "kubernetes.cni.cncf.io/v1", "kind": "Network", "metadata": metadata, "spec": spec});
         scene.store.put(&object).unwrap();
     }
+}
+
+/// Kuryr's releases before KuryrPorts have written VIFs into the pods' annotation. Somebody else's port, named in a pod's own annotation, stays its.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn vifs_in_annotations_become_kuryr_ports() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24")]);
+    ["web", "victim", "thief"].iter().for_each(|name| scene.pod(name, NODE, "red"));
+    let [web, victim] = ["web", "victim"].map(|name| port(&scene, &uid(&scene, name)));
+    let annotate = |name: &str, text: &str| {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": {(osvif::VIF_ANNOTATION): text}});
+        assert!(scene.store.merge(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})).unwrap());
+    };
+    let state = |port: &Value| {
+        let data = json!({"additional_vifs": {"eth1": vif(port)}});
+        json!({"versioned_object.name": "PodState", "versioned_object.namespace": "os_vif", "versioned_object.version": "1.0",
+            "versioned_object.data": data})
+        .to_string()
+    };
+    annotate("web", &state(&web));
+    annotate("victim", &state(&victim));
+    annotate("thief", &state(&victim));
+    run(async {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let kubeconfig = scene.kubeconfig(listener.local_addr().unwrap().port());
+        let served = tokio::spawn(scene.store.clone().serve(listener));
+        let settings = scene.settings(&scene.neutron.url());
+        let adopted = tokio::task::spawn_blocking(move || {
+            adopt(&OpenStack::read(Some(&settings), None, None).unwrap(), Some(&kubeconfig), false).unwrap()
+        });
+        let adopted = adopted.await.unwrap();
+        let id = web["id"].as_str().unwrap().to_owned();
+        assert_eq!(adopted.ports, [("default/web".to_owned(), "eth1".to_owned(), id.clone())], "{:?}", adopted.refused);
+        assert!(adopted.refused.iter().all(|(_, why)| why.ends_with("several KuryrPorts name it")), "{:?}", adopted.refused);
+        assert_eq!(adopted.refused.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["default/thief", "default/victim"]);
+        served.abort();
+        let _operator = scene.operator();
+        scene.neutron.sql(&format!("UPDATE ports SET status = 'ACTIVE' WHERE id = '{id}'")).unwrap();
+        until("it is followed", || scene.vifs("web") == [("eth1".to_owned(), true)]).await;
+        scene.delete_pod("web");
+        until("its port goes with it", || !scene.ports().iter().any(|port| port.id == id) && scene.kuryr_port("web").is_none()).await;
+    });
 }
 
 /// What `netloom openstack` shows: an orphan is a port of this very cluster whose pod is gone. What has only its name is another cluster's.

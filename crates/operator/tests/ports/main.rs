@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod adopt;
+mod annotation;
 mod answers;
 mod between;
 mod deployed;
@@ -15,6 +16,7 @@ mod killed;
 mod kuryr;
 mod life;
 mod many;
+mod namespaces;
 mod nested;
 mod refused;
 mod rights;

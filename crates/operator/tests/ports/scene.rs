@@ -19,10 +19,11 @@ pub(crate) const KURYR_PORT: &str = "openstack.org/v1";
 /// Where ports stay DOWN until an agent reports them.
 pub(crate) const NODE: &str = "node-1.ovs-down";
 /// The kinds as they are deployed.
-const KINDS: [&str; 3] = [
+const KINDS: [&str; 4] = [
     include_str!("../../../../deploy/ippools.yaml"),
     include_str!("../../../../deploy/definition.yaml"),
     include_str!("../../../../deploy/openstack/kuryrports.yaml"),
+    include_str!("../../../../deploy/openstack/kuryrnetworks.yaml"),
 ];
 /// A hundred times what it takes: a port takes Neutron a second on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -94,10 +94,29 @@ impl Work {
                 Line::info("kuryrport").with("released", format!("{}/{}", name.namespace, name.name)).end();
                 None
             }
+            Came::Annotated { name, uid, digest, outcome: Outcome::Done(_) } => {
+                ports.known.annotated(&uid, digest);
+                Line::info("pod").with("annotated", format!("{}/{}", name.namespace, name.name)).end();
+                None
+            }
+            Came::MadeNetwork(_, Ok(object)) => {
+                ports.known.put_network(*object);
+                None
+            }
+            Came::RemovedNetwork(namespace, Ok(())) => {
+                ports.known.drop_network(&namespace);
+                None
+            }
+            Came::MadeNetwork(namespace, Err(why)) | Came::RemovedNetwork(namespace, Err(why)) => {
+                Some(format!("network of namespace {namespace}: {why}"))
+            }
             // The watch tells what it is now.
-            Came::Wrote(_, Outcome::Conflict) | Came::Released(_, Outcome::Conflict) => Some(String::new()),
+            Came::Wrote(_, Outcome::Conflict)
+            | Came::Released(_, Outcome::Conflict)
+            | Came::Annotated { outcome: Outcome::Conflict, .. } => Some(String::new()),
             Came::Wrote(_, Outcome::Refused(why) | Outcome::Failed(why))
-            | Came::Released(_, Outcome::Refused(why) | Outcome::Failed(why)) => Some(why),
+            | Came::Released(_, Outcome::Refused(why) | Outcome::Failed(why))
+            | Came::Annotated { outcome: Outcome::Refused(why) | Outcome::Failed(why), .. } => Some(why),
             Came::Confirmed(uids, Ok(live)) => self.confirmed(&uids, live, now),
             Came::Confirmed(_, Err(why)) => Some(why),
             Came::Extensions(Err(e))

@@ -67,6 +67,18 @@ impl Work {
                     let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
                     of_name.for_each(|(uid, _)| add(uid, format!("KuryrPort {}/{}: {why}; {next}", name.namespace, name.name)));
                 }
+                Slot::Namespace(namespace) => {
+                    let next =
+                        "check Neutron, its quota, pod_router and pod_subnet_pool, and the rights of the credentials and of the operator";
+                    let waits = |pod: &Pod| pod.name.namespace == *namespace && pod.elements.is_empty() && !pod.is_over;
+                    let all = self.world.pods.iter().filter(|(_, pod)| waits(pod));
+                    all.for_each(|(uid, _)| add(uid, format!("{why}; {next}")));
+                }
+                Slot::Annotation(name) => {
+                    let next = "check the API server, and the operator's rights (deploy/openstack/annotation.yaml)";
+                    let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
+                    of_name.for_each(|(uid, _)| add(uid, format!("annotation {}: {why}; {next}", osvif::VIF_ANNOTATION)));
+                }
                 Slot::Groups(id) | Slot::Tag(id) | Slot::Bind(id) => {
                     let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));
                     let owner = port.and_then(|port| Owner::of(port, &self.world.cluster));

@@ -108,7 +108,8 @@ mod tests {
     }
 
     fn give(world: &mut Snapshot) {
-        let pod = Pod { name: name(), node: "n".to_owned(), host_ip: String::new(), is_over: false, elements: Vec::new() };
+        let pod =
+            Pod { name: name(), node: "n".to_owned(), host_ip: String::new(), is_over: false, annotation: None, elements: Vec::new() };
         world.pods.insert("pod".to_owned(), pod);
         world.claims.insert("x".to_owned(), ("pod".to_owned(), 1));
     }

@@ -7,7 +7,7 @@ use binding::{Element, Pod, RequestError, default_element, elements};
 
 use super::{Work, is_of_pool};
 use crate::ports::Ports;
-use crate::ports::known::{Inner, PodSeen};
+use crate::ports::known::{Inner, NamespaceSubnet, PodSeen};
 
 // === impl Work ===
 
@@ -20,6 +20,7 @@ impl Work {
         for (uid, pod) in &inner.pods {
             let mut hasher = DefaultHasher::new();
             (&pod.annotation, &pod.additional_subnets, pod.has_default, inner.definitions_revision).hash(&mut hasher);
+            own_subnet(ports, inner, pod).hash(&mut hasher);
             let digest = hasher.finish();
             let known = self.asked.get(uid).is_some_and(|(of, _)| *of == digest);
             if !known {
@@ -36,7 +37,7 @@ impl Work {
                 _ => Vec::new(),
             };
             let (name, node, host_ip, is_over) = (pod.name.clone(), pod.node.clone(), pod.host_ip.clone(), pod.is_over);
-            self.world.pods.insert(uid.clone(), Pod { name, node, host_ip, is_over, elements });
+            self.world.pods.insert(uid.clone(), Pod { name, node, host_ip, is_over, annotation: pod.vifs, elements });
         }
         // Those of pools are no pod's.
         self.keys.retain(|key| inner.pods.contains_key(&key.0) || is_of_pool(key));
@@ -48,6 +49,12 @@ impl Work {
 fn is_bound(inner: &Inner, uid: &str, name: &binding::ObjectName) -> bool {
     let is_of = |stored: &binding::Stored| stored.object.spec.pod_uid == uid && !stored.object.status.vifs.is_empty();
     inner.kuryr_ports.get(name).is_some_and(is_of)
+}
+
+/// The subnet of the pod's namespace, where each has its own and the pod is to be in it.
+fn own_subnet<'a>(ports: &Ports, inner: &'a Inner, pod: &PodSeen) -> Option<NamespaceSubnet<'a>> {
+    ports.options.settings.namespace_subnets.as_ref().filter(|_| pod.has_default)?;
+    Some(inner.subnet_of(&pod.name.namespace, &ports.options.cluster))
 }
 
 /// What a pod asks for, or what is wrong with that.
@@ -66,8 +73,15 @@ fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, Str
     if !pod.has_default {
         return Ok(selected);
     }
+    let own = match own_subnet(ports, inner, pod) {
+        None => None,
+        Some(NamespaceSubnet::Ready(subnet)) => Some(subnet),
+        // It waits, and nothing is wrong.
+        Some(NamespaceSubnet::NotYet) => return Ok(Vec::new()),
+        Some(NamespaceSubnet::Refused(why)) => return Err(why),
+    };
     // The pod itself names them: what a definition of its namespace may name.
-    let own = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
-    let default = default_element(pod.additional_subnets.as_deref(), settings, &permits(&own)).map_err(|e| e.to_string())?;
+    let of_pod = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
+    let default = default_element(own, pod.additional_subnets.as_deref(), settings, &permits(&of_pod)).map_err(|e| e.to_string())?;
     Ok([default].into_iter().chain(selected).collect())
 }
