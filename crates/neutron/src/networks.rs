@@ -35,6 +35,23 @@ impl Neutron {
         self.list("networks", Query::default().add("description", description).add("project_id", project)).await
     }
 
+    /// The networks that have this tag.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn networks_tagged(&self, tag: &str) -> Result<Vec<Network>, Error> {
+        self.list("networks", Query::default().add("tags", tag)).await
+    }
+
+    /// Gives a network this description.
+    ///
+    /// # Errors
+    /// [`Error`]; [`crate::Refusal::NotFound`] where there is none.
+    pub async fn describe_network(&self, id: &str, description: &str) -> Result<Network, Error> {
+        let call = Call::new(Method::PUT, path_of("networks", id));
+        self.read(call.with("network", &json!({"description": description})), "network").await
+    }
+
     /// Makes a network.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::adopt::{Adoption, adopt};
-use self::known::PortStore;
+use self::known::{FOLLOWED, PortStore};
 pub use self::look::{LookError, Orphan, OwnedPort, PoolSeen, PortsSeen, delete_orphans, delete_ready, look};
 pub(crate) use self::numbers::Numbers;
 pub use self::options::{NeutronRule, OpenStack, OpenStackError};
@@ -65,7 +65,7 @@ pub(crate) fn begin(tasks: &mut JoinSet<()>, client: &Client, options: OpenStack
         Line::warn("openstack").with("note", note).end();
     }
     let (known, numbers) = (Arc::new(PortStore::new(&options)), Arc::new(Numbers::default()));
-    for kind in known.kinds() {
+    for kind in FOLLOWED {
         tasks.spawn(Arc::clone(&known).follow(client.clone(), kind));
     }
     let counted = Arc::clone(&numbers);

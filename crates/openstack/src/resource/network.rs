@@ -24,6 +24,9 @@ pub struct Network {
     /// Its tags.
     #[serde(deserialize_with = "or_default")]
     pub tags: Vec<String>,
+    /// What somebody has written of it.
+    #[serde(deserialize_with = "or_default")]
+    pub description: String,
     /// `vlan`, `vxlan`, ...: told to who may know it.
     #[serde(rename = "provider:network_type")]
     pub provider_type: Option<String>,
@@ -62,6 +65,9 @@ pub struct Subnet {
     /// Other routes.
     #[serde(deserialize_with = "or_default")]
     pub host_routes: Vec<HostRoute>,
+    /// Its tags.
+    #[serde(deserialize_with = "or_default")]
+    pub tags: Vec<String>,
 }
 
 /// A network that is to be made.

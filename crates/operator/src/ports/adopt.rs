@@ -134,7 +134,7 @@ pub fn adopt(openstack: &OpenStack, kubeconfig: Option<&Path>, dry_run: bool) ->
             }
             adoption.ready.push((port.host, port.id));
         }
-        let namespaces = former_namespaces::take_over(openstack, &client, dry_run).await?;
+        let namespaces = former_namespaces::take_over(openstack, &cluster, &client, dry_run).await?;
         adoption.namespaces = namespaces.taken;
         adoption.refused.extend(namespaces.refused.into_iter().map(|(name, why)| (name, format!("KuryrNetwork: {why}"))));
         adoption.definitions = former_networks::take_over(&client, dry_run).await?;
@@ -181,8 +181,7 @@ fn read(object: DynamicObject) -> (DynamicObject, Result<KuryrPort, String>) {
     (object, read)
 }
 
-/// The VIFs of a pod in whose annotation a Kuryr from before KuryrPorts has written them, as the KuryrPort that is to be made; none: it has none, or
-/// its ports are deleted soon.
+/// The VIFs of a pod in whose annotation a Kuryr from before KuryrPorts has written them, as the KuryrPort that is to be made; none: it has none.
 fn annotated(pod: &DynamicObject, cluster: &Cluster) -> Option<(DynamicObject, Result<KuryrPort, String>)> {
     let text = pod.metadata.annotations.as_ref()?.get(VIF_ANNOTATION)?;
     let node = pod.data.pointer("/spec/nodeName")?.as_str()?;
@@ -231,7 +230,7 @@ fn plan(
                 vif.address.as_ref().is_some_and(|mac| mac.eq_ignore_ascii_case(&port.mac_address)),
                 "it has another MAC address than the VIF",
             ),
-            (times.get(id) == Some(&1), "several KuryrPorts name it"),
+            (times.get(id) == Some(&1), "several pods name it"),
             (!is_taken, "it is another pod's, by its tags"),
         ];
         if let Some((_, why)) = checks.iter().find(|(is_good, _)| !is_good) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use binding::{Call, DEVICE_OWNER, Key, ObjectName, Stored};
+use binding::{Call, DEVICE_OWNER, Key, ObjectName};
 use http::Method;
 use kube::Client;
 use kube::api::ListParams;
@@ -13,11 +13,11 @@ use osvif::{KuryrPort, PORT_FINALIZER, PodState, VIF_ANNOTATION};
 use serde_json::{Value, json};
 
 use super::known::Followed;
-use super::namespace_network::NamespaceNetwork;
+use super::namespace_network::{FormerNetwork, NamespaceNetwork, NotMade};
 use crate::apply_write::{Outcome, delete, make, send};
 
 /// A call with all that it needs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Task {
     /// Which extensions this Neutron has.
     Extensions,
@@ -63,7 +63,7 @@ pub(super) enum Task {
     },
     Write(ObjectName, Option<String>, Box<KuryrPort>),
     Release(ObjectName, Box<KuryrPort>),
-    /// The annotation of the pod of this name, if it has this UID; none: without it.
+    /// The annotation of the pod of this name, if it has this UID; none: without it. The text is made when the call begins.
     Annotate {
         name: ObjectName,
         uid: String,
@@ -72,8 +72,10 @@ pub(super) enum Task {
     },
     /// Which of these UIDs are of pods that the API server has.
     Confirm(BTreeSet<String>),
+    /// Networks with the cluster's tag.
+    Networks(String),
     MakeNetwork(Box<NamespaceNetwork>),
-    RemoveNetwork(Box<NamespaceNetwork>),
+    RemoveNetwork(Box<FormerNetwork>),
 }
 
 /// What came of it.
@@ -99,7 +101,8 @@ pub(super) enum Came {
     Released(ObjectName, Outcome),
     Annotated { name: ObjectName, uid: String, digest: Option<u64>, outcome: Outcome },
     Confirmed(BTreeSet<String>, Result<BTreeSet<String>, String>),
-    MadeNetwork(String, Result<Box<DynamicObject>, String>),
+    Networks(Result<Vec<Network>, Error>),
+    MadeNetwork(String, Result<(Box<DynamicObject>, Network), NotMade>),
     RemovedNetwork(String, Result<(), String>),
 }
 
@@ -130,6 +133,7 @@ pub(super) enum Slot {
     Delete(String),
     Object(ObjectName),
     Annotation(ObjectName),
+    Networks,
     /// The network of a namespace.
     Namespace(String),
     Confirm,
@@ -171,7 +175,7 @@ impl Task {
     }
 
     /// A call that was decided.
-    pub(super) fn of<'s>(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<&'s Stored>) -> Option<Self> {
+    pub(super) fn of(call: Call, list: impl Fn() -> Task, stored: impl Fn(&ObjectName) -> Option<KuryrPort>) -> Option<Self> {
         Some(match call {
             Call::ListPorts => list(),
             Call::ReadSubnet(id) => Task::Subnet(id),
@@ -198,13 +202,10 @@ impl Task {
             Call::FreePort { port, revision } => Task::Hand { port, revision, update: handed("", String::new(), String::new()) },
             Call::WriteKuryrPort { name, version, object } => Task::Write(name, version, object),
             Call::ReleaseKuryrPort { name, .. } => {
-                let object = stored(&name)?.object.clone();
+                let object = stored(&name)?;
                 Task::Release(name, Box::new(object))
             }
-            Call::AnnotatePod { name, uid } => {
-                let stored = stored(&name)?;
-                Task::Annotate { name, uid, text: annotation_of(&stored.object), digest: stored.annotation }
-            }
+            Call::AnnotatePod { name, uid } => Task::Annotate { name, uid, text: None, digest: None },
         })
     }
 
@@ -228,7 +229,9 @@ impl Task {
             Task::Delete(id) => Slot::Delete(id.clone()),
             Task::Write(name, ..) | Task::Release(name, _) => Slot::Object(name.clone()),
             Task::Annotate { name, .. } => Slot::Annotation(name.clone()),
-            Task::MakeNetwork(network) | Task::RemoveNetwork(network) => Slot::Namespace(network.namespace.clone()),
+            Task::Networks(_) => Slot::Networks,
+            Task::MakeNetwork(network) => Slot::Namespace(network.namespace.clone()),
+            Task::RemoveNetwork(network) => Slot::Namespace(network.namespace.clone()),
             Task::Confirm(_) => Slot::Confirm,
         }
     }
@@ -335,6 +338,7 @@ impl Task {
                 }
                 Came::Annotated { name, uid, digest, outcome }
             }
+            Task::Networks(tag) => Came::Networks(neutron.networks_tagged(&tag).await),
             Task::MakeNetwork(network) => {
                 let namespace = network.namespace.clone();
                 Came::MadeNetwork(namespace, network.make(&client, &neutron).await)

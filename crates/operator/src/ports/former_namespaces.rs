@@ -1,18 +1,19 @@
 //! Networks of namespaces that a Kuryr-Kubernetes has made: their KuryrNetworks become this cluster's.
 //!
 //! ```text
-//!   KuryrNetwork without our label --its network is what it should be--> label: the operator gives its subnet to pods, and removes it with its namespace
+//!   KuryrNetwork without our label --its network is what it should be--> description and tag of the network --> label of the object
+//!   from then on the operator gives its subnet to pods, and removes it with its namespace
 //! ```
 //!
-//! Whoever could write a KuryrNetwork while Kuryr worked could name any network in it: it must be of the project of the settings, with this subnet, on
-//! the router of the settings, and named once.
+//! Whoever could write a KuryrNetwork while Kuryr worked could name any network in it: it must be of the project of the settings, have this subnet and
+//! none of the settings, be on the router of the settings, and be named once.
 
 use std::collections::BTreeMap;
 
-use binding::CLUSTER_LABEL;
+use binding::{CLUSTER_LABEL, Cluster};
 use kube::Client;
 use kube::core::DynamicObject;
-use neutron::{Neutron, Refusal};
+use neutron::{Neutron, PortFilter, Refusal};
 use openstack::{NamespaceSubnets, Settings};
 use osvif::{KuryrNetwork, network_crd};
 use serde_json::json;
@@ -20,6 +21,7 @@ use serde_json::json;
 use super::adopt::{full_name, patch};
 use super::known::{Followed, NetworkSeen};
 use super::look::{LookError, list};
+use super::namespace_network::{description, tag};
 use super::options::OpenStack;
 
 /// What becomes of KuryrNetworks: namespaces whose networks are taken over, and those that stay as they are, with the reasons.
@@ -30,7 +32,12 @@ pub(super) struct FormerNamespaces {
 }
 
 /// Takes them over, or with `dry_run` none.
-pub(super) async fn take_over(openstack: &OpenStack, client: &Client, dry_run: bool) -> Result<FormerNamespaces, LookError> {
+pub(super) async fn take_over(
+    openstack: &OpenStack,
+    cluster: &Cluster,
+    client: &Client,
+    dry_run: bool,
+) -> Result<FormerNamespaces, LookError> {
     let Some(subnets) = &openstack.settings.namespace_subnets else { return Ok(FormerNamespaces::default()) };
     let objects = match list(client, Followed::KuryrNetwork, network_crd::PLURAL).await {
         Err(LookError::Absent { .. }) => Vec::new(),
@@ -50,6 +57,7 @@ pub(super) async fn take_over(openstack: &OpenStack, client: &Client, dry_run: b
                 Some(why) => all.refused.push((name, why)),
                 None => {
                     if !dry_run {
+                        mark(openstack, cluster, network, &seen.uid).await?;
                         patch(client, Followed::KuryrNetwork, object, ("labels", json!({CLUSTER_LABEL: openstack.cluster.to_string()})))
                             .await?;
                     }
@@ -59,6 +67,14 @@ pub(super) async fn take_over(openstack: &OpenStack, client: &Client, dry_run: b
         }
     }
     Ok(all)
+}
+
+/// The network says whose it is: the operator trusts, and removes, no other one.
+async fn mark(openstack: &OpenStack, cluster: &Cluster, known: &KuryrNetwork, uid: &str) -> Result<(), LookError> {
+    let Some(id) = &known.network else { return Ok(()) };
+    let network = openstack.neutron.describe_network(id, &description(cluster, uid)).await?;
+    tag(&openstack.neutron, "networks", id, &network.tags, &[cluster.name.tag()]).await?;
+    Ok(())
 }
 
 /// Why a network cannot be taken over.
@@ -72,12 +88,13 @@ async fn wrong(
 ) -> Result<Option<String>, LookError> {
     let why = |text: &str| Ok(Some(text.to_owned()));
     let (Some(network), Some(subnet)) = (&known.network, known.ready()) else {
-        return why("its network was not made to its end: delete the object, and its network if there is one");
+        return why("its network was not made to its end: delete the object with its finalizer, and its network if there is one");
     };
     let checks = [
         (object.metadata.namespace.as_ref() == Some(&known.namespace), "it is of another namespace than it says"),
         (known.router.as_ref() == Some(&subnets.router), "its router is not [namespace_subnet] pod_router"),
         (times.get(network.as_str()) == Some(&1), "several KuryrNetworks name its network"),
+        (!of_settings(settings).any(|id| id == subnet), "its subnet is one of the settings"),
     ];
     if let Some((_, text)) = checks.iter().find(|(is_good, _)| !is_good) {
         return why(text);
@@ -87,6 +104,15 @@ async fn wrong(
         Err(e) => Err(e.into()),
         Ok(found) if found.network_id != *network => why("its subnet is of another network"),
         Ok(found) if found.project_id != settings.project => why("its subnet is of another project"),
-        Ok(_) => Ok(None),
+        Ok(_) => {
+            let filter = PortFilter { network_id: Some(network.clone()), device_id: Some(subnets.router.clone()), ..PortFilter::default() };
+            let on_router = neutron.ports(&filter).await?.iter().any(|port| port.fixed_ips.iter().any(|ip| ip.subnet_id == subnet));
+            if on_router { Ok(None) } else { why("its subnet is not on [namespace_subnet] pod_router") }
+        }
     }
+}
+
+/// Subnets that are for something else.
+fn of_settings(settings: &Settings) -> impl Iterator<Item = &String> {
+    settings.subnet.iter().chain(settings.subnet_of_driver.values()).chain(&settings.nested.node_subnets)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use binding::{CLUSTER_LABEL, ClusterName, KURYR_CONFIG, KnownDefinition, ObjectName, Stored};
+use binding::{CLUSTER_LABEL, Cluster, KURYR_CONFIG, KnownDefinition, ObjectName, Stored};
 use futures::StreamExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::call::annotation_of;
+use super::namespace_network::{MadeNetworks, description};
 use super::options::OpenStack;
 use crate::log::Line;
 use crate::store::is_older;
@@ -32,6 +33,8 @@ pub(crate) enum Followed {
     KuryrNetwork,
 }
 
+pub(crate) const FOLLOWED: [Followed; 4] = [Followed::Pod, Followed::Definition, Followed::KuryrPort, Followed::KuryrNetwork];
+
 /// A pod that selects networks and is on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodSeen {
@@ -47,6 +50,10 @@ pub(crate) struct PodSeen {
     pub(crate) has_default: bool,
     /// A digest of its annotation with VIFs, where such are written.
     pub(crate) vifs: Option<u64>,
+    /// Its `resourceVersion`, where they are.
+    pub(crate) version: String,
+    /// Its containers run.
+    pub(crate) is_running: bool,
     /// It never runs again.
     pub(crate) is_over: bool,
 }
@@ -73,6 +80,8 @@ pub(crate) enum NamespaceSubnet<'a> {
     NotYet,
     /// There is none, and none is made.
     Refused(String),
+    /// It is not known yet whether its network is one that this operator has made.
+    Unproven,
 }
 
 /// What is known.
@@ -90,7 +99,8 @@ struct Matter {
     all_pods: bool,
     /// Makes digests of annotations with VIFs, where they do: the texts of all pods would take much memory.
     annotations: Option<RandomState>,
-    /// Whether each namespace has its own network.
+    /// Whether each namespace has its own network: KuryrNetworks are waited for, otherwise they are followed where the cluster has the kind, because
+    /// former ones must be removed.
     networks: bool,
 }
 
@@ -129,10 +139,9 @@ impl PortStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kinds that matter.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = Followed> {
-        let networks = self.matter.networks.then_some(Followed::KuryrNetwork);
-        [Followed::Pod, Followed::Definition, Followed::KuryrPort].into_iter().chain(networks)
+    /// Whether nothing is done before this kind was read.
+    fn requires(&self, kind: Followed) -> bool {
+        kind != Followed::KuryrNetwork || self.matter.networks
     }
 
     /// Until something is another thing than when this was called last.
@@ -143,7 +152,8 @@ impl PortStore {
     /// Kinds that were not read yet.
     pub(crate) fn unlisted(&self) -> Vec<&'static str> {
         let inner = self.lock();
-        self.kinds().filter(|kind| !inner.listed.contains(kind)).map(Followed::name).collect()
+        let is_missing = |kind: &Followed| self.requires(*kind) && !inner.listed.contains(kind);
+        FOLLOWED.into_iter().filter(is_missing).map(Followed::name).collect()
     }
 
     /// Takes in a KuryrPort that the server has answered with.
@@ -152,10 +162,10 @@ impl PortStore {
         self.changed.notify_one();
     }
 
-    /// The annotation of a pod was written.
-    pub(crate) fn annotated(&self, uid: &str, digest: Option<u64>) {
-        if let Some(pod) = self.lock().pods.get_mut(uid) {
-            pod.vifs = digest;
+    /// The annotation of a pod was written, which made it this version. Somebody may have changed it since, and the watch may have said so before.
+    pub(crate) fn annotated(&self, uid: &str, digest: Option<u64>, version: String) {
+        if let Some(pod) = self.lock().pods.get_mut(uid).filter(|pod| is_older(&pod.version, &version)) {
+            (pod.vifs, pod.version) = (digest, version);
         }
     }
 
@@ -195,6 +205,7 @@ impl PortStore {
                 Ok(Event::InitDone) => self.lock().replace(kind, std::mem::take(&mut list)),
                 Ok(Event::Apply(object)) => self.lock().put(kind, object),
                 Ok(Event::Delete(object)) => self.lock().remove(kind, &object),
+                Err(e) if !self.requires(kind) && is_not_offered(&e) => return std::future::pending().await,
                 Err(e) => {
                     let now = format!("using what was received before; retrying{}", kind.without());
                     Line::warn("watch").with("kind", kind.name()).with("error", e).with("now", now).end();
@@ -290,17 +301,27 @@ impl Inner {
         }
     }
 
-    /// What the default network of a namespace's pods is.
-    pub(crate) fn subnet_of(&self, namespace: &str, cluster: &ClusterName) -> NamespaceSubnet<'_> {
+    /// What the default network of a namespace's pods is; `made` are the networks that the operators of this cluster have made, if they are known.
+    pub(crate) fn subnet_of(&self, namespace: &str, cluster: &Cluster, made: Option<&MadeNetworks>) -> NamespaceSubnet<'_> {
         let Some(seen) = self.networks.get(namespace) else { return NamespaceSubnet::NotYet };
         let refused = |why: &str| NamespaceSubnet::Refused(format!("KuryrNetwork {namespace} of its namespace {why}"));
-        if seen.made_by != Some(cluster.to_string()) {
+        if seen.made_by != Some(cluster.name.to_string()) {
             return refused("was made by another controller: run netloom openstack adopt when that one is stopped");
         }
         match &seen.read {
             Err(why) => refused(&format!("cannot be read: {why}")),
             Ok(_) if seen.is_going => refused("is being deleted: the namespace gets another network when its pods are gone"),
-            Ok(network) => network.ready().map_or(NamespaceSubnet::NotYet, NamespaceSubnet::Ready),
+            Ok(known) => match (known.ready(), &known.network, made) {
+                (Some(_), _, None) => NamespaceSubnet::Unproven,
+                (Some(subnet), Some(network), Some(made)) if made.get(network) == Some(&description(cluster, &seen.uid)) => {
+                    NamespaceSubnet::Ready(subnet)
+                }
+                (Some(_), network, _) => {
+                    let network = network.as_deref().unwrap_or_default();
+                    refused(&format!("names network {network}, which no operator of this cluster has made for it: delete the object"))
+                }
+                (None, ..) => NamespaceSubnet::NotYet,
+            },
         }
     }
 
@@ -400,6 +421,12 @@ impl Inner {
     }
 }
 
+/// Whether the cluster does not have a kind, or does not let the operator read it.
+fn is_not_offered(e: &kube::runtime::watcher::Error) -> bool {
+    use kube::runtime::watcher::Error;
+    matches!(e, Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 403 | 404))
+}
+
 fn name_of(object: &DynamicObject) -> Option<ObjectName> {
     Some(ObjectName { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
 }
@@ -420,6 +447,7 @@ fn pod(name: ObjectName, object: &DynamicObject, matter: &Matter) -> Option<PodS
     let (node, host_ip) = (text("/spec/nodeName").to_owned(), text("/status/hostIP").to_owned());
     // The kubelet has ended all of it, and only finalizers keep the object.
     let is_ended = object.metadata.deletion_timestamp.is_some() && object.metadata.deletion_grace_period_seconds == Some(0);
+    let is_running = text("/status/phase") == "Running";
     let is_over = is_ended || matches!(text("/status/phase"), "Succeeded" | "Failed");
     (!node.is_empty() && !host_network).then_some(PodSeen {
         name,
@@ -429,6 +457,8 @@ fn pod(name: ObjectName, object: &DynamicObject, matter: &Matter) -> Option<PodS
         additional_subnets,
         has_default,
         vifs,
+        version: matter.annotations.as_ref().and_then(|_| object.metadata.resource_version.clone()).unwrap_or_default(),
+        is_running,
         is_over,
     })
 }
@@ -456,6 +486,28 @@ fn stored(name: &ObjectName, mut object: DynamicObject, matter: &Matter) -> Stor
 #[allow(clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    /// Our own write is answered after the watch has told what somebody else has written over it.
+    #[test]
+    fn an_answer_that_is_late_hides_no_forged_annotation() {
+        let object = |version: &str, text: &str| {
+            let metadata = serde_json::json!({"name": "p", "namespace": "a", "uid": "u", "resourceVersion": version,
+                "annotations": {(npwg::NETWORKS): "red", (osvif::VIF_ANNOTATION): text}});
+            let value = serde_json::json!({"metadata": metadata, "spec": {"nodeName": "n"}});
+            serde_json::from_value::<DynamicObject>(value).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let matter = Matter { annotations: Some(RandomState::new()), ..Matter::default() };
+        let (own, forged) = (matter.digest("own"), matter.digest("forged"));
+        let inner = Inner { matter: matter.clone(), ..Inner::default() };
+        let store = PortStore { matter, inner: Mutex::new(inner), changed: Notify::new() };
+        let seen = |store: &PortStore| store.lock().pods.get("u").and_then(|pod| pod.vifs);
+        store.lock().put(Followed::Pod, object("5", "before"));
+        store.annotated("u", own, "7".to_owned());
+        assert_eq!(seen(&store), own);
+        store.lock().put(Followed::Pod, object("9", "forged"));
+        store.annotated("u", own, "8".to_owned());
+        assert_eq!(seen(&store), forged);
+    }
 
     #[test]
     fn a_list_that_began_before_does_not_take_back_what_was_written() {

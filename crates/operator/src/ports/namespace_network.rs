@@ -2,28 +2,44 @@
 //!
 //! ```text
 //!   make     KuryrNetwork with a finalizer --> network, with the object's UID in its description --> subnet --> router --> status
-//!   remove   router --> network, with its subnets --> finalizer
+//!   remove   nobody else has a port there --> router --> network, with its subnets --> finalizer
 //! ```
 //!
-//! Both begin with a look at what is there, and so go on where an operator that was killed has ended.
+//! Both begin with a look at what is there, and so go on where an operator that was killed has ended. Nothing is removed whose description does not
+//! name the object.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use binding::{CLUSTER_LABEL, Cluster};
 use http::Method;
 use kube::Client;
 use kube::core::DynamicObject;
-use neutron::{Error, Neutron};
+use neutron::{Error, Neutron, PortFilter};
 use openstack::NamespaceSubnets;
-use openstack::resource::{Network, NewNetwork, NewSubnet, Subnet};
+use openstack::resource::{Network, NewNetwork, NewSubnet, Port, Subnet};
 use osvif::{KURYR_PORT_VERSION, KuryrNetwork, NETWORK_FINALIZER, network_crd};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::known::NetworkSeen;
 use crate::apply_write::{Outcome, make as request, send};
+use crate::lease::Leadership;
 use crate::log::Line;
 
-/// What is to be made, or removed.
-#[derive(Debug, Clone)]
+/// Descriptions of the networks that the operators of a cluster have made, by ID.
+pub(super) type MadeNetworks = BTreeMap<String, String>;
+
+/// What Neutron has in a network by itself, or for a router that is taken off first.
+const INFRASTRUCTURE: [&str; 5] = [
+    "network:dhcp",
+    "network:distributed",
+    "network:router_interface",
+    "network:router_interface_distributed",
+    "network:ha_router_replicated_interface",
+];
+
+/// What is to be made.
+#[derive(Clone)]
 pub(super) struct NamespaceNetwork {
     pub(super) namespace: String,
     pub(super) cluster: Cluster,
@@ -33,43 +49,73 @@ pub(super) struct NamespaceNetwork {
     pub(super) subnets: NamespaceSubnets,
     /// The KuryrNetwork as it was read; none: there is none yet.
     pub(super) seen: Option<NetworkSeen>,
+    pub(super) lead: Arc<Leadership>,
+}
+
+/// What is to be removed.
+#[derive(Clone)]
+pub(super) struct FormerNetwork {
+    pub(super) namespace: String,
+    pub(super) cluster: Cluster,
+    pub(super) project: String,
+    pub(super) seen: NetworkSeen,
+}
+
+/// Why there is no network.
+pub(super) struct NotMade {
+    pub(super) why: String,
+    /// Neutron may still be making it: nothing is made again before that is over.
+    pub(super) may_go_on: bool,
+}
+
+/// The description of the network of a KuryrNetwork with this UID.
+pub(super) fn description(cluster: &Cluster, uid: &str) -> String {
+    format!("{} netloom:uid={} netloom:namespace-network={uid}", cluster.name.tag(), cluster.uid)
+}
+
+// === impl NotMade ===
+
+impl From<String> for NotMade {
+    fn from(why: String) -> Self {
+        NotMade { why, may_go_on: false }
+    }
+}
+
+impl From<Error> for NotMade {
+    fn from(e: Error) -> Self {
+        NotMade { may_go_on: e.may_go_on(), why: e.to_string() }
+    }
 }
 
 // === impl NamespaceNetwork ===
 
 impl NamespaceNetwork {
-    /// The KuryrNetwork, with a subnet that pods can have.
-    pub(super) async fn make(self, client: &Client, neutron: &Neutron) -> Result<Box<DynamicObject>, String> {
+    /// The KuryrNetwork with a subnet that pods can have, and its network.
+    pub(super) async fn make(self, client: &Client, neutron: &Neutron) -> Result<(Box<DynamicObject>, Network), NotMade> {
         let seen = match &self.seen {
             Some(seen) => seen.clone(),
-            None => NetworkSeen::of(*self.create(client).await?).ok_or("the KuryrNetwork that was made has no name")?,
+            None => NetworkSeen::of(*self.create(client).await?).ok_or_else(|| "the KuryrNetwork that was made has no name".to_owned())?,
         };
         let known = seen.read.clone()?;
-        let of_neutron = self.make_in_neutron(neutron, &seen.uid, known).await;
-        let made = match of_neutron {
-            Ok(made) => made,
-            Err(e) => {
-                // It may be made all the same: nothing is made again before that is seen.
-                if e.may_go_on() {
-                    sleep(neutron.timeout()).await;
-                }
-                return Err(e.to_string());
-            }
+        let network = self.network(neutron, &seen.uid).await?;
+        let subnet = self.subnet(neutron, &network.id, known.subnet.as_deref()).await?;
+        self.still_leads()?;
+        let router = self.subnets.router.clone();
+        if neutron.connect_subnet(&router, &subnet.id).await? {
+            linux::crash_point!("operator-subnet-connected");
+        }
+        let line = Line::info("network").with("namespace", &self.namespace).with("network", &network.id);
+        line.with("subnet", &subnet.id).with("cidr", &subnet.cidr).end();
+        let made = KuryrNetwork {
+            network: Some(network.id.clone()),
+            subnet: Some(subnet.id),
+            cidr: Some(subnet.cidr),
+            router: Some(router),
+            ..known
         };
-        let line = Line::info("network").with("namespace", &self.namespace).with("network", made.network.as_deref().unwrap_or_default());
-        line.with("subnet", made.subnet.as_deref().unwrap_or_default()).with("cidr", made.cidr.as_deref().unwrap_or_default()).end();
-        let patch = json!({"metadata": {"uid": seen.uid}, "status": made.status()});
-        self.patch(client, &patch).await?.ok_or_else(|| "the KuryrNetwork is gone".to_owned())
-    }
-
-    /// Whatever has its network, and then its object.
-    pub(super) async fn remove(self, client: &Client, neutron: &Neutron) -> Result<(), String> {
-        let Some(seen) = &self.seen else { return Ok(()) };
-        let known = seen.read.clone()?;
-        self.remove_from_neutron(neutron, &seen.uid, &known).await.map_err(|e| e.to_string())?;
-        Line::info("network").with("namespace", &self.namespace).with("removed", known.network.as_deref().unwrap_or("none")).end();
-        let others: Vec<&String> = seen.finalizers.iter().filter(|one| *one != NETWORK_FINALIZER).collect();
-        self.patch(client, &json!({"metadata": {"resourceVersion": seen.version, "finalizers": others}})).await.map(drop)
+        let patch = json!({"metadata": {"uid": seen.uid, "resourceVersion": seen.version}, "status": made.status()});
+        let patched = patch_object(client, &self.namespace, &patch).await?;
+        Ok((patched.ok_or_else(|| "the KuryrNetwork is gone".to_owned())?, network))
     }
 
     async fn create(&self, client: &Client) -> Result<Box<DynamicObject>, String> {
@@ -77,99 +123,111 @@ impl NamespaceNetwork {
         let metadata = json!({"name": self.namespace, "namespace": self.namespace, "finalizers": [NETWORK_FINALIZER], "labels": labels});
         let network = KuryrNetwork { namespace: self.namespace.clone(), project_id: self.project.clone(), ..KuryrNetwork::default() };
         let object = json!({"apiVersion": KURYR_PORT_VERSION, "kind": network_crd::KIND, "metadata": metadata, "spec": network.spec()});
-        let outcome = send(client, request(Method::POST, self.path(), "application/json", &object)).await;
+        let outcome = send(client, request(Method::POST, path(&self.namespace), "application/json", &object)).await;
         answered(outcome)?.ok_or_else(|| "the KuryrNetwork was not made".to_owned())
     }
 
-    async fn patch(&self, client: &Client, patch: &Value) -> Result<Option<Box<DynamicObject>>, String> {
-        let place = format!("{}/{}", self.path(), self.namespace);
-        answered(send(client, request(Method::PATCH, place, "application/merge-patch+json", patch)).await)
+    /// Another operator that works may be at the same.
+    fn still_leads(&self) -> Result<(), String> {
+        if self.lead.leads() { Ok(()) } else { Err("another operator works now".to_owned()) }
     }
 
-    fn path(&self) -> String {
-        format!("/apis/{KURYR_PORT_VERSION}/namespaces/{}/{}", self.namespace, network_crd::PLURAL)
-    }
-
-    async fn make_in_neutron(&self, neutron: &Neutron, uid: &str, known: KuryrNetwork) -> Result<KuryrNetwork, Error> {
-        let network = match known.network {
-            Some(network) => network,
-            None => self.network(neutron, uid).await?,
-        };
-        let subnets = neutron.subnets_of(&network).await?;
-        let subnet = match subnets.into_iter().find(|subnet| known.subnet.as_ref().is_none_or(|id| *id == subnet.id)) {
-            Some(subnet) => subnet,
-            None => self.subnet(neutron, &network).await?,
-        };
-        let router = self.subnets.router.clone();
-        if neutron.connect_subnet(&router, &subnet.id).await? {
-            linux::crash_point!("operator-subnet-connected");
-        }
-        Ok(KuryrNetwork { network: Some(network), subnet: Some(subnet.id), cidr: Some(subnet.cidr), router: Some(router), ..known })
-    }
-
-    /// One of this object that is there, else a new one.
-    async fn network(&self, neutron: &Neutron, uid: &str) -> Result<String, Error> {
-        let found = self.found(neutron, uid).await?;
+    /// One of this object that is there, else a new one; with the tags by which all of them are listed.
+    async fn network(&self, neutron: &Neutron, uid: &str) -> Result<Network, NotMade> {
+        let description = description(&self.cluster, uid);
+        let found = neutron.networks_described(&description, &self.project).await?;
         let network = match found.into_iter().next() {
             Some(network) => network,
             None => {
-                let new = NewNetwork {
-                    name: format!("ns/{}-net", self.namespace),
-                    project_id: self.project.clone(),
-                    description: self.description(uid),
-                };
-                let made = neutron.create_network(&new).await?;
+                self.still_leads()?;
+                let name = format!("ns/{}-net", self.namespace);
+                let made = neutron.create_network(&NewNetwork { name, project_id: self.project.clone(), description }).await?;
                 linux::crash_point!("operator-network-made");
                 made
             }
         };
-        if !self.tags.iter().all(|tag| network.tags.contains(tag)) {
-            neutron.set_tags("networks", &network.id, &self.tags).await?;
-        }
-        Ok(network.id)
+        let tags: Vec<String> = [self.cluster.name.tag()].into_iter().chain(self.tags.iter().cloned()).collect();
+        tag(neutron, "networks", &network.id, &network.tags, &tags).await?;
+        Ok(network)
     }
 
-    async fn subnet(&self, neutron: &Neutron, network: &str) -> Result<Subnet, Error> {
-        let pool = neutron.subnet_pool(&self.subnets.pool).await?;
-        let new = NewSubnet {
-            name: format!("ns/{}-subnet", self.namespace),
-            project_id: self.project.clone(),
-            network_id: network.to_owned(),
-            ip_version: pool.ip_version,
-            subnetpool_id: pool.id,
-            enable_dhcp: false,
-        };
-        let made = neutron.create_subnet(&new).await?;
-        linux::crash_point!("operator-subnet-made");
-        if !self.tags.is_empty() {
-            neutron.set_tags("subnets", &made.id, &self.tags).await?;
-        }
-        Ok(made)
-    }
-
-    /// Networks that were made for this object: one, or two where an operator was killed while Neutron made the first one.
-    async fn found(&self, neutron: &Neutron, uid: &str) -> Result<Vec<Network>, Error> {
-        neutron.networks_described(&self.description(uid), &self.project).await
-    }
-
-    fn description(&self, uid: &str) -> String {
-        format!("{} netloom:uid={} netloom:namespace-network={uid}", self.cluster.name.tag(), self.cluster.uid)
-    }
-
-    async fn remove_from_neutron(&self, neutron: &Neutron, uid: &str, known: &KuryrNetwork) -> Result<(), Error> {
-        let found = self.found(neutron, uid).await?.into_iter().map(|network| network.id);
-        let mut all: Vec<String> = known.network.iter().cloned().collect();
-        all.extend(found.filter(|id| known.network.as_ref() != Some(id)).collect::<Vec<_>>());
-        let router = known.router.as_ref().unwrap_or(&self.subnets.router);
-        for network in all {
-            for subnet in neutron.subnets_of(&network).await? {
-                neutron.disconnect_subnet(router, &subnet.id).await?;
+    /// The one that the object names, else any that is there, else a new one.
+    async fn subnet(&self, neutron: &Neutron, network: &str, known: Option<&str>) -> Result<Subnet, NotMade> {
+        let mut there = neutron.subnets_of(network).await?;
+        there.sort_by_key(|subnet| Some(subnet.id.as_str()) != known);
+        let subnet = match there.into_iter().next() {
+            Some(subnet) => subnet,
+            None => {
+                let pool = neutron.subnet_pool(&self.subnets.pool).await?;
+                self.still_leads()?;
+                let new = NewSubnet {
+                    name: format!("ns/{}-subnet", self.namespace),
+                    project_id: self.project.clone(),
+                    network_id: network.to_owned(),
+                    ip_version: pool.ip_version,
+                    subnetpool_id: pool.id,
+                    enable_dhcp: false,
+                };
+                let made = neutron.create_subnet(&new).await?;
+                linux::crash_point!("operator-subnet-made");
+                made
             }
-            neutron.delete_network(&network).await?;
-            linux::crash_point!("operator-network-removed");
-        }
-        Ok(())
+        };
+        tag(neutron, "subnets", &subnet.id, &subnet.tags, &self.tags).await?;
+        Ok(subnet)
     }
+}
+
+// === impl FormerNetwork ===
+
+impl FormerNetwork {
+    /// Removes the network, and then lets its object go.
+    pub(super) async fn remove(self, client: &Client, neutron: &Neutron) -> Result<(), String> {
+        let found = neutron.networks_described(&description(&self.cluster, &self.seen.uid), &self.project).await;
+        for network in found.map_err(|e| e.to_string())? {
+            remove_from_neutron(neutron, &network.id).await?;
+            linux::crash_point!("operator-network-removed");
+            Line::info("network").with("namespace", &self.namespace).with("removed", &network.id).end();
+        }
+        let others: Vec<&String> = self.seen.finalizers.iter().filter(|one| *one != NETWORK_FINALIZER).collect();
+        let patch = json!({"metadata": {"resourceVersion": self.seen.version, "finalizers": others}});
+        patch_object(client, &self.namespace, &patch).await.map(drop)
+    }
+}
+
+/// Nothing is changed as long as somebody else has a port there.
+async fn remove_from_neutron(neutron: &Neutron, network: &str) -> Result<(), String> {
+    let failed = |e: Error| e.to_string();
+    let there = neutron.ports(&PortFilter { network_id: Some(network.to_owned()), ..PortFilter::default() }).await.map_err(failed)?;
+    if let Some(port) = there.iter().find(|port| !INFRASTRUCTURE.contains(&port.device_owner.as_str())) {
+        let Port { id, device_owner, .. } = port;
+        let owner = if device_owner.is_empty() { "nobody" } else { device_owner };
+        return Err(format!("network {network} still has port {id} of {owner}: delete the port"));
+    }
+    for port in there.iter().filter(|port| port.device_owner.contains("router")) {
+        for ip in &port.fixed_ips {
+            neutron.disconnect_subnet(&port.device_id, &ip.subnet_id).await.map_err(failed)?;
+        }
+    }
+    neutron.delete_network(network).await.map(drop).map_err(failed)
+}
+
+/// Adds tags to those that a resource has.
+pub(super) async fn tag(neutron: &Neutron, resource: &str, id: &str, has: &[String], wanted: &[String]) -> Result<(), Error> {
+    if wanted.iter().all(|tag| has.contains(tag)) {
+        return Ok(());
+    }
+    let others = has.iter().filter(|tag| !wanted.contains(tag));
+    neutron.set_tags(resource, id, &wanted.iter().chain(others).cloned().collect::<Vec<_>>()).await
+}
+
+fn path(namespace: &str) -> String {
+    format!("/apis/{KURYR_PORT_VERSION}/namespaces/{namespace}/{}", network_crd::PLURAL)
+}
+
+async fn patch_object(client: &Client, namespace: &str, patch: &Value) -> Result<Option<Box<DynamicObject>>, String> {
+    let place = format!("{}/{namespace}", path(namespace));
+    answered(send(client, request(Method::PATCH, place, "application/merge-patch+json", patch)).await)
 }
 
 fn answered(outcome: Outcome) -> Result<Option<Box<DynamicObject>>, String> {

@@ -288,6 +288,10 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
             "[pod_vif_nested] worker_nodes_subnets is missing: nested-vlan and nested-macvlan need the subnets of the nodes' own ports",
         ),
         (
+            settings.namespace_subnets.is_some() && settings.vif_driver == VifDriver::NestedMacvlan,
+            "[kubernetes] pod_subnets_driver: namespace does not go with pod_vif_driver nested-macvlan, whose ports are in the nodes' network",
+        ),
+        (
             !settings.pool.of_driver.iter().all(has_pools),
             "[vif_pool] vif_pool_mapping: pools of driver neutron are of neutron-vif ports, those of driver nested of nested-vlan ports: use noop for others",
         ),

@@ -29,6 +29,7 @@ use self::waiting::Waiting;
 use super::Ports;
 use super::call::{Came, Slot, Task};
 use super::cluster_uid::cluster_uid;
+use super::namespace_network::MadeNetworks;
 use super::pace::Pace;
 use super::tell::{EventDedup, problem};
 use super::unsure::Unsure;
@@ -77,6 +78,10 @@ struct Work {
     /// When subnets and networks were read.
     read_at: BTreeMap<Slot, Instant>,
     ready: Ready,
+    /// The networks of namespaces that operators of this cluster have made; none where they are to be listed.
+    networks: Option<MadeNetworks>,
+    /// Namespaces whose network Neutron may still be making, and until when.
+    making_networks: BTreeMap<String, Instant>,
     /// Since when pools are not used, by their names.
     idle: BTreeMap<String, Instant>,
     /// How many ports of another cluster of the same name there are.
@@ -180,6 +185,8 @@ impl Work {
             scarce: BTreeMap::new(),
             read_at: BTreeMap::new(),
             ready: Ready::default(),
+            networks: None,
+            making_networks: BTreeMap::new(),
             idle: BTreeMap::new(),
             anothers: 0,
             made: Vec::new(),
@@ -206,6 +213,7 @@ impl Work {
     /// Another operator works: what it does is not seen here.
     fn stand_by(&mut self) {
         self.world.ports = None;
+        self.networks = None;
         self.world.claims.clear();
         self.ready = Ready::default();
         self.told = EventDedup::default();
@@ -251,7 +259,7 @@ impl Work {
         let now = Instant::now();
         let mut inner = ports.known.lock();
         let mut problems = self.ask(ports, &inner);
-        let networks = self.namespaces(ports, &inner);
+        let networks = self.namespaces(ports, &inner, now);
         let owners: BTreeSet<String> = self.owned().map(|(owner, _)| owner.pod).collect();
         let uids: BTreeSet<&String> = inner.kuryr_ports.values().map(|stored| &stored.object.spec.pod_uid).collect();
         let needed = |uid: &String| owners.contains(uid) || uids.contains(uid);
@@ -291,7 +299,7 @@ impl Work {
         self.world.idle = self.idle.iter().filter(|(_, since)| **since + IDLE <= now).map(|(name, _)| name.clone()).collect();
         inner.kuryr_ports = std::mem::take(&mut self.world.kuryr_ports);
         let list = || self.list(ports);
-        let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name);
+        let stored = |name: &binding::ObjectName| inner.kuryr_ports.get(name).map(|stored| stored.object.clone());
         let calls = std::mem::take(&mut step.calls);
         let tasks: Vec<Task> = calls.into_iter().filter_map(|call| Task::of(call, list, stored)).chain(networks).collect();
         drop(inner);
@@ -306,7 +314,7 @@ impl Work {
                 problems.entry(key.0.clone()).or_insert_with(|| why.to_owned());
             }
         }
-        self.blocked(&step, &mut problems);
+        self.blocked(ports, &step, &mut problems);
         self.unwritten(&step, now, &mut problems);
         (step, tasks, problems)
     }

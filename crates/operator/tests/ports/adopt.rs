@@ -173,7 +173,7 @@ fn vifs_in_annotations_become_kuryr_ports() {
         let adopted = adopted.await.unwrap();
         let id = web["id"].as_str().unwrap().to_owned();
         assert_eq!(adopted.ports, [("default/web".to_owned(), "eth1".to_owned(), id.clone())], "{:?}", adopted.refused);
-        assert!(adopted.refused.iter().all(|(_, why)| why.ends_with("several KuryrPorts name it")), "{:?}", adopted.refused);
+        assert!(adopted.refused.iter().all(|(_, why)| why.ends_with("several pods name it")), "{:?}", adopted.refused);
         assert_eq!(adopted.refused.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["default/thief", "default/victim"]);
         served.abort();
         let _operator = scene.operator();

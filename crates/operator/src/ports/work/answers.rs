@@ -94,22 +94,36 @@ impl Work {
                 Line::info("kuryrport").with("released", format!("{}/{}", name.namespace, name.name)).end();
                 None
             }
-            Came::Annotated { name, uid, digest, outcome: Outcome::Done(_) } => {
-                ports.known.annotated(&uid, digest);
+            Came::Annotated { name, uid, digest, outcome: Outcome::Done(object) } => {
+                if let Some(version) = object.and_then(|object| object.metadata.resource_version) {
+                    ports.known.annotated(&uid, digest, version);
+                }
                 Line::info("pod").with("annotated", format!("{}/{}", name.namespace, name.name)).end();
                 None
             }
-            Came::MadeNetwork(_, Ok(object)) => {
+            Came::Networks(Ok(all)) => {
+                self.networks = Some(all.into_iter().map(|network| (network.id, network.description)).collect());
+                None
+            }
+            Came::MadeNetwork(_, Ok((object, network))) => {
+                self.networks.get_or_insert_default().insert(network.id, network.description);
                 ports.known.put_network(*object);
                 None
             }
+            Came::MadeNetwork(namespace, Err(not_made)) => {
+                let why = format!("network of namespace {namespace}: {}", not_made.why);
+                if not_made.may_go_on {
+                    self.making_networks.insert(namespace, now + ports.neutron.timeout());
+                }
+                Some(why)
+            }
             Came::RemovedNetwork(namespace, Ok(())) => {
                 ports.known.drop_network(&namespace);
+                // A part of the quota is free, and a range of the pool.
+                self.calls.hurry(now, |why| why.starts_with("network of namespace"));
                 None
             }
-            Came::MadeNetwork(namespace, Err(why)) | Came::RemovedNetwork(namespace, Err(why)) => {
-                Some(format!("network of namespace {namespace}: {why}"))
-            }
+            Came::RemovedNetwork(namespace, Err(why)) => Some(format!("network of namespace {namespace}: {why}")),
             // The watch tells what it is now.
             Came::Wrote(_, Outcome::Conflict)
             | Came::Released(_, Outcome::Conflict)
@@ -128,6 +142,7 @@ impl Work {
             | Came::Carrier(_, Err(e))
             | Came::Trunk(_, Err(e))
             | Came::Port(_, Err(e))
+            | Came::Networks(Err(e))
             | Came::Tagged(_, _, Err(e))
             | Came::Updated(Err(e)) => Some(e.to_string()),
             Came::Deleted(id, Err(e)) => {

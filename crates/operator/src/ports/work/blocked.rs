@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use binding::{Call, Carrier, Owner, Pod, Step};
+use binding::{Call, Carrier, ObjectName, Owner, Pod, Step};
 use openstack::resource::{NewPort, Port};
 use tokio::time::Instant;
 
 use super::{FRESH, UNWRITTEN, Work};
+use crate::ports::Ports;
 use crate::ports::call::{Slot, Task};
 
 // === impl Work ===
@@ -40,7 +41,7 @@ impl Work {
     }
 
     /// Pods that wait for a call that fails, and is their own or that of several.
-    pub(super) fn blocked(&self, step: &Step, problems: &mut BTreeMap<String, String>) {
+    pub(super) fn blocked(&self, ports: &Ports, step: &Step, problems: &mut BTreeMap<String, String>) {
         let mut add = |uid: &String, why: String| {
             problems.entry(uid.clone()).or_insert(why);
         };
@@ -60,12 +61,22 @@ impl Work {
                 add(uid, format!("{why}; the pod's ports wait for it: {next}"));
             }
         }
+        let mut pods: BTreeMap<&ObjectName, Vec<&String>> = BTreeMap::new();
+        if self.calls.failing().any(|(slot, _)| matches!(slot, Slot::Object(_) | Slot::Annotation(_))) {
+            let all = self.world.pods.iter().filter(|(_, pod)| !pod.is_over);
+            all.for_each(|(uid, pod)| pods.entry(&pod.name).or_default().push(uid));
+        }
+        let of_name = |name: &ObjectName| pods.get(name).into_iter().flatten().copied();
         for (slot, why) in self.calls.failing().filter(|(_, why)| !why.is_empty()) {
             match slot {
                 Slot::Object(name) => {
                     let next = "check the API server, and the operator's rights (deploy/openstack/access.yaml)";
-                    let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
-                    of_name.for_each(|(uid, _)| add(uid, format!("KuryrPort {}/{}: {why}; {next}", name.namespace, name.name)));
+                    of_name(name).for_each(|uid| add(uid, format!("KuryrPort {}/{}: {why}; {next}", name.namespace, name.name)));
+                }
+                Slot::Networks => {
+                    let next = "check Neutron: which networks of namespaces this operator has made must be known";
+                    let all = self.world.pods.iter().filter(|(_, pod)| pod.elements.is_empty() && !pod.is_over);
+                    all.for_each(|(uid, _)| add(uid, format!("{why}; {next}")));
                 }
                 Slot::Namespace(namespace) => {
                     let next =
@@ -76,8 +87,10 @@ impl Work {
                 }
                 Slot::Annotation(name) => {
                     let next = "check the API server, and the operator's rights (deploy/openstack/annotation.yaml)";
-                    let of_name = self.world.pods.iter().filter(|(_, pod)| pod.name == *name && !pod.is_over);
-                    of_name.for_each(|(uid, _)| add(uid, format!("annotation {}: {why}; {next}", osvif::VIF_ANNOTATION)));
+                    // One that runs has what it needs: the log has it.
+                    let known = ports.known.lock();
+                    let waits = |uid: &&String| known.pods.get(*uid).is_some_and(|pod| !pod.is_running);
+                    of_name(name).filter(waits).for_each(|uid| add(uid, format!("annotation {}: {why}; {next}", osvif::VIF_ANNOTATION)));
                 }
                 Slot::Groups(id) | Slot::Tag(id) | Slot::Bind(id) => {
                     let port = self.world.ports.as_ref().and_then(|ports| ports.get(id));

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use crate::ports::Ports;
-use crate::ports::call::{Slot, Task};
+use crate::ports::call::{Slot, Task, annotation_of};
 
 /// So many requests that make ports are on their way at once: what comes meanwhile goes into the next one, up to
 /// [`binding::MAX_BULK`] ports.
@@ -20,6 +20,10 @@ const DELETING: usize = 4;
 const UPDATING: usize = 4;
 /// A port that is not bound for so long is not being bound: a port takes Neutron a second, and on a busy machine ten.
 const FORGOTTEN: Duration = Duration::from_secs(30);
+/// So many pods get their annotation at once: where the setting is new, all pods need one, and pods that come wait for none of them.
+const ANNOTATING: usize = 8;
+/// The networks of so many namespaces are made or removed at once, each by several requests.
+const NAMESPACES: usize = 4;
 /// So many other calls.
 const OTHERS: usize = 16;
 
@@ -91,13 +95,17 @@ impl Work {
     }
 
     /// Makes a call, if nothing is in its way.
-    pub(super) fn begin(&mut self, ports: &Ports, task: Task) {
+    pub(super) fn begin(&mut self, ports: &Ports, mut task: Task) {
         let (slot, now) = (task.slot(), Instant::now());
         let is_excluded = self.busy.iter().any(|busy| slot.excludes(busy));
         if is_excluded || is_full(&self.busy, &slot) || self.busy.contains(&slot) || self.calls.is_paused(&slot, now) {
             return;
         }
-        match &task {
+        match &mut task {
+            Task::Annotate { name, text, digest, .. } => match ports.known.lock().kuryr_ports.get(name) {
+                Some(stored) => (*text, *digest) = (annotation_of(&stored.object), stored.annotation),
+                None => return,
+            },
             Task::Create(wanted) => self.making.extend(wanted.iter().map(|(key, _)| key.clone())),
             Task::Poll(ids) => self.ready.poll_begins(ids),
             Task::Write(name, _, object) => self.ready.write_begins(name, &object.spec.pod_uid),
@@ -123,9 +131,15 @@ fn is_full(busy: &BTreeSet<Slot>, slot: &Slot) -> bool {
         Slot::Create(_) => (|slot| matches!(slot, Slot::Create(_)), MAKING),
         Slot::Delete(_) => (|slot| matches!(slot, Slot::Delete(_)), DELETING),
         Slot::Tag(_) | Slot::Groups(_) | Slot::Bind(_) => (is_update, UPDATING),
-        _ => (|slot| !matches!(slot, Slot::Create(_) | Slot::Delete(_)) && !is_update(slot), OTHERS),
+        Slot::Annotation(_) => (|slot| matches!(slot, Slot::Annotation(_)), ANNOTATING),
+        Slot::Namespace(_) => (|slot| matches!(slot, Slot::Namespace(_)), NAMESPACES),
+        _ => (is_other, OTHERS),
     };
     busy.iter().filter(|slot| is_of(slot)).count() >= max
+}
+
+fn is_other(slot: &Slot) -> bool {
+    !matches!(slot, Slot::Create(_) | Slot::Delete(_) | Slot::Annotation(_) | Slot::Namespace(_)) && !is_update(slot)
 }
 
 fn is_update(slot: &Slot) -> bool {
@@ -137,10 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_that_get_groups_leave_places_for_others() {
+    fn what_concerns_all_pods_leaves_places_for_others() {
         let slots = |kind: fn(String) -> Slot, count: usize| (0..count).map(move |n| kind(n.to_string()));
         let busy: BTreeSet<Slot> = slots(Slot::Groups, 2).chain(slots(Slot::Tag, 2)).collect();
         assert!(is_full(&busy, &Slot::Groups("x".to_owned())) && is_full(&busy, &Slot::Tag("x".to_owned())));
+        let name = |name: String| Slot::Annotation(binding::ObjectName { namespace: "a".to_owned(), name });
+        let busy = busy.into_iter().chain(slots(name, ANNOTATING)).chain(slots(Slot::Namespace, NAMESPACES)).collect::<BTreeSet<_>>();
+        assert!(is_full(&busy, &name("x".to_owned())) && is_full(&busy, &Slot::Namespace("x".to_owned())));
         let others = busy.into_iter().chain(slots(Slot::Subnet, 15)).collect();
         assert!(!is_full(&others, &Slot::List) && !is_full(&others, &Slot::Delete("x".to_owned())));
         let others = others.into_iter().chain([Slot::Poll]).collect();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use binding::{Element, Pod, RequestError, default_element, elements};
+use binding::{Cluster, Element, Pod, RequestError, default_element, elements};
 
 use super::{Work, is_of_pool};
 use crate::ports::Ports;
 use crate::ports::known::{Inner, NamespaceSubnet, PodSeen};
+use crate::ports::namespace_network::MadeNetworks;
 
 // === impl Work ===
 
@@ -20,11 +21,12 @@ impl Work {
         for (uid, pod) in &inner.pods {
             let mut hasher = DefaultHasher::new();
             (&pod.annotation, &pod.additional_subnets, pod.has_default, inner.definitions_revision).hash(&mut hasher);
-            own_subnet(ports, inner, pod).hash(&mut hasher);
+            own_subnet(ports, inner, pod, &self.world.cluster, self.networks.as_ref()).hash(&mut hasher);
             let digest = hasher.finish();
             let known = self.asked.get(uid).is_some_and(|(of, _)| *of == digest);
             if !known {
-                self.asked.insert(uid.clone(), (digest, asks(ports, inner, pod)));
+                let own = own_subnet(ports, inner, pod, &self.world.cluster, self.networks.as_ref());
+                self.asked.insert(uid.clone(), (digest, asks(ports, inner, pod, own)));
             }
             let elements = match self.asked.get(uid) {
                 Some((_, Ok(elements))) => elements.clone(),
@@ -52,13 +54,19 @@ fn is_bound(inner: &Inner, uid: &str, name: &binding::ObjectName) -> bool {
 }
 
 /// The subnet of the pod's namespace, where each has its own and the pod is to be in it.
-fn own_subnet<'a>(ports: &Ports, inner: &'a Inner, pod: &PodSeen) -> Option<NamespaceSubnet<'a>> {
+fn own_subnet<'a>(
+    ports: &Ports,
+    inner: &'a Inner,
+    pod: &PodSeen,
+    cluster: &Cluster,
+    made: Option<&MadeNetworks>,
+) -> Option<NamespaceSubnet<'a>> {
     ports.options.settings.namespace_subnets.as_ref().filter(|_| pod.has_default)?;
-    Some(inner.subnet_of(&pod.name.namespace, &ports.options.cluster))
+    Some(inner.subnet_of(&pod.name.namespace, cluster, made))
 }
 
 /// What a pod asks for, or what is wrong with that.
-fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, String> {
+fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen, own: Option<NamespaceSubnet<'_>>) -> Result<Vec<Element>, String> {
     let (namespace, settings) = (&pod.name.namespace, &ports.options.settings);
     let permits = |of: &npwg::DefinitionRef| ports.options.permits(namespace, of);
     let selected = match settings.selections {
@@ -73,11 +81,11 @@ fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen) -> Result<Vec<Element>, Str
     if !pod.has_default {
         return Ok(selected);
     }
-    let own = match own_subnet(ports, inner, pod) {
+    let own = match own {
         None => None,
         Some(NamespaceSubnet::Ready(subnet)) => Some(subnet),
         // It waits, and nothing is wrong.
-        Some(NamespaceSubnet::NotYet) => return Ok(Vec::new()),
+        Some(NamespaceSubnet::NotYet | NamespaceSubnet::Unproven) => return Ok(Vec::new()),
         Some(NamespaceSubnet::Refused(why)) => return Err(why),
     };
     // The pod itself names them: what a definition of its namespace may name.
