@@ -53,6 +53,7 @@ use Shape::{Flag, List, Map, Number, Text};
 const SERVICES: &str = "Services and load balancers are left to kube-proxy and cloud-provider-openstack";
 const KUBERNETES: &str = "the operator's own --kubeconfig, or its service account, says how the API server is reached";
 const WATCHES: &str = "watches are kept and repeated by themselves";
+const SUBNETS: &str = "subnets are made for namespaces alone, with ranges of [namespace_subnet] pod_subnet_pool, and without DHCP";
 const NODE: &str = "the node's agent has its own settings";
 const CACHES: &str = "networks and subnets are read once and kept as long as a pod uses them";
 const LOGS: &str = "the operator's own --log-level says what is logged";
@@ -122,9 +123,9 @@ pub const OPTIONS: &[ConfOption] = &[
     option("neutron", "timeout", Number, Same),
     option("neutron", "auth_section", Text, NotOffered("write the options of that section into [neutron]")),
     option("neutron", "trust_id", Text, NotOffered("use an application credential instead of a trust")),
-    option("neutron", "enable_dhcp", Text, Nothing("no subnet is made")),
-    option("neutron", "default_subnetpool_v4", Text, Nothing("no subnet is made")),
-    option("neutron", "default_subnetpool_v6", Text, Nothing("no subnet is made")),
+    option("neutron", "enable_dhcp", Text, Nothing(SUBNETS)),
+    option("neutron", "default_subnetpool_v4", Text, Nothing(SUBNETS)),
+    option("neutron", "default_subnetpool_v6", Text, Nothing(SUBNETS)),
     option("neutron", "vif_plugging_is_fatal", Flag, Nothing("Kuryr-Kubernetes does not read it either")),
     option("neutron", "vif_plugging_timeout", Number, Nothing("Kuryr-Kubernetes does not read it either")),
     option("neutron", "collect_timing", Flag, Nothing("the operator's metrics have the latency of each request")),
@@ -144,7 +145,7 @@ pub const OPTIONS: &[ConfOption] = &[
     option("kubernetes", "controller_ha_elector_port", Number, Nothing("operators elect a leader by a Lease")),
     option("kubernetes", "enable_manager", Flag, Nothing("pools are read from Neutron at each start")),
     option("pool_manager", "sock_file", Text, Nothing("pools are read from Neutron at each start")),
-    option("kubernetes", "enabled_handlers", List, Nothing("the operator handles pods and KuryrPorts, and nothing else")),
+    option("kubernetes", "enabled_handlers", List, Nothing("the operator handles pods, KuryrPorts and KuryrNetworks, and nothing else")),
     option("kubernetes", "namespace_project_driver", Text, Nothing("the project of a namespace is that of its pods")),
     option("binding", "default_driver", Text, Nothing(NODE)).formerly("driver"),
     option("binding", "enabled_drivers", List, Nothing(NODE)),
@@ -186,7 +187,7 @@ pub const OPTIONS: &[ConfOption] = &[
     option("DEFAULT", "bindir", Text, Nothing(NODE)),
     option("DEFAULT", "pybasedir", Text, Nothing(NODE)),
     option("DEFAULT", "deployment_type", Text, Nothing("pod_vif_driver says it")),
-    option("DEFAULT", "subnetpool_name_prefix", Text, Nothing("no subnet is made")),
+    option("DEFAULT", "subnetpool_name_prefix", Text, Nothing(SUBNETS)),
     // What is not offered.
     option("kubernetes", "network_policy_driver", Text, NotOffered("NetworkPolicies are not enforced by security groups")),
     option("kubernetes", "network_policy_project_driver", Text, NotOffered("NetworkPolicies are not enforced by security groups")),

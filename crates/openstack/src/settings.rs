@@ -243,18 +243,19 @@ impl Check<'_> {
 
     /// Options of which Kuryr has several drivers, and one is offered.
     fn only_default(&mut self) {
-        const ONLY: [(&str, &str, &str); 3] = [
+        const ONLY: [(&str, &str, &str); 2] = [
             ("pod_project_driver", "[kubernetes] pod_project_driver", "default"),
             (
                 "pod_security_groups_driver",
                 "[kubernetes] pod_security_groups_driver",
                 "default (NetworkPolicies are not enforced by security groups)",
             ),
-            ("nodes_subnets_driver", "[kubernetes] nodes_subnets_driver", "config"),
         ];
         for (name, option, known) in ONLY {
-            self.word("kubernetes", name, option, known, |word| matches!(word, "default" | "config").then_some(()));
+            self.word("kubernetes", name, option, known, |word| (word == "default").then_some(()));
         }
+        let (name, option) = ("nodes_subnets_driver", "[kubernetes] nodes_subnets_driver");
+        self.word("kubernetes", name, option, "config", |word| (word == "config").then_some(()));
     }
 
     fn selections(&mut self) -> bool {
@@ -299,8 +300,10 @@ impl Check<'_> {
             }
             id
         };
-        let (pool, router) =
-            (id("pod_subnet_pool", "[namespace_subnet] pod_subnet_pool"), id("pod_router", "[namespace_subnet] pod_router"));
+        let (pool, router) = (
+            id("pod_subnet_pool", "pod_subnets_driver is namespace, and [namespace_subnet] pod_subnet_pool"),
+            id("pod_router", "pod_subnets_driver is namespace, and [namespace_subnet] pod_router"),
+        );
         Some(NamespaceSubnets { pool: pool?, router: router? })
     }
 

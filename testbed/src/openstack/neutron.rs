@@ -31,13 +31,26 @@ pub struct Neutron {
     _claim: Claim,
 }
 
-/// How long a page of a list is.
-#[derive(Debug, Clone, Copy)]
-enum Lists {
-    /// Five elements, so that lists of a test have several pages.
-    Short,
-    /// As many as are asked for.
-    Long,
+/// How one is configured.
+#[derive(Debug)]
+struct Configuration {
+    /// `ml2_conf.ini`.
+    ml2: String,
+    /// `service_plugins`.
+    plugins: &'static str,
+    /// `pagination_max_limit`; -1: none.
+    page: i32,
+    /// Whether it has a message bus.
+    has_bus: bool,
+}
+
+// === impl Configuration ===
+
+impl Default for Configuration {
+    /// Lists of a test have several pages.
+    fn default() -> Self {
+        Configuration { ml2: ML2.to_owned(), plugins: "trunk,qos", page: 5, has_bus: false }
+    }
 }
 
 // === impl Neutron ===
@@ -49,7 +62,7 @@ impl Neutron {
     /// # Errors
     /// If this is not root's process, the packages are missing, or it does not start: with the end of its log.
     pub fn named(name: &str, keystone: Option<&Keystone>) -> Result<Self> {
-        Neutron::made(name, keystone, ML2, Lists::Short, false)
+        Neutron::made(name, keystone, &Configuration::default())
     }
 
     /// The same, with pages as long as who lists wants them.
@@ -57,7 +70,7 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn with_long_pages(name: &str) -> Result<Self> {
-        Neutron::made(name, None, ML2, Lists::Long, false)
+        Neutron::made(name, None, &Configuration { page: -1, ..Configuration::default() })
     }
 
     /// The same as most clouds have it: a port gets its tags after it was made (without `tag_ports_during_bulk_creation`).
@@ -65,7 +78,16 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn without_new_tags(name: &str) -> Result<Self> {
-        Neutron::made(name, None, &ML2.replace(",tag_ports_during_bulk_creation", ""), Lists::Short, false)
+        let ml2 = ML2.replace(",tag_ports_during_bulk_creation", "");
+        Neutron::made(name, None, &Configuration { ml2, ..Configuration::default() })
+    }
+
+    /// The same with routers.
+    ///
+    /// # Errors
+    /// As [`Neutron::named`].
+    pub fn with_routers(name: &str) -> Result<Self> {
+        Neutron::made(name, None, &Configuration { plugins: "trunk,qos,router", ..Configuration::default() })
     }
 
     /// One with a message bus, whose ports are bound and wired by real agents ([`super::SwitchAgent`]) and nobody else.
@@ -73,7 +95,7 @@ impl Neutron {
     /// # Errors
     /// As [`Neutron::named`].
     pub fn with_agents(name: &str) -> Result<Self> {
-        Neutron::made(name, None, &ML2.replace("fakebind,", ""), Lists::Short, true)
+        Neutron::made(name, None, &Configuration { ml2: ML2.replace("fakebind,", ""), has_bus: true, ..Configuration::default() })
     }
 
     /// `127.0.0.1:PORT`: where the bus is, if it has one.
@@ -82,7 +104,7 @@ impl Neutron {
         self.bus.as_ref().map(Rabbit::address)
     }
 
-    fn made(name: &str, keystone: Option<&Keystone>, ml2: &str, lists: Lists, has_bus: bool) -> Result<Self> {
+    fn made(name: &str, keystone: Option<&Keystone>, configuration: &Configuration) -> Result<Self> {
         if !Path::new("/usr/bin/neutron-server").exists() {
             bail!("neutron-server is missing: run scripts/setup.sh neutron");
         }
@@ -91,9 +113,9 @@ impl Neutron {
         for inside in ["state", "lock", "policy.d", "drivers/fakebind-0.1.dist-info"] {
             std::fs::create_dir_all(dir.join(inside)).with_context(|| format!("{}", dir.display()))?;
         }
-        let bus = has_bus.then(|| Rabbit::start(claim.dir().join("rabbitmq"))).transpose()?;
+        let bus = configuration.has_bus.then(|| Rabbit::start(claim.dir().join("rabbitmq"))).transpose()?;
         let mut neutron = Neutron { server: None, bus, den: Den::new(None, "")?, port: free_port(0)?, dir, _claim: claim };
-        neutron.write_files(keystone, ml2, lists)?;
+        neutron.write_files(keystone, configuration)?;
         neutron.make_database()?;
         if let Some(keystone) = keystone {
             keystone.add_service("network", &neutron.url())?;
@@ -220,7 +242,8 @@ impl Neutron {
         crate::den::printed("neutron-db-manage stamp heads", output).map(drop)
     }
 
-    fn write_files(&self, keystone: Option<&Keystone>, ml2: &str, lists: Lists) -> Result<()> {
+    fn write_files(&self, keystone: Option<&Keystone>, configuration: &Configuration) -> Result<()> {
+        let Configuration { ml2, plugins, page, .. } = configuration;
         let write = |name: &str, text: &str| std::fs::write(self.dir.join(name), text).with_context(|| format!("{name} cannot be written"));
         write("drivers/fakebind.py", include_str!("fakebind.py"))?;
         write("drivers/fakebind-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: fakebind\nVersion: 0.1\n")?;
@@ -233,10 +256,6 @@ impl Neutron {
             Some(keystone) => ("keystone", "/usr/share/neutron-common/api-paste.ini", keystone.middleware()),
         };
         let (dir, port, connection) = (self.dir.display(), self.port, self.connection());
-        let page = match lists {
-            Lists::Short => 5,
-            Lists::Long => -1,
-        };
         // With an in-process bus all work is in one process. An agent counts as down after 75 s without a report; where there is none, never.
         let (bus, workers, down) = match &self.bus {
             None => ("fake:/".to_owned(), 0, 2_147_483),
@@ -246,7 +265,7 @@ impl Neutron {
             "neutron.conf",
             &format!(
                 "[DEFAULT]\nbind_host = 127.0.0.1\nbind_port = {port}\nauth_strategy = {strategy}\napi_paste_config = {paste}\n\
-             core_plugin = ml2\nservice_plugins = trunk,qos,router\ntransport_url = {bus}\nstate_path = {dir}/state\n\
+             core_plugin = ml2\nservice_plugins = {plugins}\ntransport_url = {bus}\nstate_path = {dir}/state\n\
              pagination_max_limit = {page}\napi_workers = 0\nrpc_workers = {workers}\nrpc_state_report_workers = 0\nagent_down_time = {down}\n\
              notify_nova_on_port_status_changes = false\nnotify_nova_on_port_data_changes = false\n\
              [database]\nconnection = {connection}\n[oslo_concurrency]\nlock_path = {dir}/lock\n[oslo_policy]\npolicy_dirs = {dir}/policy.d\n\

@@ -199,13 +199,18 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         path: "openstack adopt",
         notes: &[
-            "Stop Kuryr's controller first. The pods go on running. It needs an administrator's rights, and changes nothing of what it refuses.",
+            "Stop Kuryr's controller first. The pods go on running. It needs the rights of the account netloom-adopt (deploy/openstack/adopt.yaml), or of a \
+member of system:masters, and changes nothing of what it refuses.",
         ],
         examples: &[
             ("netloom openstack adopt --openstack openstack.yaml --dry-run", "Show what would be taken over"),
-            ("netloom openstack adopt --openstack openstack.yaml", "Take over all KuryrPorts of another controller"),
+            ("netloom openstack adopt --openstack openstack.yaml", "Take over all ports and networks of another controller"),
         ],
-        exit: &[("0", "All were taken over, or there is none"), FAILED, ("3", "A KuryrPort stays as it is")],
+        exit: &[
+            ("0", "All were taken over, or there is none"),
+            FAILED,
+            ("3", "A KuryrPort, a KuryrNetwork or a pod with VIFs in its annotation stays as it is"),
+        ],
         environment: &[KUBECONFIG],
         ..NONE
     },

@@ -5,7 +5,7 @@
 //!   KuryrPort without our label --its ports are what they should be--> tags on each port --> label on the KuryrPort
 //!   port of a pool of Kuryr's, on a node of this cluster, with resource_tags --> tags of a ready port
 //!   annotation openstack.org/kuryr-vif of a pod without a KuryrPort, its ports are what they should be --> tags on each port --> KuryrPort
-//!   KuryrNetwork without our label, with a network that is what it should be --> label
+//!   KuryrNetwork without our label, with a network that is what it should be --> description and tag of the network --> label
 //!   Network of kubernetes.cni.cncf.io/v1 with Kuryr's annotation --> definition of its name
 //!   pod with Kuryr's finalizer, all of its ports taken over -->  without it
 //! ```

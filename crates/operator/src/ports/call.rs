@@ -151,6 +151,11 @@ impl Slot {
         }
     }
 
+    /// Whether the API server is asked, and not Neutron alone.
+    pub(super) fn is_of_api_server(&self) -> bool {
+        matches!(self, Slot::Object(_) | Slot::Annotation(_) | Slot::Confirm)
+    }
+
     /// What is not known while this is on its way.
     pub(super) fn excludes(&self, busy: &Slot) -> bool {
         match (self, busy) {

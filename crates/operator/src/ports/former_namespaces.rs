@@ -38,7 +38,6 @@ pub(super) async fn take_over(
     client: &Client,
     dry_run: bool,
 ) -> Result<FormerNamespaces, LookError> {
-    let Some(subnets) = &openstack.settings.namespace_subnets else { return Ok(FormerNamespaces::default()) };
     let objects = match list(client, Followed::KuryrNetwork, network_crd::PLURAL).await {
         Err(LookError::Absent { .. }) => Vec::new(),
         objects => objects?,
@@ -51,6 +50,11 @@ pub(super) async fn take_over(
     let mut all = FormerNamespaces::default();
     for (object, seen) in read.iter().filter(|(_, seen)| seen.made_by.is_none()) {
         let name = full_name(object);
+        let Some(subnets) = &openstack.settings.namespace_subnets else {
+            let why = "set pod_subnets_driver to namespace to take it over, or delete it while Kuryr's controller works";
+            all.refused.push((name, why.to_owned()));
+            continue;
+        };
         match &seen.read {
             Err(why) => all.refused.push((name, why.clone())),
             Ok(network) => match wrong(network, object, &openstack.settings, subnets, &times, &openstack.neutron).await? {

@@ -80,8 +80,10 @@ pub(crate) enum NamespaceSubnet<'a> {
     NotYet,
     /// There is none, and none is made.
     Refused(String),
-    /// It is not known yet whether its network is one that this operator has made.
-    Unproven,
+    /// Which networks operators of this cluster have made is not known yet.
+    Unknown,
+    /// Its network is none of those.
+    Unproven(String),
 }
 
 /// What is known.
@@ -235,7 +237,9 @@ impl Followed {
             Followed::Pod => "",
             Followed::Definition => "; if the kind is missing: kubectl apply -f deploy/definition.yaml",
             Followed::KuryrPort => "; if the kind is missing: kubectl apply -f deploy/openstack/kuryrports.yaml",
-            Followed::KuryrNetwork => "; if the kind is missing: kubectl apply -f deploy/openstack/kuryrnetworks.yaml",
+            Followed::KuryrNetwork => {
+                "; if it is missing or forbidden: kubectl apply -f deploy/openstack/kuryrnetworks.yaml -f deploy/openstack/access.yaml"
+            }
         }
     }
 
@@ -310,15 +314,20 @@ impl Inner {
         }
         match &seen.read {
             Err(why) => refused(&format!("cannot be read: {why}")),
-            Ok(_) if seen.is_going => refused("is being deleted: the namespace gets another network when its pods are gone"),
+            Ok(_) if seen.is_going => {
+                refused("is being deleted: the namespace gets another network when the last port in this one is gone")
+            }
             Ok(known) => match (known.ready(), &known.network, made) {
-                (Some(_), _, None) => NamespaceSubnet::Unproven,
+                (Some(_), _, None) => NamespaceSubnet::Unknown,
                 (Some(subnet), Some(network), Some(made)) if made.get(network) == Some(&description(cluster, &seen.uid)) => {
                     NamespaceSubnet::Ready(subnet)
                 }
                 (Some(_), network, _) => {
                     let network = network.as_deref().unwrap_or_default();
-                    refused(&format!("names network {network}, which no operator of this cluster has made for it: delete the object"))
+                    NamespaceSubnet::Unproven(format!(
+                        "KuryrNetwork {namespace} of its namespace names network {network}, which no operator of this cluster has made for it: run \
+                         netloom openstack adopt if Kuryr has made it, else delete the object"
+                    ))
                 }
                 (None, ..) => NamespaceSubnet::NotYet,
             },

@@ -42,7 +42,7 @@ pub enum LookError {
         reason: String,
     },
     /// The cluster does not have the kind.
-    #[error("list {kind} of the API server: {reason}")]
+    #[error("list {kind} of the API server: {reason}; if the kind is missing: kubectl apply -f deploy/openstack/{kind}.yaml")]
     Absent {
         /// What was asked for.
         kind: &'static str,

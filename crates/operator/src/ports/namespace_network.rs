@@ -8,7 +8,7 @@
 //! Both begin with a look at what is there, and so go on where an operator that was killed has ended. Nothing is removed whose description does not
 //! name the object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use binding::{CLUSTER_LABEL, Cluster};
@@ -29,14 +29,15 @@ use crate::log::Line;
 /// Descriptions of the networks that the operators of a cluster have made, by ID.
 pub(super) type MadeNetworks = BTreeMap<String, String>;
 
-/// What Neutron has in a network by itself, or for a router that is taken off first.
-const INFRASTRUCTURE: [&str; 5] = [
-    "network:dhcp",
-    "network:distributed",
+/// Owners of ports by which a router is in a network: they go with the interface.
+const OF_ROUTERS: [&str; 4] = [
     "network:router_interface",
     "network:router_interface_distributed",
     "network:ha_router_replicated_interface",
+    "network:router_centralized_snat",
 ];
+/// Owners of ports that Neutron has in a network by itself: they go with it.
+const OF_NEUTRON: [&str; 2] = ["network:dhcp", "network:distributed"];
 
 /// What is to be made.
 #[derive(Clone)]
@@ -57,6 +58,7 @@ pub(super) struct NamespaceNetwork {
 pub(super) struct FormerNetwork {
     pub(super) namespace: String,
     pub(super) cluster: Cluster,
+    /// The project of the settings, for an object that cannot be read.
     pub(super) project: String,
     pub(super) seen: NetworkSeen,
 }
@@ -183,11 +185,23 @@ impl NamespaceNetwork {
 impl FormerNetwork {
     /// Removes the network, and then lets its object go.
     pub(super) async fn remove(self, client: &Client, neutron: &Neutron) -> Result<(), String> {
-        let found = neutron.networks_described(&description(&self.cluster, &self.seen.uid), &self.project).await;
-        for network in found.map_err(|e| e.to_string())? {
-            remove_from_neutron(neutron, &network.id).await?;
+        let known = self.seen.read.as_ref().ok();
+        let project = known.map_or(&self.project, |known| &known.project_id);
+        let found = neutron.networks_described(&description(&self.cluster, &self.seen.uid), project).await.map_err(|e| e.to_string())?;
+        for network in &found {
+            remove_from_neutron(neutron, &network.id, known.and_then(|known| known.router.as_deref())).await?;
             linux::crash_point!("operator-network-removed");
             Line::info("network").with("namespace", &self.namespace).with("removed", &network.id).end();
+        }
+        let named = known.and_then(|known| known.network.as_ref());
+        if let Some(named) = named.filter(|named| found.iter().all(|network| network.id != **named)) {
+            let error = "it is gone, or no operator of this cluster has made it";
+            Line::warn("network")
+                .with("namespace", &self.namespace)
+                .with("network", named)
+                .with("error", error)
+                .with("now", "leaving it")
+                .end();
         }
         let others: Vec<&String> = self.seen.finalizers.iter().filter(|one| *one != NETWORK_FINALIZER).collect();
         let patch = json!({"metadata": {"resourceVersion": self.seen.version, "finalizers": others}});
@@ -195,19 +209,23 @@ impl FormerNetwork {
     }
 }
 
-/// Nothing is changed as long as somebody else has a port there.
-async fn remove_from_neutron(neutron: &Neutron, network: &str) -> Result<(), String> {
+/// Nothing is changed as long as somebody else has a port there. Without a router in the object, any is the one that it was connected to.
+async fn remove_from_neutron(neutron: &Neutron, network: &str, router: Option<&str>) -> Result<(), String> {
     let failed = |e: Error| e.to_string();
     let there = neutron.ports(&PortFilter { network_id: Some(network.to_owned()), ..PortFilter::default() }).await.map_err(failed)?;
-    if let Some(port) = there.iter().find(|port| !INFRASTRUCTURE.contains(&port.device_owner.as_str())) {
+    let is_of_router =
+        |port: &Port| OF_ROUTERS.contains(&port.device_owner.as_str()) && router.is_none_or(|router| port.device_id == router);
+    let is_own = |port: &Port| is_of_router(port) || OF_NEUTRON.contains(&port.device_owner.as_str());
+    if let Some(port) = there.iter().find(|port| !is_own(port)) {
         let Port { id, device_owner, .. } = port;
         let owner = if device_owner.is_empty() { "nobody" } else { device_owner };
         return Err(format!("network {network} still has port {id} of {owner}: delete the port"));
     }
-    for port in there.iter().filter(|port| port.device_owner.contains("router")) {
-        for ip in &port.fixed_ips {
-            neutron.disconnect_subnet(&port.device_id, &ip.subnet_id).await.map_err(failed)?;
-        }
+    let connected = there.iter().filter(|port| is_of_router(port));
+    let connected: BTreeSet<(&str, &str)> =
+        connected.flat_map(|port| port.fixed_ips.iter().map(|ip| (port.device_id.as_str(), ip.subnet_id.as_str()))).collect();
+    for (router, subnet) in connected {
+        neutron.disconnect_subnet(router, subnet).await.map_err(failed)?;
     }
     neutron.delete_network(network).await.map(drop).map_err(failed)
 }

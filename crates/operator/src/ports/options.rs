@@ -67,12 +67,12 @@ pub enum OpenStackError {
         reason: String,
     },
     /// Its options cannot be read.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {reason}", file.display())]
     Options {
         /// The file.
         file: PathBuf,
         /// Why.
-        source: GivenError,
+        reason: GivenError,
     },
     /// Settings that cannot be used.
     #[error("{}: {}", file.display(), problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -94,12 +94,12 @@ pub enum OpenStackError {
     #[error("{0}")]
     Place(&'static str),
     /// The client cannot be prepared.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {reason}", file.display())]
     Setup {
         /// The file.
         file: PathBuf,
         /// Why.
-        source: SetupError,
+        reason: SetupError,
     },
     /// The cluster's name.
     #[error(transparent)]
@@ -185,7 +185,7 @@ impl OpenStack {
             if let Some((_, openstack)) = pairs.iter().find(|(key, _)| key.text == "openstack") {
                 given = Some((
                     file,
-                    WrittenOptions::of(openstack).map_err(|source| OpenStackError::Options { file: file.to_owned(), source })?,
+                    WrittenOptions::of(openstack).map_err(|reason| OpenStackError::Options { file: file.to_owned(), reason })?,
                 ));
             }
         }
@@ -194,7 +194,7 @@ impl OpenStack {
                 return Err(OpenStackError::Place("OpenStack is described twice: remove \"openstack\" from the file, or --kuryr-conf"));
             }
             let read =
-                WrittenOptions::kuryr_conf(&text(file)?).map_err(|source| OpenStackError::Options { file: file.to_owned(), source })?;
+                WrittenOptions::kuryr_conf(&text(file)?).map_err(|reason| OpenStackError::Options { file: file.to_owned(), reason })?;
             given = Some((file, read));
         }
         let (file, given) = given.ok_or(OpenStackError::Place("the file has no key \"openstack\": add it, or give --kuryr-conf"))?;
@@ -210,7 +210,7 @@ impl OpenStack {
         let ports_per_namespace = Some(beside.ports_per_namespace.unwrap_or(PORTS_PER_NAMESPACE)).filter(|max| *max > 0);
         let rules = beside.policy.into_iter().map(|rule| rule.checked(&settings)).collect();
         let neutron = Neutron::new(settings.cloud.clone(), Limits::default());
-        let neutron = neutron.map_err(|source| OpenStackError::Setup { file: file.to_owned(), source })?;
+        let neutron = neutron.map_err(|reason| OpenStackError::Setup { file: file.to_owned(), reason })?;
         Ok(OpenStack {
             cluster: ClusterName::parse(&cluster)?,
             pool: pool_of(&settings, VifDriver::NeutronVif, PoolDriver::Neutron),
@@ -272,7 +272,7 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
     let all = [
         (
             !settings.selections && !default_network,
-            "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces, or the key defaultNetwork of the file must be port: pods get ports for \
+            "[kubernetes] multi_vif_drivers must be npwg_multiple_interfaces, or the key defaultNetwork of the file of --openstack must be port: pods get ports for \
              the networks that they select, and their default network stays as it is",
         ),
         (
@@ -297,7 +297,7 @@ fn unsupported(settings: &Settings, default_network: bool) -> Vec<&'static str> 
         ),
         (
             settings.namespace_subnets.is_some() && !default_network,
-            "[kubernetes] pod_subnets_driver: namespace is of default networks: the key defaultNetwork of the file must be port",
+            "[kubernetes] pod_subnets_driver: namespace is of default networks: the key defaultNetwork of the file of --openstack must be port",
         ),
     ];
     all.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why).collect()

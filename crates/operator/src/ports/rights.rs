@@ -53,8 +53,12 @@ pub(super) async fn tell(neutron: Neutron, settings: Settings, lead: Arc<Leaders
     let all = loop {
         match look(&neutron, &settings).await {
             Ok(all) => break all,
-            // Nothing to try it in: ports are made in the subnets of definitions alone.
-            Err(LookError::NoSubnet) => break Vec::new(),
+            // Nothing to try it in: ports are made in the subnets of definitions, or of namespaces, alone.
+            Err(LookError::NoSubnet) => {
+                let now = "set pod_subnet to have them tried";
+                Line::info("openstack").with("rights", "not tried: the settings name no subnet").with("now", now).end();
+                break Vec::new();
+            }
             Err(e) => {
                 let now = format!("trying again in {} s", AGAIN.as_secs());
                 Line::warn("openstack").with("what", "try the credentials' rights").with("error", e).with("now", now).end();

@@ -80,6 +80,8 @@ struct Work {
     ready: Ready,
     /// The networks of namespaces that operators of this cluster have made; none where they are to be listed.
     networks: Option<MadeNetworks>,
+    /// When they were listed.
+    networks_read: Option<Instant>,
     /// Namespaces whose network Neutron may still be making, and until when.
     making_networks: BTreeMap<String, Instant>,
     /// Since when pools are not used, by their names.
@@ -186,6 +188,7 @@ impl Work {
             read_at: BTreeMap::new(),
             ready: Ready::default(),
             networks: None,
+            networks_read: None,
             making_networks: BTreeMap::new(),
             idle: BTreeMap::new(),
             anothers: 0,

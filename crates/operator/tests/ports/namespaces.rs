@@ -15,7 +15,7 @@ use crate::scene::{KURYR_PORT, NODE, Scene, run, until};
 
 /// A project with a router and a pool of ranges. What an operator that was killed has sent counts as ended after 15 s.
 fn scene() -> Scene {
-    let mut scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24")]);
+    let mut scene = Scene::with_routers(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24"), ("green", "10.83.0.0/24")]);
     let project = scene.project.clone();
     let id = |answer: Value, of: &str| answer[of]["id"].as_str().unwrap().to_owned();
     let pool = json!({"name": "pods", "project_id": project, "prefixes": ["10.96.0.0/16"], "default_prefixlen": 26});

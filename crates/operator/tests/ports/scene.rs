@@ -96,6 +96,11 @@ impl Scene {
         Scene::of(Arc::new(testbed::openstack::Neutron::without_new_tags(&unique("operator")).unwrap()), networks)
     }
 
+    /// The same with a Neutron that has routers.
+    pub(crate) fn with_routers(networks: &[(&'static str, &str)]) -> Self {
+        Scene::of(Arc::new(testbed::openstack::Neutron::with_routers(&unique("operator")).unwrap()), networks)
+    }
+
     fn of(neutron: Arc<testbed::openstack::Neutron>, networks: &[(&'static str, &str)]) -> Self {
         let project = unique("project");
         let id = |answer: &Value| answer["id"].as_str().unwrap().to_owned();

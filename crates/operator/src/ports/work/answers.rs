@@ -29,7 +29,10 @@ impl Work {
             None => self.calls.done(&slot),
             Some(why) => {
                 if !why.is_empty() && self.calls.why(&slot) != Some(why.as_str()) {
-                    Line::warn("neutron").with("error", &why).with("now", "retrying").end();
+                    Line::warn(if slot.is_of_api_server() { "kubernetes" } else { "neutron" })
+                        .with("error", &why)
+                        .with("now", "retrying")
+                        .end();
                 }
                 self.calls.failed(&slot, why, now);
             }
@@ -103,10 +106,13 @@ impl Work {
             }
             Came::Networks(Ok(all)) => {
                 self.networks = Some(all.into_iter().map(|network| (network.id, network.description)).collect());
+                self.networks_read = Some(now);
                 None
             }
             Came::MadeNetwork(_, Ok((object, network))) => {
-                self.networks.get_or_insert_default().insert(network.id, network.description);
+                if let Some(networks) = &mut self.networks {
+                    networks.insert(network.id, network.description);
+                }
                 ports.known.put_network(*object);
                 None
             }

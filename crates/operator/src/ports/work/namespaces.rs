@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -10,6 +11,9 @@ use crate::ports::Ports;
 use crate::ports::call::Task;
 use crate::ports::known::{Inner, NamespaceSubnet, NetworkSeen};
 use crate::ports::namespace_network::{FormerNetwork, NamespaceNetwork};
+
+/// Networks are listed again so soon where one is not known.
+const READ_AGAIN: Duration = Duration::from_secs(60);
 
 // === impl Work ===
 
@@ -21,14 +25,17 @@ impl Work {
         self.making_networks.retain(|_, until| *until > now);
         let mut tasks = Vec::new();
         if let Some(subnets) = &settings.namespace_subnets {
-            if self.networks.is_none() {
-                tasks.push(Task::Networks(cluster.name.tag()));
-            }
             let pods = inner.pods.values().filter(|pod| pod.has_default && !pod.is_over);
             let lived_in: BTreeSet<&str> = pods.map(|pod| pod.name.namespace.as_str()).collect();
+            let subnet_of = |namespace: &str| inner.subnet_of(namespace, cluster, self.networks.as_ref());
+            // One that was taken over since is not known.
+            let is_unproven = lived_in.iter().any(|namespace| matches!(subnet_of(namespace), NamespaceSubnet::Unproven(_)));
+            if self.networks.is_none() || (is_unproven && self.networks_read.is_none_or(|read| read + READ_AGAIN <= now)) {
+                tasks.push(Task::Networks(cluster.name.tag()));
+            }
             let is_missing = |namespace: &&str| {
-                let is_free = !self.making_networks.contains_key(*namespace);
-                is_free && inner.subnet_of(namespace, cluster, self.networks.as_ref()) == NamespaceSubnet::NotYet
+                let is_free = self.networks.is_some() && !self.making_networks.contains_key(*namespace);
+                is_free && subnet_of(namespace) == NamespaceSubnet::NotYet
             };
             let network = |namespace: &str| NamespaceNetwork {
                 namespace: namespace.to_owned(),

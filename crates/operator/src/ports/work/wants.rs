@@ -85,8 +85,8 @@ fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen, own: Option<NamespaceSubnet
         None => None,
         Some(NamespaceSubnet::Ready(subnet)) => Some(subnet),
         // It waits, and nothing is wrong.
-        Some(NamespaceSubnet::NotYet | NamespaceSubnet::Unproven) => return Ok(Vec::new()),
-        Some(NamespaceSubnet::Refused(why)) => return Err(why),
+        Some(NamespaceSubnet::NotYet | NamespaceSubnet::Unknown) => return Ok(Vec::new()),
+        Some(NamespaceSubnet::Refused(why) | NamespaceSubnet::Unproven(why)) => return Err(why),
     };
     // The pod itself names them: what a definition of its namespace may name.
     let of_pod = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
