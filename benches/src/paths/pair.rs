@@ -62,8 +62,6 @@ pub(super) struct Pair {
     /// By node: its pod's namespace, and the pod's address.
     pods: Vec<(Namespace, IpAddr)>,
     nodes: Vec<Arc<Namespace>>,
-    /// Where the device is that carries the nodes' uplinks.
-    switch: Namespace,
 }
 
 /// What every node of a pair is made from.
@@ -187,8 +185,7 @@ impl Pair {
         let label = format!("{}{}", mode.name(), maker as u8);
         let names = [format!("{label}-a"), format!("{label}-b")];
         let nodes = names.iter().map(|name| Ok(Arc::new(Namespace::make(name)?))).collect::<Result<Vec<_>>>()?;
-        let switch = Namespace::make(&format!("{label}-switch"))?;
-        let mut pair = Pair { keepers: Vec::new(), stores: Vec::new(), pods: Vec::new(), nodes, switch };
+        let mut pair = Pair { keepers: Vec::new(), stores: Vec::new(), pods: Vec::new(), nodes };
         pair.wire()?;
         plan.register()?;
         for at in 0..2 {
@@ -210,15 +207,11 @@ impl Pair {
         flow::measure(from, to, *address)
     }
 
-    /// `eth0` of each is a macvlan of one device, like a network card on a switch. The end of a veth would be a link of pods for the tunnel's guard,
-    /// which looks for the way back to the source of what comes by such a link.
+    /// `eth0` of each is an end of one veth.
     fn wire(&self) -> Result<()> {
-        self.switch.ip(&["link", "add", "lan", "mtu", &MTU.to_string(), "type", "veth", "peer", "name", "end"])?;
-        for link in ["lan", "end"] {
-            self.switch.ip(&["link", "set", link, "up"])?;
-        }
+        let [a, b] = self.nodes.as_slice() else { anyhow::bail!("a pair has two nodes") };
+        a.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b.name()])?;
         for (at, node) in self.nodes.iter().enumerate() {
-            self.switch.ip(&["link", "add", "link", "lan", "name", "eth0", "netns", node.name(), "type", "macvlan", "mode", "bridge"])?;
             node.ip(&["link", "set", "lo", "up"])?;
             node.ip(&["addr", "add", &format!("{}/24", node_address(at)), "dev", "eth0"])?;
             node.ip(&["link", "set", "eth0", "up"])?;
