@@ -53,7 +53,7 @@ impl<'w> Index<'w> {
         }
     }
 
-    /// Where the pod's annotation says something else than its KuryrPort: whoever may change the pod may have changed it.
+    /// Writes the pod's annotation where it differs from the KuryrPort: everybody who may change the pod may have changed it.
     pub(crate) fn annotate(&mut self, uid: &str, pod: &Pod) {
         let differs = |stored: &Stored| is_own(stored, uid, &self.world.cluster.name.to_string()) && stored.annotation != pod.annotation;
         if self.world.defaults.annotates && self.stored(pod).is_some_and(differs) {

@@ -1,7 +1,7 @@
 //! `KuryrNetwork`, group `openstack.org`, version `v1`: the network of Neutron that the pods of a namespace have, in an object of the namespace's
 //! name, in that namespace.
 //!
-//! The object has no status subresource: whoever may write it may write all of it.
+//! The object has no status subresource: an account that may write it may write all of it.
 
 use serde_json::{Value, json};
 

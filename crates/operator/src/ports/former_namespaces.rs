@@ -5,7 +5,7 @@
 //!   from then on the operator gives its subnet to pods, and removes it with its namespace
 //! ```
 //!
-//! Whoever could write a KuryrNetwork while Kuryr worked could name any network in it: it must be of the project of the settings, have this subnet and
+//! Everybody who could write a KuryrNetwork while Kuryr worked could name any network in it: it must be of the project of the settings, have this subnet and
 //! none of the settings, be on the router of the settings, and be named once.
 
 use std::collections::BTreeMap;

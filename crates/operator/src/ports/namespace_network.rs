@@ -63,7 +63,7 @@ pub(super) struct FormerNetwork {
     pub(super) seen: NetworkSeen,
 }
 
-/// Why there is no network.
+/// Why a network was not made.
 pub(super) struct NotMade {
     pub(super) why: String,
     /// Neutron may still be making it: nothing is made again before that is over.

@@ -20,9 +20,9 @@ const DELETING: usize = 4;
 const UPDATING: usize = 4;
 /// A port that is not bound for so long is not being bound: a port takes Neutron a second, and on a busy machine ten.
 const FORGOTTEN: Duration = Duration::from_secs(30);
-/// So many pods get their annotation at once: where the setting is new, all pods need one, and pods that come wait for none of them.
+/// How many pods get their annotation at once: with a new setting all pods need one, and new pods do not wait for that.
 const ANNOTATING: usize = 8;
-/// The networks of so many namespaces are made or removed at once, each by several requests.
+/// How many namespaces' networks are made or removed at once: each needs several requests.
 const NAMESPACES: usize = 4;
 /// So many other calls.
 const OTHERS: usize = 16;
