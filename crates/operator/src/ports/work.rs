@@ -92,6 +92,8 @@ struct Work {
     made: Vec<Port>,
     deleted: BTreeSet<String>,
     next_list: Instant,
+    /// When the last list began.
+    list_began: Instant,
     /// How often all ports are listed without another reason.
     reconcile_every: Duration,
     /// Ports that are not ACTIVE.
@@ -195,6 +197,7 @@ impl Work {
             made: Vec::new(),
             deleted: BTreeSet::new(),
             next_list: now,
+            list_began: now,
             reconcile_every: settings.reconcile_every,
             waiting: Waiting::default(),
             bound_again: BTreeMap::new(),

@@ -3,10 +3,14 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netloom_operator::Options;
+use serde_json::json;
 
+use crate::between::{Act, Between};
 use crate::scene::{KURYR_PORT, Scene, run, until};
 
 /// What a child serves: files of settings and kubeconfig.
@@ -164,6 +168,36 @@ fn twenty_pods_come_and_go_while_everything_fails() {
         );
         drop(child);
         served.abort();
+    });
+}
+
+/// Neutron carries out what a killed operator has sent when the next one has listed all ports, and makes them itself.
+#[test]
+#[ignore = "needs Neutron: cargo xtask test neutron"]
+fn ports_that_a_killed_operators_request_makes_late_are_found() {
+    let scene = Scene::new(&[("red", "10.81.0.0/24"), ("blue", "10.82.0.0/24")]);
+    let is_held = Arc::new(AtomicBool::new(false));
+    let held = Arc::clone(&is_held);
+    let late = Between::before(&scene.neutron.url(), move |request| {
+        let is_first = request.starts_with("POST /v2.0/ports") && !held.swap(true, Ordering::Relaxed);
+        if is_first { Act::Late } else { Act::Pass }
+    });
+    run(async {
+        scene.pod("web", "node-1", "red,blue");
+        let killed = scene.operator_of(scene.options(&late.url()));
+        until("it has asked for ports", || is_held.load(Ordering::Relaxed)).await;
+        drop(killed);
+        // The ports are there twice for as long as that request may take. No other list comes in time.
+        let seldom = json!({"multiVifDrivers": ["npwg_multiple_interfaces"], "watchReconcilePeriod": 3600});
+        let more = json!({"neutron": {"timeout": 40}, "openstack": {"kubernetes": seldom}});
+        let _operator = scene.operator_of(scene.options_with(&scene.neutron.url(), &more));
+        until("it has its ports", || scene.vifs("web").iter().filter(|(_, active)| *active).count() == 2).await;
+        late.release();
+        until("the request is carried out", || scene.ports().len() == 4).await;
+        until("those are gone", || scene.ports().len() == 2).await;
+        scene.assert_ports(2, &[]);
+        let is_in_use = |id: &str| scene.kuryr_port("web").unwrap().to_string().contains(id);
+        assert!(scene.ports().iter().all(|port| is_in_use(&port.id)), "those that the pod has stay");
     });
 }
 

@@ -207,7 +207,8 @@ impl Work {
             listed.values().filter_map(|port| Owner::of(port, &self.world.cluster)).map(|owner| (owner.pod, owner.element)).collect();
         self.world.ports = Some(listed);
         self.unsure.listed(|key| there.contains(key), now);
-        self.next_list = now + self.reconcile_every;
+        let next = now + self.reconcile_every;
+        self.next_list = self.former.may_make_after(self.list_began).map_or(next, |until| until.min(next));
         self.forget_carriers();
         // What nobody uses is read again when somebody does; what was missing may be there.
         let networks: BTreeSet<&String> = self.world.ports.iter().flat_map(BTreeMap::values).map(|port| &port.network_id).collect();

@@ -5,6 +5,7 @@
 //!     it changes the node's port itself: revision 8, and the other request is refused
 //!     it has nothing to change there: it waits, reads again, and only then deletes the port that has the address
 //!   killed: DELETE of a ready port that was too many, on its way --> the next operator gives no ready port of before to a pod meanwhile
+//!   killed: POST of ports, on its way --> the next operator's first list lacks them, so it makes them, too: another list finds those that are there twice
 //! ```
 
 use std::collections::BTreeSet;
@@ -26,8 +27,8 @@ pub(super) enum Former {
         /// Nodes' ports that this operator has changed: requests of before name another revision of them.
         changed: BTreeSet<String>,
     },
-    /// All of them have ended.
-    Over,
+    /// All of them have ended at this time.
+    Over(Instant),
 }
 
 /// Nodes' ports whose address pairs the operator before may change, and those that it cannot change any more since now.
@@ -49,7 +50,15 @@ impl Former {
 
     /// Whether none of them is carried out any more.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self, Former::Over)
+        matches!(self, Former::Over(_))
+    }
+
+    /// When they end, if they could still make ports after a list that began at this time.
+    pub(super) fn may_make_after(&self, list: Instant) -> Option<Instant> {
+        match self {
+            Former::Unknown => None,
+            Former::MayAct { until, .. } | Former::Over(until) => Some(*until).filter(|until| list < *until),
+        }
     }
 
     /// This operator has changed a node's port.
@@ -67,7 +76,7 @@ impl Former {
         if *until > now || is_read {
             return OfFormer { unsettled: of_former, ..OfFormer::default() };
         }
-        *self = Former::Over;
+        *self = Former::Over(*until);
         OfFormer { settled: of_former, ..OfFormer::default() }
     }
 }
@@ -89,8 +98,10 @@ mod tests {
             (of.unsettled, of.settled)
         };
         assert_eq!(ask(&mut former, &[], 0), (ids(&[]), ids(&[])), "it does not work");
+        assert_eq!(former.may_make_after(at(0)), None);
         former.begin(at(60));
         former.begin(at(90));
+        assert_eq!([at(59), at(60)].map(|list| former.may_make_after(list)), [Some(at(60)), None]);
         assert_eq!(ask(&mut former, &[], 0), (ids(&["a", "b"]), ids(&[])));
         former.has_changed("a");
         assert_eq!(ask(&mut former, &[], 59), (ids(&["b"]), ids(&[])));
@@ -98,6 +109,7 @@ mod tests {
         assert!(!former.is_over());
         assert_eq!(ask(&mut former, &[], 60), (ids(&[]), ids(&["b"])));
         assert!(former.is_over());
+        assert_eq!([at(59), at(60)].map(|list| former.may_make_after(list)), [Some(at(60)), None], "a list that was on its way");
         assert_eq!(ask(&mut former, &[], 61), (ids(&[]), ids(&[])), "it is read again once");
     }
 }
