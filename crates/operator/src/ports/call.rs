@@ -151,9 +151,13 @@ impl Slot {
         }
     }
 
-    /// Whether the API server is asked, and not Neutron alone.
-    pub(super) fn is_of_api_server(&self) -> bool {
-        matches!(self, Slot::Object(_) | Slot::Annotation(_) | Slot::Confirm)
+    /// Whose failure it is, as the log says it: a namespace's network needs both.
+    pub(super) fn asks(&self) -> &'static str {
+        match self {
+            Slot::Object(_) | Slot::Annotation(_) | Slot::Confirm => "kubernetes",
+            Slot::Namespace(_) => "namespace",
+            _ => "neutron",
+        }
     }
 
     /// What is not known while this is on its way.

@@ -29,10 +29,7 @@ impl Work {
             None => self.calls.done(&slot),
             Some(why) => {
                 if !why.is_empty() && self.calls.why(&slot) != Some(why.as_str()) {
-                    Line::warn(if slot.is_of_api_server() { "kubernetes" } else { "neutron" })
-                        .with("error", &why)
-                        .with("now", "retrying")
-                        .end();
+                    Line::warn(slot.asks()).with("error", &why).with("now", "retrying").end();
                 }
                 self.calls.failed(&slot, why, now);
             }

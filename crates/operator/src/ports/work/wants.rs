@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use binding::{Cluster, Element, Pod, RequestError, default_element, elements};
+use binding::{Element, Pod, RequestError, default_element, elements};
 
 use super::{Work, is_of_pool};
 use crate::ports::Ports;
 use crate::ports::known::{Inner, NamespaceSubnet, PodSeen};
-use crate::ports::namespace_network::MadeNetworks;
 
 // === impl Work ===
 
@@ -18,14 +17,18 @@ impl Work {
         let mut problems = BTreeMap::new();
         self.asked.retain(|uid, _| inner.pods.contains_key(uid));
         self.world.pods.clear();
+        let has_own = ports.options.settings.namespace_subnets.is_some();
+        let mut of_namespaces: BTreeMap<&str, NamespaceSubnet<'_>> = BTreeMap::new();
         for (uid, pod) in &inner.pods {
+            let namespace = pod.name.namespace.as_str();
+            let subnet = || inner.subnet_of(namespace, &self.world.cluster, self.networks.as_ref());
+            let own = (has_own && pod.has_default).then(|| &*of_namespaces.entry(namespace).or_insert_with(subnet));
             let mut hasher = DefaultHasher::new();
             (&pod.annotation, &pod.additional_subnets, pod.has_default, inner.definitions_revision).hash(&mut hasher);
-            own_subnet(ports, inner, pod, &self.world.cluster, self.networks.as_ref()).hash(&mut hasher);
+            own.hash(&mut hasher);
             let digest = hasher.finish();
             let known = self.asked.get(uid).is_some_and(|(of, _)| *of == digest);
             if !known {
-                let own = own_subnet(ports, inner, pod, &self.world.cluster, self.networks.as_ref());
                 self.asked.insert(uid.clone(), (digest, asks(ports, inner, pod, own)));
             }
             let elements = match self.asked.get(uid) {
@@ -53,20 +56,8 @@ fn is_bound(inner: &Inner, uid: &str, name: &binding::ObjectName) -> bool {
     inner.kuryr_ports.get(name).is_some_and(is_of)
 }
 
-/// The subnet of the pod's namespace, where each has its own and the pod is to be in it.
-fn own_subnet<'a>(
-    ports: &Ports,
-    inner: &'a Inner,
-    pod: &PodSeen,
-    cluster: &Cluster,
-    made: Option<&MadeNetworks>,
-) -> Option<NamespaceSubnet<'a>> {
-    ports.options.settings.namespace_subnets.as_ref().filter(|_| pod.has_default)?;
-    Some(inner.subnet_of(&pod.name.namespace, cluster, made))
-}
-
-/// What a pod asks for, or what is wrong with that.
-fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen, own: Option<NamespaceSubnet<'_>>) -> Result<Vec<Element>, String> {
+/// What a pod asks for, or what is wrong with that; `own`: the subnet of its namespace, where each has its own and the pod is to be in it.
+fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen, own: Option<&NamespaceSubnet<'_>>) -> Result<Vec<Element>, String> {
     let (namespace, settings) = (&pod.name.namespace, &ports.options.settings);
     let permits = |of: &npwg::DefinitionRef| ports.options.permits(namespace, of);
     let selected = match settings.selections {
@@ -83,10 +74,10 @@ fn asks(ports: &Ports, inner: &Inner, pod: &PodSeen, own: Option<NamespaceSubnet
     }
     let own = match own {
         None => None,
-        Some(NamespaceSubnet::Ready(subnet)) => Some(subnet),
+        Some(NamespaceSubnet::Ready(subnet)) => Some(*subnet),
         // It waits, and nothing is wrong.
         Some(NamespaceSubnet::NotYet | NamespaceSubnet::Unknown) => return Ok(Vec::new()),
-        Some(NamespaceSubnet::Refused(why) | NamespaceSubnet::Unproven(why)) => return Err(why),
+        Some(NamespaceSubnet::Refused(why) | NamespaceSubnet::Unproven(why)) => return Err(why.clone()),
     };
     // The pod itself names them: what a definition of its namespace may name.
     let of_pod = npwg::DefinitionRef { namespace: namespace.clone(), name: pod.name.name.clone() };
