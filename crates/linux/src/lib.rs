@@ -42,6 +42,8 @@ mod batch;
 pub mod boot;
 #[cfg(test)]
 mod captured;
+#[cfg(all(target_arch = "x86_64", any(target_env = "musl", test)))]
+mod copy;
 #[cfg(any(debug_assertions, feature = "crash-points"))]
 #[doc(hidden)]
 pub mod crash;
