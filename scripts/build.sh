@@ -31,15 +31,21 @@ fi
 # uses only what both have, but for the checked variants of functions that some distributions ask for by default.
 name=${target//-/_}
 built=${CARGO_TARGET_DIR:-target}/$target
-fold= layout=()
+fold= layout=() layout_cni=()
 if [[ $target = *-musl ]]; then
     # Rust's own linker knows every architecture, and keeps one of several functions that are the same instructions.
     export "CARGO_TARGET_${name^^}_LINKER=rust-lld"
     fold="-C link-arg=--icf=all"
-    # What a running agent executes lies together: the kernel makes whole pieces of a file resident, and of the rest nothing is needed.
-    # `scripts/layout.sh` writes the list. A name that is not there any more does no harm.
-    layout=(-C "link-arg=--symbol-ordering-file=$PWD/scripts/layout.txt" -C link-arg=--no-warn-symbol-ordering
-        -C "link-arg=-Map=$(realpath -m "$built")/netloom.map")
+    # What a running agent executes lies together, and so does what a call executes: the kernel makes whole pieces of a file resident, and of the
+    # rest nothing is needed. `scripts/layout.sh` writes the lists. A name that is not there any more does no harm.
+    ordered() { # list, map
+        printf '%s\n' -C "link-arg=--symbol-ordering-file=$PWD/scripts/$1" -C link-arg=--no-warn-symbol-ordering \
+            -C "link-arg=-Map=$(realpath -m "$built")/$2"
+        # With names, for scripts/layout.sh. What the profile says would change the names themselves.
+        [ -z "${NETLOOM_NAMES:-}" ] || printf '%s\n' -C strip=none
+    }
+    mapfile -t layout < <(ordered layout.txt netloom.map)
+    mapfile -t layout_cni < <(ordered layout-cni.txt netloom-cni.map)
 fi
 if [ "$cross" ]; then
     # Its C compiler is zig's.
@@ -83,14 +89,14 @@ export NETLOOM_COMMIT NETLOOM_RUSTC
 build() { # profile, package, options
     cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"
 }
-# How many functions of the list the linker has found, by its map. They have other names after another compiler, another version of a library,
+# How many functions of a list the linker has found, by its map. They have other names after another compiler, another version of a library,
 # or another signature.
-placed() {
+placed() { # list, map, what it costs where too few are there
     local found listed
-    listed=$(sort -u scripts/layout.txt | wc -l)
-    found=$(sed -n 's/.*:(\.text\.\(.*\))$/\1/p' "$1" | sort -u | comm -12 - <(sort -u scripts/layout.txt) | wc -l)
-    echo "$found of $listed functions of scripts/layout.txt are there"
-    [ $((found * 4)) -ge $((listed * 3)) ] || echo "build: the agent takes more memory than it could: run scripts/layout.sh" >&2
+    listed=$(sort -u "scripts/$1" | wc -l)
+    found=$(sed -n 's/.*:(\.text\.\(.*\))$/\1/p' "$built/$2" | sort -u | comm -12 - <(sort -u "scripts/$1") | wc -l)
+    echo "$found of $listed functions of scripts/$1 are there"
+    [ $((found * 4)) -ge $((listed * 3)) ] || echo "build: $3: run scripts/layout.sh" >&2
 }
 
 told=
@@ -105,19 +111,20 @@ case ${1:-} in
         # The last step of the larger one keeps one processor busy for minutes: the other one is built with what is left. Each profile has
         # a directory and a lock of its own.
         log=$(mktemp)
-        nice -n 19 cargo build --quiet --profile cni --target "$target" --package netloom-cni >"$log" 2>&1 &
+        mkdir -p "$built"
+        nice -n 19 cargo rustc --quiet --profile cni --target "$target" --package netloom-cni --bin netloom-cni -- "${layout_cni[@]}" >"$log" 2>&1 &
         smaller=$!
         # Also for who interrupts: what runs beside does not hear of that.
         trap 'kill "$smaller" 2>/dev/null || true; rm -f "$log"' EXIT
-        mkdir -p "$built"
-        # With names, for scripts/layout.sh. What the profile says would change the names themselves.
-        [ -z "${NETLOOM_NAMES:-}" ] || layout+=(-C strip=none)
         cargo rustc "${quiet[@]}" --profile release --target "$target" --package netloom --bin netloom -- "${layout[@]}"
         wait "$smaller" || {
             cat "$log" >&2
             exit 1
         }
-        [ ${#layout[@]} = 0 ] || told=$(placed "$built/netloom.map")
+        [ ${#layout[@]} = 0 ] || {
+            told=$(placed layout.txt netloom.map "the agent takes more memory than it could")
+            told+=$'\n'$(placed layout-cni.txt netloom-cni.map "calls take longer than they could")
+        }
         ;;
 esac
 
