@@ -52,7 +52,10 @@ of_calls() {
     call() { # plugin, verb, configuration
         number=$((number + 1))
         ip netns exec "$host" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin CNI_COMMAND="$2" CNI_CONTAINERID="$pod" CNI_IFNAME=eth0 \
-            CNI_NETNS="/run/netns/$pod" CNI_PATH="$plugins" "$lister" "$(printf '%s/call.%02d' "$work" $number)" "$plugins/$1" <<<"$3" >/dev/null
+            CNI_NETNS="/run/netns/$pod" CNI_PATH="$plugins" "$lister" "$(printf '%s/call.%02d' "$work" $number)" "$plugins/$1" <<<"$3" >"$work/answer" || {
+            cat "$work/answer" >&2
+            return 1
+        }
     }
     local several="{$version, \"name\": \"pod\", \"type\": \"netloom\", \"cniDir\": \"$data/pods\", \"delegates\": [
         {$version, \"name\": \"one\", $bridge}, {$version, \"name\": \"two\", $macvlan $(addresses 10.71.0.0/24)},

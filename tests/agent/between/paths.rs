@@ -3,7 +3,7 @@
 use netloom_tests::{Node, Pod};
 use serde_json::json;
 
-use super::scene::{A, B, FAR, Scene, reached};
+use super::scene::{A, B, C, FAR, Scene, reached};
 
 /// The port at which each pod answers with its name and the address that it sees.
 pub(super) const PORT: u16 = 7000;
@@ -90,6 +90,24 @@ fn vxlan_between_links() {
     let scene = Scene::start("between: vxlan", &[A, B, FAR]);
     all_meet(&scene);
     assert_eq!(scene.nodes[0].status()["network"]["mtu"], json!(1450));
+}
+
+/// What a monitoring system reads.
+#[test]
+fn metrics_of_the_network() {
+    let scene = Scene::start("between: vxlan\nhealthAddress: 127.0.0.1:9180", &[A, B]);
+    let node = &scene.nodes[0];
+    let network = || {
+        let metrics = node.host.sh("", "curl -s http://127.0.0.1:9180/metrics");
+        ["peers", "peers_reached", "routes", "problems", "lacks"].map(|what| {
+            let value = |line: &str| line.strip_prefix("netloom_network_")?.strip_prefix(what)?.strip_prefix(' ')?.parse::<u64>().ok();
+            metrics.lines().find_map(value).unwrap_or_else(|| panic!("no {what}: {metrics}"))
+        })
+    };
+    assert_eq!(network(), [1, 1, 2, 0, 0]);
+    // One of its ranges is another node's.
+    scene.register(&C, json!([B.ranges[0], C.ranges[1]]));
+    node.until("the other node and what is wrong with it are counted", || matches!(network(), [2, _, _, problems, 0] if problems > 0));
 }
 
 #[test]

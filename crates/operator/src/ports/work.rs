@@ -92,8 +92,8 @@ struct Work {
     made: Vec<Port>,
     deleted: BTreeSet<String>,
     next_list: Instant,
-    /// When the last list began.
-    list_began: Instant,
+    /// When the list on its way began, if what it tells is good for anything.
+    list_began: Option<Instant>,
     /// How often all ports are listed without another reason.
     reconcile_every: Duration,
     /// Ports that are not ACTIVE.
@@ -197,7 +197,7 @@ impl Work {
             made: Vec::new(),
             deleted: BTreeSet::new(),
             next_list: now,
-            list_began: now,
+            list_began: None,
             reconcile_every: settings.reconcile_every,
             waiting: Waiting::default(),
             bound_again: BTreeMap::new(),
@@ -219,6 +219,7 @@ impl Work {
     /// Another operator works: what it does is not seen here.
     fn stand_by(&mut self) {
         self.world.ports = None;
+        self.list_began = None;
         self.networks = None;
         self.world.claims.clear();
         self.ready = Ready::default();

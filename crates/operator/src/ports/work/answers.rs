@@ -186,6 +186,8 @@ impl Work {
     }
 
     fn listed(&mut self, all: Vec<Port>, now: Instant) -> Option<String> {
+        // Another operator has worked since it began: it may lack what that one has made.
+        let began = self.list_began.take()?;
         let mut listed: BTreeMap<String, Port> = all.into_iter().map(|port| (port.id.clone(), port)).collect();
         for port in std::mem::take(&mut self.made) {
             listed.entry(port.id.clone()).or_insert(port);
@@ -205,7 +207,7 @@ impl Work {
         self.world.ports = Some(listed);
         self.unsure.listed(|key| there.contains(key), now);
         let next = now + self.reconcile_every;
-        self.next_list = self.former.may_make_after(self.list_began).map_or(next, |until| until.min(next));
+        self.next_list = self.former.may_make_after(began).map_or(next, |until| until.min(next));
         self.forget_carriers();
         // What nobody uses is read again when somebody does; what was missing may be there.
         let networks: BTreeSet<&String> = self.world.ports.iter().flat_map(BTreeMap::values).map(|port| &port.network_id).collect();

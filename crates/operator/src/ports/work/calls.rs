@@ -114,7 +114,7 @@ impl Work {
                 self.pairing.entry(port.clone()).or_insert(now);
             }
             Task::List { .. } => {
-                self.list_began = now;
+                self.list_began = Some(now);
                 self.unsure.list_begins(now);
                 (self.made, self.deleted) = (Vec::new(), BTreeSet::new());
             }
