@@ -1,8 +1,8 @@
 //! `memcpy` and `memmove` for executables with musl on x86-64.
 //!
-//! musl copies every number of bytes with `rep movsq` (src/string/x86_64/memcpy.s), which the processor begins anew each time: some thirty
-//! cycles, whatever is copied. An ADD copies some thousand times, nearly always less than 64 bytes. Here these are two to eight moves of 16
-//! bytes at most, of which the last may overlap the one before.
+//! musl copies with `rep movsq`, however few bytes there are (src/string/x86_64/memcpy.s). This instruction needs about thirty cycles to start.
+//! An ADD makes thousands of copies, nearly all of less than 64 bytes. Up to 128 bytes are copied here by two to eight moves of at most 16 bytes,
+//! which may overlap.
 
 use std::arch::asm;
 use std::ptr::{read_unaligned, write_unaligned};
@@ -42,14 +42,14 @@ unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
         16..=32 => ends!(u128, to, from, n, 0: a b),
         33..=64 => ends!(u128, to, from, n, 0: a b, 1: c d),
         65..=128 => ends!(u128, to, from, n, 0: a b, 1: c d, 2: e f, 3: g h),
-        // A byte that is written has been read: either it is no byte of `from`, or one before the next.
+        // From the first byte to the last, which is safe if `to` is before `from` or behind its end.
         _ if to.addr().wrapping_sub(from.addr()) >= n => {
             // SAFETY: the caller has both pieces of memory. The ABI has the direction flag clear.
             unsafe {
                 asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
             }
         }
-        // SAFETY: the same, from the last byte to the first; the flag is clear again behind it.
+        // SAFETY: the same, from the last byte to the first. `cld` clears the flag again.
         _ => unsafe {
             let (to, from) = (to.add(n - 1), from.add(n - 1));
             asm!("std", "rep movsb", "cld", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack));

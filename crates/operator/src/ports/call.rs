@@ -151,8 +151,8 @@ impl Slot {
         }
     }
 
-    /// Whose failure it is, as the log says it: a namespace's network needs both.
-    pub(super) fn asks(&self) -> &'static str {
+    /// The first word of the log's line about a failure: which server failed. A namespace's network needs both.
+    pub(super) fn logged_as(&self) -> &'static str {
         match self {
             Slot::Object(_) | Slot::Annotation(_) | Slot::Confirm => "kubernetes",
             Slot::Namespace(_) => "namespace",

@@ -29,7 +29,7 @@ impl Work {
             None => self.calls.done(&slot),
             Some(why) => {
                 if !why.is_empty() && self.calls.why(&slot) != Some(why.as_str()) {
-                    Line::warn(slot.asks()).with("error", &why).with("now", "retrying").end();
+                    Line::warn(slot.logged_as()).with("error", &why).with("now", "retrying").end();
                 }
                 self.calls.failed(&slot, why, now);
             }
