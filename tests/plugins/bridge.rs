@@ -79,6 +79,28 @@ fn a_port_without_an_mtu_has_the_bridges() {
     host.expect_traces(&before, "a bridge with another MTU");
 }
 
+/// One queue unless more are asked for, at both ends: the kernel would make one for each processor.
+#[test]
+fn queues_of_a_pair() {
+    for kind in ["bridge", "ptp"] {
+        for (asked, made) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
+            let mut config = bridge(json!({"type": kind}));
+            if let Some(asked) = asked {
+                config["queues"] = asked.into();
+            }
+            let (host, before) = used(&config);
+            let result = at(&host, "c1").add(&config);
+            let outer = result["interfaces"].as_array().unwrap().iter().find(|i| i["name"].as_str().unwrap().starts_with("veth")).unwrap();
+            for (container, link) in [("c1", "eth0"), ("", outer["name"].as_str().unwrap())] {
+                let link = &host.json(container, &format!("ip -d -j link show {link}"))[0];
+                assert_eq!((link["num_tx_queues"].as_u64(), link["num_rx_queues"].as_u64()), (Some(made), Some(made)), "{kind} {link}");
+            }
+            at(&host, "c1").del(&config, &result);
+            host.expect_traces(&before, kind);
+        }
+    }
+}
+
 /// Where both ends of a pair have the same index the kernel takes up to a second to notice the carrier, unless it is asked. It joins
 /// the address's multicast group in its own time, so that on a busy machine one packet may be too early.
 #[test]

@@ -114,15 +114,20 @@ fn make(m: &mut Messages, link: &Wanted, index: u32, netns: u32) {
         m.u32(28, netns); // IFLA_NET_NS_FD
         m.u32(27, GROUP); // IFLA_GROUP
     };
+    // One queue in each direction. Without this the kernel makes one for each processor, and waits twice until all of them know that it uses
+    // one only.
+    let queues = |m: &mut Messages| [31, 32].into_iter().for_each(|kind| m.u32(kind, 1)); // IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES
     match &link.outer {
         Some(outer) => {
             m.attribute(3, format!("{outer}\0").as_bytes());
             m.u32(10, link.below); // IFLA_MASTER
+            queues(m);
             let info = m.nest(18); // IFLA_LINKINFO
             m.attribute(1, b"veth\0"); // IFLA_INFO_KIND
             let (data, peer) = (m.nest(2), m.nest(1)); // IFLA_INFO_DATA, VETH_INFO_PEER
             m.raw(&message::link(index, false));
             own(m);
+            queues(m);
             [peer, data, info].into_iter().for_each(|nest| m.unnest(nest));
         }
         None => {

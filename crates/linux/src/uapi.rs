@@ -207,6 +207,8 @@ pub(crate) mod link {
     pub(crate) const IFLA_VFINFO_LIST: u16 = 22;
     pub(crate) const IFLA_AF_SPEC: u16 = 26;
     pub(crate) const IFLA_GROUP: u16 = 27;
+    pub(crate) const IFLA_NUM_TX_QUEUES: u16 = 31;
+    pub(crate) const IFLA_NUM_RX_QUEUES: u16 = 32;
     pub(crate) const IFLA_NET_NS_FD: u16 = 28;
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
     pub(crate) const IFLA_PROMISCUITY: u16 = 30;

@@ -40,6 +40,7 @@ static ABOUT: About = About {
         Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
         Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
         Key::new("mtu", "bytes", "the bridge's", "MTU of the pair, and of a bridge that is created"),
+        veth::Queues::KEY,
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("macspoofchk", "bool", "false", "drops frames from another hardware address than the container's own"),

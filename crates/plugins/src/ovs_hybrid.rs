@@ -19,7 +19,7 @@ use plugin::{About, Call, Cx, Draft, Key, LinkIdentity, LinkToDelete, Plugin};
 use crate::address::{self, Addresses};
 use crate::conflict::Wire;
 use crate::ovs::{self, Conf, port};
-use crate::{identity, internal, mac, open, verify};
+use crate::{identity, internal, mac, open, verify, veth};
 
 /// The plugin `ovs-hybrid`.
 pub(crate) struct OvsHybrid;
@@ -103,10 +103,11 @@ impl Plugin for OvsHybrid {
         let qbr = LinkSpec { mac: mac_of_network, ..spec(call, &names.qbr, &conf, None, bridge_kind()) };
         let qbr = make(cx, call, &qbr)?;
         linux::crash_point!("hybrid-bridge-made");
-        let other_end = Peer { mtu: conf.mtu, ..Peer::new(names.qvb.clone()) };
+        let queues = veth::Queues::default().of_an_end();
+        let other_end = Peer { mtu: conf.mtu, queues, ..Peer::new(names.qvb.clone()) };
         let qvo = make(cx, call, &spec(call, &names.qvo, &conf, None, Kind::Veth(other_end)))?;
         let qvb = found(cx, &names.qvb)?;
-        let inner = Peer { mac: mac.clone(), mtu: conf.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
+        let inner = Peer { mac: mac.clone(), mtu: conf.mtu, queues, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
         let tap = make(cx, call, &spec(call, &names.tap, &conf, Some(qbr.index), Kind::Veth(inner)))?;
         linux::crash_point!("hybrid-pairs-made");
         for link in [&qbr, &qvb, &qvo, &tap] {
@@ -207,7 +208,8 @@ fn doomed_of(group: u32) -> impl Iterator<Item = LinkToDelete> {
 }
 
 fn spec<'fd>(call: &Call<'_>, name: &IfName, conf: &Conf, master: Option<u32>, kind: Kind<'fd>) -> LinkSpec<'fd> {
-    LinkSpec { mtu: conf.mtu, master, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), kind) }
+    let queues = if matches!(kind, Kind::Veth(_)) { veth::Queues::default().of_an_end() } else { None };
+    LinkSpec { mtu: conf.mtu, master, queues, group: Some(identity::group(call.id)), ..LinkSpec::new(name.clone(), kind) }
 }
 
 fn make(cx: &mut Cx<'_>, call: &Call<'_>, spec: &LinkSpec<'_>) -> Result<Link, CniError> {

@@ -34,6 +34,7 @@ static ABOUT: About = About {
         Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
         Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
         Key::new("mtu", "bytes", "the kernel's", "MTU of the pair"),
+        veth::Queues::KEY,
         Key::new("mac", "string", "set by the kernel", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
@@ -47,6 +48,7 @@ struct Keys {
     ip_masq: bool,
     ip_masq_backend: String,
     mtu: i64,
+    queues: i64,
     strict_reverse_path: bool,
     dns: Dns,
 }
@@ -55,6 +57,7 @@ struct Keys {
 struct Conf {
     ip_masq: bool,
     mtu: Option<u32>,
+    queues: veth::Queues,
     mac: Option<Mac>,
     ipam: PluginType,
     strict_reverse_path: bool,
@@ -73,7 +76,8 @@ impl Conf {
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let ipam = address::required(config, "ptp")?;
         let mac = mac::requested(config, args, mac::INTERFACE)?;
-        Ok(Conf { ip_masq: keys.ip_masq, mtu, mac, ipam, strict_reverse_path: keys.strict_reverse_path, dns: keys.dns })
+        let queues = veth::Queues::read(keys.queues)?;
+        Ok(Conf { ip_masq: keys.ip_masq, mtu, queues, mac, ipam, strict_reverse_path: keys.strict_reverse_path, dns: keys.dns })
     }
 }
 
@@ -93,7 +97,7 @@ impl Plugin for Ptp {
         addresses.known().map_or(Ok(()), |result| ways(result).map(drop))?;
         linux::crash_point!("ptp-addresses-known");
         let mac = mac::of_new_link(call.config, conf.mac, &addresses, cx)?;
-        let outer = veth::make(cx.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
+        let outer = veth::make(cx.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, queues: conf.queues, ..Pair::default() })?;
         cx.teardown.link(veth::link_to_delete(call, &outer));
         linux::crash_point!("ptp-pair-made");
         // The pair is a wire of its own.

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use cni::{AttachmentId, CniError, IfName, Mac, NetworkName};
 use linux::link::{self, Kind, Peer};
 use linux::{Errno, Family, Inside, Link, LinkSpec, Netlink, Reply, Sysctl};
-use plugin::{Call, Host, LinkIdentity, LinkToDelete};
+use plugin::{Call, Host, Key, LinkIdentity, LinkToDelete};
 
 use crate::{identity, internal, mac, open};
 
@@ -28,6 +28,41 @@ pub(crate) struct Pair {
     pub(crate) master: Option<u32>,
     /// Whether the host's end is left down, until there is what has to be there before the first packet.
     pub(crate) down: bool,
+    /// Queues of each end in each direction.
+    pub(crate) queues: Queues,
+}
+
+/// How many queues each end of a pair has in each direction (`queues`). One is what the kernel uses if nobody says otherwise, but it makes
+/// one for each processor then, to be used when somebody asks for them (`ethtool -L`), and interrupts all processors twice to put them aside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queues(u32);
+
+/// Each takes memory of the kernel: what the kernel makes by itself on a machine of so many processors.
+const MOST_QUEUES: u32 = 256;
+
+impl Default for Queues {
+    fn default() -> Self {
+        Queues(1)
+    }
+}
+
+impl Queues {
+    /// The documentation of the key.
+    pub(crate) const KEY: Key = Key::new("queues", "number", "1", "queues of each end of the pair in each direction, up to 256");
+
+    /// The key's value; 0 where it is not there.
+    pub(crate) fn read(value: i64) -> Result<Self, CniError> {
+        match u32::try_from(value) {
+            Ok(0) => Ok(Queues::default()),
+            Ok(queues @ 1..=MOST_QUEUES) => Ok(Queues(queues)),
+            _ => Err(CniError::invalid("queues", format!("{value} is not between 1 and {MOST_QUEUES}"))),
+        }
+    }
+
+    /// What the kernel is asked for.
+    pub(crate) fn of_an_end(self) -> Option<u32> {
+        Some(self.0)
+    }
 }
 
 /// The outer end's name: the same for the same attachment each time, so that DEL finds it when it is told nothing.
@@ -46,11 +81,20 @@ pub(crate) fn is_own_name(name: &str) -> bool {
 /// until somebody in the container sets that one up.
 pub(crate) fn make(netlink: &mut Netlink, call: &Call<'_>, pair: &Pair) -> Result<Link, CniError> {
     let netns = call.netns()?;
-    let peer = Peer { mac: pair.mac.clone(), mtu: pair.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
+    let queues = pair.queues.of_an_end();
+    let peer = Peer { mac: pair.mac.clone(), mtu: pair.mtu, queues, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
     let name = outer_name(call.id)?;
     let group = Some(identity::network_group(&call.id.network));
     let mac = pair.master.and_then(|_| mac::of_port());
-    let spec = LinkSpec { mtu: pair.mtu, mac, master: pair.master, up: !pair.down, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
+    let spec = LinkSpec {
+        mtu: pair.mtu,
+        mac,
+        master: pair.master,
+        queues,
+        up: !pair.down,
+        group,
+        ..LinkSpec::new(name.clone(), Kind::Veth(peer))
+    };
     let made = netlink.send_one(link::create(&spec).echo()).map_err(|e| match e.errno() {
         Errno::EEXIST => taken(netlink, &name, call),
         _ => internal(e),

@@ -36,6 +36,9 @@ pub struct LinkSpec<'fd> {
     pub group: Option<u32>,
     /// Length of the transmit queue in packets.
     pub txqlen: Option<u32>,
+    /// How many queues it has in each direction. `None`: as its kind has it; a veth is made with one for each possible processor then, and
+    /// waits twice until every processor knows that it uses the first of them only (drivers/net/veth.c, `veth_init_queues`).
+    pub queues: Option<u32>,
     /// The namespace where it will be; `None`: the socket's.
     pub netns: Option<BorrowedFd<'fd>>,
     /// Up from the start.
@@ -103,6 +106,8 @@ pub struct Peer<'fd> {
     pub group: Option<u32>,
     /// Length of the transmit queue in packets.
     pub txqlen: Option<u32>,
+    /// How many queues it has in each direction, as of [`LinkSpec::queues`].
+    pub queues: Option<u32>,
     /// The namespace where it will be; `None`: the socket's, wherever the first end is.
     pub netns: Option<BorrowedFd<'fd>>,
 }
@@ -112,7 +117,19 @@ pub struct Peer<'fd> {
 impl<'fd> LinkSpec<'fd> {
     /// A link with nothing but a name and a kind, down.
     pub fn new(name: IfName, kind: Kind<'fd>) -> Self {
-        LinkSpec { name, kind, index: None, mtu: None, mac: None, master: None, group: None, txqlen: None, netns: None, up: false }
+        LinkSpec {
+            name,
+            kind,
+            index: None,
+            mtu: None,
+            mac: None,
+            master: None,
+            group: None,
+            txqlen: None,
+            queues: None,
+            netns: None,
+            up: false,
+        }
     }
 }
 
@@ -121,7 +138,7 @@ impl<'fd> LinkSpec<'fd> {
 impl<'fd> Peer<'fd> {
     /// An end with nothing but a name.
     pub fn new(name: IfName) -> Self {
-        Peer { name, index: None, mtu: None, mac: None, group: None, txqlen: None, netns: None }
+        Peer { name, index: None, mtu: None, mac: None, group: None, txqlen: None, queues: None, netns: None }
     }
 }
 
@@ -177,7 +194,8 @@ pub fn create<'fd>(spec: &LinkSpec<'fd>) -> Request<'fd> {
     let up = if spec.up { LinkFlags::UP } else { 0 };
     let fixed = header(family::UNSPEC, spec.index.unwrap_or(0), up, up);
     let mut message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &fixed);
-    Basics { mac: spec.mac.as_ref(), mtu: spec.mtu, txqlen: spec.txqlen, group: spec.group, netns: spec.netns }.write(&mut message);
+    Basics { mac: spec.mac.as_ref(), mtu: spec.mtu, txqlen: spec.txqlen, queues: spec.queues, group: spec.group, netns: spec.netns }
+        .write(&mut message);
     if let Some(master) = spec.master {
         message.put_u32(IFLA_MASTER, master);
     }
@@ -216,7 +234,8 @@ pub fn probe(netlink: &mut Netlink, kind: &str) -> Result<bool, BatchError> {
 
 fn write_peer(peer: &Peer<'_>, message: &mut Message) {
     message.append(&header(family::UNSPEC, peer.index.unwrap_or(0), 0, 0));
-    Basics { mac: peer.mac.as_ref(), mtu: peer.mtu, txqlen: peer.txqlen, group: peer.group, netns: peer.netns }.write(message);
+    Basics { mac: peer.mac.as_ref(), mtu: peer.mtu, txqlen: peer.txqlen, queues: peer.queues, group: peer.group, netns: peer.netns }
+        .write(message);
     message.put_str(IFLA_IFNAME, peer.name.as_str());
 }
 
@@ -225,6 +244,7 @@ struct Basics<'a> {
     mac: Option<&'a Mac>,
     mtu: Option<u32>,
     txqlen: Option<u32>,
+    queues: Option<u32>,
     group: Option<u32>,
     netns: Option<BorrowedFd<'a>>,
 }
@@ -239,6 +259,10 @@ impl Basics<'_> {
         }
         if let Some(txqlen) = self.txqlen {
             message.put_u32(IFLA_TXQLEN, txqlen);
+        }
+        if let Some(queues) = self.queues {
+            message.put_u32(IFLA_NUM_TX_QUEUES, queues);
+            message.put_u32(IFLA_NUM_RX_QUEUES, queues);
         }
         if let Some(group) = self.group {
             message.put_u32(IFLA_GROUP, group);

@@ -20,6 +20,7 @@ fn a_veth_pair_is_born_complete_in_two_namespaces() {
             mac: Some(mac("02:00:00:00:00:01")),
             group: Some(9),
             txqlen: Some(500),
+            queues: Some(3),
             up: true,
             ..LinkSpec::new(
                 name("host0"),
@@ -28,6 +29,7 @@ fn a_veth_pair_is_born_complete_in_two_namespaces() {
                     mtu: Some(1300),
                     mac: Some(mac("02:00:00:00:00:02")),
                     group: Some(0x7fff_ffff),
+                    queues: Some(1),
                     netns: Some(pod.netns.as_fd()),
                     ..Peer::new(name("eth0"))
                 }),
@@ -49,7 +51,10 @@ fn a_veth_pair_is_born_complete_in_two_namespaces() {
         (&json!(70), &json!(1400), &json!("br0"), &json!("9"), &json!(500), &json!("02:00:00:00:00:01"))
     );
     assert_eq!(outer["linkinfo"]["info_kind"], "veth");
+    let queues = |link: &serde_json::Value| (link["num_tx_queues"].as_u64(), link["num_rx_queues"].as_u64());
+    assert_eq!(queues(outer), (Some(3), Some(3)));
     let inner = &pod.ip("link show dev eth0")[0];
+    assert_eq!(queues(inner), (Some(1), Some(1)));
     assert_eq!(
         (&inner["ifindex"], &inner["mtu"], &inner["group"], &inner["address"], &inner["operstate"]),
         (&json!(80), &json!(1300), &json!("2147483647"), &json!("02:00:00:00:00:02"), &json!("DOWN"))

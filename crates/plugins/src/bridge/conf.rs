@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::vlan::Vlans;
 use crate::trunk::{self, LAST, Trunk};
+use crate::veth::Queues;
 use crate::{mac, masquerade};
 
 #[derive(Deserialize, Default)]
@@ -17,6 +18,7 @@ struct Keys {
     ip_masq: bool,
     ip_masq_backend: String,
     mtu: i64,
+    queues: i64,
     hairpin_mode: bool,
     promisc_mode: bool,
     vlan: i64,
@@ -39,6 +41,7 @@ pub(super) struct Conf {
     pub(super) force_address: bool,
     pub(super) ip_masq: bool,
     pub(super) mtu: Option<u32>,
+    pub(super) queues: Queues,
     pub(super) hairpin: bool,
     pub(super) promisc: bool,
     pub(super) isolated: bool,
@@ -91,6 +94,7 @@ impl Conf {
             force_address: keys.force_address,
             ip_masq: keys.ip_masq,
             mtu,
+            queues: Queues::read(keys.queues)?,
             hairpin: keys.hairpin_mode,
             promisc: keys.promisc_mode,
             isolated: keys.port_isolation,

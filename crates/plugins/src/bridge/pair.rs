@@ -12,8 +12,8 @@ use crate::veth::{self, Pair};
 /// its ports, so that one port would lower it for all.
 pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: &Link) -> Result<Link, CniError> {
     let mtu = conf.mtu.unwrap_or(bridge.mtu);
-    let outer =
-        veth::make(netlink, call, &Pair { mtu: Some(mtu), mac: conf.mac.clone(), master: Some(bridge.index), down: conf.mac_spoof_check })?;
+    let (mac, master, down) = (conf.mac.clone(), Some(bridge.index), conf.mac_spoof_check);
+    let outer = veth::make(netlink, call, &Pair { mtu: Some(mtu), mac, master, down, queues: conf.queues })?;
     let on = |flag: bool| flag.then_some(true);
     let flags = PortFlags { hairpin: on(conf.hairpin), isolated: on(conf.isolated), ..PortFlags::default() };
     let flags = (flags != PortFlags::default()).then(|| link::set_port(outer.index, &flags));
