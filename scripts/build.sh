@@ -39,7 +39,12 @@ if [[ $target = *-musl ]]; then
     # What a running agent executes lies together, and so does what a call executes: the kernel makes whole pieces of a file resident, and of the
     # rest nothing is needed. `scripts/layout.sh` writes the lists. A name that is not there any more does no harm.
     ordered() { # list, map
-        printf '%s\n' -C "link-arg=--symbol-ordering-file=$PWD/scripts/$1" -C link-arg=--no-warn-symbol-ordering \
+        # By a name of its content: cargo links anew when the list has changed.
+        local list
+        list=$(realpath -m "$built")/$(sha256sum "scripts/$1" | cut -c1-16)-$1
+        mkdir -p "$built"
+        cp "scripts/$1" "$list"
+        printf '%s\n' -C "link-arg=--symbol-ordering-file=$list" -C link-arg=--no-warn-symbol-ordering \
             -C "link-arg=-Map=$(realpath -m "$built")/$2"
         # With names, for scripts/layout.sh. What the profile says would change the names themselves.
         [ -z "${NETLOOM_NAMES:-}" ] || printf '%s\n' -C strip=none

@@ -12,7 +12,6 @@
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, ConfigError, Version};
@@ -50,28 +49,27 @@ enum Failed {
     Bad(CniError),
 }
 
-/// The whole of the executable under one of these names.
-pub(crate) fn main(program: &str) -> ExitCode {
+/// The whole of the executable under one of these names; returns the exit code.
+pub(crate) fn main(program: &str) -> u8 {
     let env = Env::of_this_process();
     let mut stdout = process::stdout();
     // Nothing that an agent is needed for.
     if matches!(env.command.as_str(), "" | "VERSION") {
-        return process::main(&Pod::here(), BUILTINS);
+        return process::main_beside(&Pod::here(), BUILTINS, None);
     }
     let bytes = match process::input(&mut std::io::stdin()) {
         Ok(bytes) => bytes,
-        Err(e) => return process::answer(&mut stdout, e.print(Version::LATEST), 1).into(),
+        Err(e) => return process::answer(&mut stdout, e.print(Version::LATEST), 1),
     };
     let named = Config::named(&bytes);
     if program == pod::ABOUT.name && alone(&env, &named) {
-        return process::run_named(&Pod::here(), BUILTINS, &env, named, &mut stdout).into();
+        return process::run_named(&Pod::here(), BUILTINS, &env, named, &mut stdout);
     }
     let mut version = Version::LATEST;
-    let code = match call(program, &env, (named, bytes), &mut version) {
+    match call(program, &env, (named, bytes), &mut version) {
         Ok(answer) => process::answer(&mut stdout, answer.stdout, answer.exit),
         Err(e) => process::answer(&mut stdout, e.print(version), 1),
-    };
-    code.into()
+    }
 }
 
 /// Whether the configuration names its own networks and no agent, or did when the sandbox was attached. What is not to be

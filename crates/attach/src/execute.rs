@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chain::{Chain, Runtime};
+use chain::{Chain, Runtime, Verified};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId, Interface};
 use json::Value;
 use linux::boot::BootIdError;
@@ -124,12 +124,19 @@ impl Attacher {
     /// # Errors
     /// Every network whose plugins are not, with its name.
     pub fn verify(&self, plan: &Plan) -> Result<(), Vec<AddError>> {
-        let bad = |p: &Planned| {
-            let error = self.chain.verify(&p.list, &p.capability_args).err()?;
-            Some(AddError { network: p.name(), error, left: Vec::new() })
-        };
-        let errors: Vec<AddError> = plan.attachments.iter().filter_map(bad).collect();
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        self.verified(plan).map(drop)
+    }
+
+    /// What is found of each network.
+    fn verified(&self, plan: &Plan) -> Result<Vec<Verified>, Vec<AddError>> {
+        let (mut found, mut missing) = (Vec::with_capacity(plan.attachments.len()), Vec::new());
+        for p in &plan.attachments {
+            match self.chain.verify(&p.list, &p.capability_args) {
+                Ok(verified) => found.push(verified),
+                Err(error) => missing.push(AddError { network: p.name(), error, left: Vec::new() }),
+            }
+        }
+        if missing.is_empty() { Ok(found) } else { Err(missing) }
     }
 
     /// Makes every attachment of a plan, in order; a failure stops it and undoes what was done. So does a DEL that comes
@@ -154,18 +161,17 @@ impl Attacher {
         by: Instant,
         check: &mut CheckAttachment<'_>,
     ) -> Result<Record, AddError> {
-        if let Err(missing) = self.verify(plan) {
+        let verified = self.verified(plan).map_err(|missing| {
             let mut missing = missing.into_iter();
-            if let Some(first) = missing.next() {
-                return Err(AddError { error: first.error.and("", missing.map(CniError::from)), ..first });
-            }
-        }
+            let first = missing.next().unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plugin is missing").into());
+            AddError { error: first.error.and("", missing.map(CniError::from)), ..first }
+        })?;
         self.make_way(sandbox, host, by)?;
         let added = {
             let earlier = self.records.tombstone_of(&sandbox.id);
             let _lock = self.records.lock(&sandbox.id, by).map_err(CniError::from)?;
             self.clear(&sandbox.id, earlier, host, by)?;
-            self.add_all(sandbox, plan, host, by, check)
+            self.add_all(sandbox, (plan, verified), host, by, check)
         };
         linux::crash_point!("attach-unlocked");
         match added {
@@ -202,7 +208,7 @@ impl Attacher {
     fn add_all(
         &self,
         sandbox: &Sandbox,
-        plan: &Plan,
+        (plan, verified): (&Plan, Vec<Verified>),
         host: &mut Host,
         by: Instant,
         check: &mut CheckAttachment<'_>,
@@ -213,11 +219,11 @@ impl Attacher {
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
-        for at in 0..record.steps.len() {
+        for (at, verified) in verified.into_iter().enumerate() {
             let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { continue };
             let done = match self.records.tombstone_of(&sandbox.id).is_some() {
                 true => Err(deleted(&sandbox.id).into()),
-                false => self.add_one(AddTarget { sandbox, netns: &netns, by }, planned, step, host, check),
+                false => self.add_one(AddTarget { sandbox, netns: &netns, by }, (planned, verified), step, host, check),
             };
             let is_last = at + 1 == plan.attachments.len();
             if let Err(failed) = done.and_then(|()| if is_last { Ok(()) } else { self.keep_result(planned, &record) }) {
@@ -254,7 +260,7 @@ impl Attacher {
     fn add_one(
         &self,
         AddTarget { sandbox, netns, by }: AddTarget<'_>,
-        planned: &Planned,
+        (planned, verified): (&Planned, Verified),
         step: &mut Step,
         host: &mut Host,
         check: &mut CheckAttachment<'_>,
@@ -265,7 +271,7 @@ impl Attacher {
         let begin = Instant::now();
         let mut check = |plugin, foreseen: PlannedChange<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
         (host.is_transient, host.lasting) = (step.is_chosen(), planned.lasting.clone());
-        let made = self.chain.add_in(&step.list, &runtime, Some(netns), host, by, &mut check);
+        let made = self.chain.add_in(&step.list, &runtime, (Some(netns), Some(verified)), host, by, &mut check);
         (host.is_transient, host.lasting) = (false, Vec::new());
         let result = match made {
             Ok(result) => result,

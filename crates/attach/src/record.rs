@@ -219,7 +219,7 @@ impl Step {
         o.set("name", self.name.as_str());
         o.set("default", self.default);
         o.set("ifname", self.ifname.as_str());
-        o.set("list", String::from_utf8_lossy(&self.list.source).into_owned());
+        o.set("list", text_of(&self.list.source));
         o.set("runtimeConfig", self.capability_args.clone());
         if let Some(gateways) = &self.default_route {
             o.set("defaultRoute", gateways.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -268,6 +268,11 @@ impl Step {
         step.read_outcome(o)?;
         Ok(step)
     }
+}
+
+/// Bytes that are JSON, of which a configuration is nothing else.
+fn text_of(source: &[u8]) -> String {
+    std::str::from_utf8(source).map_or_else(|_| String::from_utf8_lossy(source).into_owned(), str::to_owned)
 }
 
 fn object_of_step(value: &Value) -> Result<&Object, String> {

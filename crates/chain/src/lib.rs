@@ -18,4 +18,4 @@ pub use cache::{Cache, CacheError, Cached};
 pub use load::{LoadError, beside, from_directory, from_file, load};
 pub use made_by::{MadeBy, Maker};
 pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, Skipped, put_back};
-pub use run::{AddError, Chain, CheckResult, Runtime, UNDO, open_netns};
+pub use run::{AddError, Chain, CheckResult, Runtime, UNDO, Verified, open_netns};

@@ -35,7 +35,7 @@ pub fn open_netns(path: &Path) -> Result<Netns, CniError> {
     let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
     let missing = || bad(format!("failed to open netns {:?}: there is no such file; check that the container is running", path.display()));
     let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
-    match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
+    match netns.is_here().map_err(|e| bad(e.to_string()))? {
         true => Err(bad(format!("{:?} is the host's own network namespace: set it to the container's", path.display()))),
         false => Ok(netns),
     }
@@ -72,6 +72,12 @@ impl From<AddError> for CniError {
 
 /// Looks at what a plugin is about to do, and at its result; it is the one of that number in the list.
 pub type CheckResult<'a> = dyn FnMut(usize, PlannedChange<'_>, &mut Host) -> Result<(), CniError> + 'a;
+
+/// A list whose plugins are all there, with their configurations derived.
+pub struct Verified {
+    steps: Vec<Step>,
+    capability_args: Object,
+}
 
 /// One plugin of a list, found, with the configuration derived for this call.
 pub(crate) struct Step {
@@ -149,10 +155,11 @@ impl Chain {
         by: Instant,
         check: &mut CheckResult<'_>,
     ) -> Result<AddResult, AddError> {
-        self.add_in(list, runtime, None, host, by, check)
+        self.add_in(list, runtime, (None, None), host, by, check)
     }
 
-    /// The same in a namespace that the caller has opened already, as [`open_netns`] does: for several networks of one sandbox.
+    /// The same with what the caller has already: the namespace, as [`open_netns`] opens it, for several networks of one sandbox; and what
+    /// [`Chain::verify`] has found of this list.
     ///
     /// # Errors
     /// [`AddError`], as of [`Chain::add`].
@@ -160,12 +167,15 @@ impl Chain {
         &self,
         list: &NetworkList,
         runtime: &Runtime,
-        netns: Option<&Arc<Netns>>,
+        (netns, verified): (Option<&Arc<Netns>>, Option<Verified>),
         host: &mut Host,
         by: Instant,
         check: &mut CheckResult<'_>,
     ) -> Result<AddResult, AddError> {
-        let steps = self.steps(list, &runtime.capability_args)?;
+        let steps = match verified.filter(|verified| verified.capability_args == runtime.capability_args) {
+            Some(verified) => verified.steps,
+            None => self.steps(list, &runtime.capability_args)?,
+        };
         refuse(&steps, "add")?;
         let netns = netns.map_or_else(|| runtime.netns(), |netns| Ok(netns.clone()))?;
         let id = runtime.id(list);
@@ -449,13 +459,14 @@ impl Chain {
     ///
     /// # Errors
     /// What is wrong with the first that cannot.
-    pub fn verify(&self, list: &NetworkList, capability_args: &Object) -> Result<(), CniError> {
-        for step in self.steps(list, capability_args)? {
+    pub fn verify(&self, list: &NetworkList, capability_args: &Object) -> Result<Verified, CniError> {
+        let steps = self.steps(list, capability_args)?;
+        for step in &steps {
             if let Some(ipam) = step.config.ipam()? {
                 self.finder.find(&ipam).map_err(|e| e.within("ipam.type"))?;
             }
         }
-        Ok(())
+        Ok(Verified { steps, capability_args: capability_args.clone() })
     }
 
     fn cached(&self, id: &AttachmentId) -> Result<Option<AddResult>, CacheError> {

@@ -127,11 +127,12 @@ fn once<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Object {
 /// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode: two letters beyond ASCII are letters of it, and every key of the
 /// specifications is ASCII.
 pub fn same_key(a: &str, b: &str) -> bool {
-    // Most keys differ in their first letter, and most are looked at for another one's sake.
-    if let ([a, ..], [b, ..]) = (a.as_bytes(), b.as_bytes())
+    // Most keys differ in their first letter, and most are looked at for another one's sake. In a letter of ASCII, this bit is its case.
+    const CASE: u8 = 0x20;
+    if let (Some(a), Some(b)) = (a.as_bytes().first(), b.as_bytes().first())
+        && (a | CASE) != (b | CASE)
         && a.is_ascii()
         && b.is_ascii()
-        && !a.eq_ignore_ascii_case(b)
     {
         return false;
     }

@@ -9,12 +9,18 @@
 //! lock of the C library, took a third of the instructions of a program that is executed for each call; and for sixteen threads at once it
 //! cost a thousand system calls a pod, by which they waited for that lock. Here a block is taken and given back with a dozen. Blocks of one size
 //! stay blocks of that size, so what is held is at most the sum of what was in use at once of each size.
+//!
+//! A program that ends with its call, and makes it with its first thread, can give that thread blocks of its own
+//! ([`give_own_blocks`]), for which no lock is taken. What the thread gives back goes to its own lists, wherever it came from: in a
+//! program that runs for long, blocks would gather there that other threads have asked for.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::hint;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::libc;
 
 /// Every block begins at a multiple of it, and has a multiple of it.
 const UNIT: usize = 16;
@@ -28,6 +34,8 @@ const LOOKS: u32 = 100;
 /// An allocator that keeps small blocks, in front of another one (`#[global_allocator]`).
 pub struct SmallBlocks<A> {
     behind: A,
+    /// What is free of the one thread that has blocks of its own.
+    own: UnsafeCell<Free>,
     /// Whether a thread is at work on what is free.
     busy: AtomicBool,
     free: UnsafeCell<Free>,
@@ -46,7 +54,22 @@ struct Block {
     next: *mut Block,
 }
 
-// SAFETY: whoever uses `free` has `busy` to itself, and the allocator behind is for all threads.
+/// Whether a thread has blocks of its own.
+static IS_GIVEN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether it is this thread.
+    static HAS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gives the calling thread blocks of its own, for as long as the program runs. Does nothing if another thread has such ones.
+pub fn give_own_blocks() {
+    if !IS_GIVEN.swap(true, Ordering::Relaxed) {
+        HAS_OWN.set(true);
+    }
+}
+
+// SAFETY: whoever uses `free` has `busy` to itself, one thread alone uses `own`, and the allocator behind is for all threads.
 unsafe impl<A: Sync> Sync for SmallBlocks<A> {}
 
 /// The number of the list for blocks of this layout; `None` if it is not for a small block.
@@ -60,11 +83,21 @@ fn list_of(layout: Layout) -> Option<usize> {
 impl<A> SmallBlocks<A> {
     /// In front of an allocator; nothing is asked of it yet.
     pub const fn new(behind: A) -> Self {
-        let free = Free { lists: [ptr::null_mut(); LARGEST / UNIT], rest: ptr::null_mut(), left: 0 };
-        SmallBlocks { behind, busy: AtomicBool::new(false), free: UnsafeCell::new(free) }
+        let (own, free) = (UnsafeCell::new(Free::nothing()), UnsafeCell::new(Free::nothing()));
+        SmallBlocks { behind, own, busy: AtomicBool::new(false), free }
     }
 
+    #[inline]
     fn with<T>(&self, f: impl FnOnce(&mut Free) -> T) -> T {
+        if HAS_OWN.get() {
+            // SAFETY: no other thread of the program has it set, and `f` neither allocates nor panics.
+            return f(unsafe { &mut *self.own.get() });
+        }
+        self.with_lock(f)
+    }
+
+    #[cold]
+    fn with_lock<T>(&self, f: impl FnOnce(&mut Free) -> T) -> T {
         let mut looks = 0;
         while self.busy.swap(true, Ordering::Acquire) {
             looks += 1;
@@ -153,6 +186,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SmallBlocks<A> {
 // === impl Free ===
 
 impl Free {
+    const fn nothing() -> Self {
+        Free { lists: [ptr::null_mut(); LARGEST / UNIT], rest: ptr::null_mut(), left: 0 }
+    }
+
     /// A block of this list, which has this size: one that was given back, else of the chunk; null if that has too little left.
     fn take(&mut self, list: usize, size: usize) -> *mut u8 {
         if let Some(first) = self.lists.get_mut(list).filter(|first| !first.is_null()) {
@@ -177,6 +214,25 @@ impl Free {
             // SAFETY: the block is nobody's any more, begins at a multiple of 16 and has at least 16 bytes.
             unsafe { block.write(Block { next: *first }) };
             *first = block;
+        }
+    }
+}
+
+/// Has the program's allocator take `bytes` of the kernel at once, and the kernel map the first `used` of them: for a program that soon needs so
+/// much. Otherwise each page is an exception, and each further piece a system call. To be called before anything else is allocated.
+pub fn reserve(bytes: usize, used: usize) {
+    const PAGE: usize = 4096;
+    let Ok(layout) = Layout::from_size_align(bytes, PAGE) else { return };
+    if layout.size() == 0 {
+        return;
+    }
+    // SAFETY: the layout has a size. The range is within the block, and that its pages are there changes nothing for who has them next. Where the
+    // kernel does not know the advice (before Linux 5.14), pages come one by one.
+    unsafe {
+        let block = std::alloc::alloc(layout);
+        if !block.is_null() {
+            libc::madvise(block.cast(), used.min(bytes), libc::MADV_POPULATE_WRITE);
+            std::alloc::dealloc(hint::black_box(block), layout);
         }
     }
 }
@@ -252,6 +308,8 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 scope.spawn(move || {
+                    // One of them gets it.
+                    give_own_blocks();
                     let (mut held, mut random) = (Vec::new(), thread + 1);
                     for step in 0..20_000_u64 {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

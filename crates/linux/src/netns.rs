@@ -36,7 +36,7 @@ mod lock;
 mod mount;
 mod reachable;
 
-pub use lock::NetnsLock;
+pub use lock::{NetnsFile, NetnsLock};
 pub use reachable::reachable;
 
 /// The calling thread's own namespace. Never `/proc/self`: that is the main thread's.
@@ -237,8 +237,25 @@ impl Netns {
                 self.keep_route(socket);
                 Ok(cookie)
             }
-            None => self.enter(|_| cookie()),
+            // A socket of another kind costs as much, and who asks is about to need this one.
+            None => match self.enter_with(|_, socket| cookie_of(socket.socket())) {
+                Err(ConnectError::Enter(e)) => Err(e),
+                Err(ConnectError::Open(_)) => self.enter(|_| cookie()),
+                Ok(cookie) => Ok(cookie),
+            },
         }
+    }
+
+    /// Whether the calling thread is in it.
+    ///
+    /// # Errors
+    /// As of [`Netns::current`].
+    pub fn is_here(&self) -> Result<bool, NetnsError> {
+        let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
+        let here = HERE.take().map_or_else(Here::look, Ok).map_err(|errno| failed("open (check that /proc is mounted)", errno))?;
+        let status = fstat(&here.netns).map_err(|errno| failed("look at", errno))?;
+        HERE.set(Some(here));
+        Ok(self.id == NetnsId { dev: status.st_dev, ino: status.st_ino })
     }
 
     /// The path it was opened by.
@@ -325,12 +342,27 @@ impl Netns {
 }
 
 /// The namespace that a thread came from. It is back there once this is dropped.
-struct WayBack(Option<OwnedFd>);
+struct WayBack(Option<Here>);
+
+/// The namespace that a thread is in.
+struct Here {
+    netns: OwnedFd,
+    /// Whether the thread has entered it, and so may do it again.
+    is_tried: bool,
+}
 
 thread_local! {
-    /// The namespace that the thread is in, once it has come back to it: the next time it is neither looked for nor tried. It goes with the
-    /// thread, which keeps that namespace alive itself. Only [`Netns::visit`] takes a thread elsewhere, behind a [`WayBack`] or for good.
-    static HERE: Cell<Option<OwnedFd>> = const { Cell::new(None) };
+    /// The namespace that the thread is in, once it was looked at: it is not looked for again. It goes with the thread, which keeps that namespace
+    /// alive itself. Only [`Netns::visit`] takes a thread elsewhere, behind a [`WayBack`] or for good.
+    static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+}
+
+// === impl Here ===
+
+impl Here {
+    fn look() -> Result<Self, Errno> {
+        own().map(|netns| Here { netns, is_tried: false })
+    }
 }
 
 // === impl WayBack ===
@@ -338,19 +370,19 @@ thread_local! {
 impl WayBack {
     /// `None` if the thread may leave its namespace, but not enter it again.
     fn from_here() -> Option<Self> {
-        if let Some(known) = HERE.take() {
-            return Some(WayBack(Some(known)));
+        let mut here = HERE.take().map_or_else(Here::look, Ok).ok()?;
+        if !here.is_tried {
+            setns(&here.netns, CloneFlags::CLONE_NEWNET).ok()?;
+            here.is_tried = true;
         }
-        let own = own().ok()?;
-        setns(&own, CloneFlags::CLONE_NEWNET).ok()?;
-        Some(WayBack(Some(own)))
+        Some(WayBack(Some(here)))
     }
 }
 
 impl Drop for WayBack {
     fn drop(&mut self) {
         let Some(back) = self.0.take() else { return };
-        if setns(&back, CloneFlags::CLONE_NEWNET).is_err() {
+        if setns(&back.netns, CloneFlags::CLONE_NEWNET).is_err() {
             // Everything after this would be done to the wrong namespace. What was begun is undone by the next call.
             std::process::abort();
         }

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::CniError;
-use linux::{Inside, Netlink, NetnsId, NetnsLock, nft};
+use linux::{Inside, Netlink, NetnsFile, NetnsId, NetnsLock, nft};
 
 /// How long somebody who removes idle links is waited for, who has the lock for some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +36,7 @@ pub struct Host {
     inside: Inside,
     route: Option<Netlink>,
     nft: Option<nft::Socket>,
+    netns: Option<NetnsFile>,
     /// Where state is kept.
     pub dirs: Dirs,
     newest: Option<(NetnsId, u32)>,
@@ -97,7 +98,7 @@ impl Dirs {
 impl Host {
     /// The namespace that the calling thread is in.
     pub fn here(dirs: Dirs) -> Self {
-        Host { inside: Inside::here(), route: None, nft: None, newest: None, dirs, is_transient: false, lasting: Vec::new() }
+        Host { inside: Inside::here(), route: None, nft: None, netns: None, newest: None, dirs, is_transient: false, lasting: Vec::new() }
     }
 
     /// The proof that sockets and sysctls need.
@@ -112,8 +113,12 @@ impl Host {
 
     /// Keeps links of the host that were made for definitions, and that look as if nobody used them, as long as it lives: for who has found one
     /// and is about to use it. `None`: somebody in the host's namespace has held the lock for a second, who is to keep nobody from a network.
-    pub fn keep_idle_links(&self) -> Option<NetnsLock> {
-        NetnsLock::shared(&self.inside, Instant::now() + PATIENCE)
+    pub fn keep_idle_links(&mut self) -> Option<NetnsLock> {
+        let by = Instant::now() + PATIENCE;
+        if self.netns.is_none() {
+            self.netns = NetnsFile::open(&self.inside);
+        }
+        self.netns.as_ref().and_then(|file| file.shared(by))
     }
 
     /// The routing socket of the host.

@@ -88,17 +88,17 @@ pub type AttachedByOthers = fn(&NetworkName) -> Result<Vec<AttachmentId>, CniErr
 ///
 /// Delegates are looked for on `CNI_PATH` first and among `builtins` where it has none.
 pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
-    main_beside(plugin, builtins, None)
+    ExitCode::from(main_beside(plugin, builtins, None))
 }
 
-/// The same beside others, whose attachments its GC does not know.
-pub fn main_beside(plugin: &dyn Plugin, builtins: Builtins, others: Option<AttachedByOthers>) -> ExitCode {
+/// The same beside others, whose attachments its GC does not know; returns the exit code.
+pub fn main_beside(plugin: &dyn Plugin, builtins: Builtins, others: Option<AttachedByOthers>) -> u8 {
     let env = Env { others, ..Env::of_this_process() };
     if env.command.is_empty() {
         eprint!("{}", about(plugin));
-        return ExitCode::SUCCESS;
+        return 0;
     }
-    ExitCode::from(run(plugin, builtins, &env, &mut std::io::stdin(), &mut stdout()))
+    run(plugin, builtins, &env, &mut std::io::stdin(), &mut stdout())
 }
 
 /// Standard output. The standard library's own writes what follows the last newline by a second call, and the runtime wakes up twice.
@@ -405,7 +405,7 @@ impl Env {
             }
             Err(e) => return Err(bad(e.to_string())),
         };
-        if !self.netns_override && Netns::current().map_err(internal)?.id() == netns.id() {
+        if !self.netns_override && netns.is_here().map_err(internal)? {
             let hint = "set CNI_NETNS to the container's, or set CNI_NETNS_OVERRIDE=1 if they are meant to be the same";
             return Err(bad(format!("plugin's netns and netns from CNI_NETNS ({}) should not be the same: {hint}", self.netns)));
         }

@@ -959,7 +959,8 @@ fn cards_of_programs_are_the_kubelets_to_give() {
 #[test]
 fn every_key_of_bridge_says_whether_it_changes_the_bridge() {
     let about = plugins::BUILTINS.iter().map(|plugin| plugin.about()).find(|about| about.name == "bridge").unwrap();
-    let of_pair = ["bridge", "ipMasq", "ipMasqBackend", "hairpinMode", "portIsolation", "vlan", "vlanTrunk", "preserveDefaultVlan"];
+    let of_pair =
+        ["bridge", "ipMasq", "ipMasqBackend", "queues", "hairpinMode", "portIsolation", "vlan", "vlanTrunk", "preserveDefaultVlan"];
     let of_container = ["enabledad", "disableContainerInterface", "mac", "macFromIP", "strictSource", "ipam"];
     for key in about.keys {
         let value = match key.kind {
