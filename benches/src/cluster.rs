@@ -4,6 +4,7 @@
 //!   Plane: etcd, API server, 110 pods, 1,000 definitions <--watch, network-status--> Agent <--socket-- netloom
 //!   rounds, turn by turn:   a pod's four networks by `netloom`   |   ONE network by the reference `bridge` + `host-local`
 //!     alone                 one call, then the next --> p50, p99; after DEL: until the last link is gone
+//!     beside the least      ADD of four networks, and of the default network alone | the floor's program, then one PATCH by a warm client
 //!     from 16 callers       100 pods --> total time; p50, p99 of each call
 //!   then: 110 pods attached --> the agent's memory
 //!   then: 5,000 pods come and go, from 16 callers --> its memory again
@@ -16,6 +17,7 @@
 pub(crate) mod agent;
 pub(crate) mod caller;
 mod figures;
+mod floor;
 mod neighbours;
 pub(crate) mod plane;
 
@@ -28,13 +30,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::namespace::{self, Namespace};
-use crate::network::{self, BRIDGE, Verb};
+use crate::network::{self, BRIDGE, Network, Verb};
 use crate::options::{Options, Scratch};
 use crate::{machine, progress};
 
 use agent::Agent;
 use caller::Caller;
-use figures::{Alone, Crowds, Figures, Other};
+use figures::{Alone, Crowds, Figures, Other, WithFloor};
+use floor::Floor;
 pub(crate) use neighbours::run as neighbours;
 use plane::{PODS, Plane};
 
@@ -108,19 +111,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let theirs = Namespace::make("reference")?;
     network::prepare(&theirs)?;
     let config = one_network(&scene.scratch.path().join("reference"));
-    let Scene { agent, plane, plugins, host, .. } = &mut scene;
+    let Scene { agent, plane, plugins, host, scratch } = &mut scene;
     let other = match &before {
         Some(before) => Caller::of_agent(&before.host, &before.plugins, &before.agent, before.plane.pods()),
         None => Caller { host: &theirs, plugins: &options.peers, plugin: "bridge", config, pods: plane.pods() },
     };
     let sides = [Caller::of_agent(host, plugins, agent, plane.pods()), other];
     let alone = alone(&sides, agent, options.rounds)?;
+    let mut floor = Floor::start(options, plane, scratch.path())?;
+    let with_floor = beside_floor(&sides[0], &mut floor, agent, plane, options.rounds)?;
+    drop(floor);
     let crowd = crowds(&sides, agent, plane, options.crowds)?;
     let memory = full(&sides[0], agent, plane)?;
     let worn = turnover(&sides[0], agent, options.turnover)?;
     let other = if before.is_some() { Other::Before } else { Other::Reference };
-    let figures =
-        Figures { other, rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory, turnover: options.turnover, worn };
+    let figures = Figures {
+        other,
+        rounds: options.rounds,
+        crowds: options.crowds,
+        alone,
+        with_floor,
+        crowd,
+        begin,
+        memory,
+        turnover: options.turnover,
+        worn,
+    };
     print!("\n{}\n{}", figures.table(), figures::stages("netloom", agent));
     if let Some(before) = &before {
         print!("{}", figures::stages("before", &before.agent));
@@ -165,6 +181,40 @@ fn alone(sides: &[Caller; 2], agent: &mut Agent, rounds: usize) -> Result<Alone>
         progress("one call at a time", round, WARM_UP + rounds);
     }
     Ok(alone)
+}
+
+/// ADDs of a pod's four networks, and of the default network alone, in turn with the least that each can take.
+fn beside_floor(ours: &Caller, floor: &mut Floor, agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<WithFloor> {
+    let mut found = WithFloor::default();
+    let other = plane.pods().last().context("there is no pod")?;
+    let plain = Caller { host: ours.host, plugins: ours.plugins, plugin: ours.plugin, config: ours.config.clone(), pods: plane.plain() };
+    for round in 0..WARM_UP + rounds {
+        for network in Network::ALL {
+            let caller = if network == Network::Pod { ours } else { &plain };
+            let [container, of_floor] = ["ours", "floor"].map(|whose| Namespace::make(&format!("{round}-{whose}")));
+            let (container, of_floor) = (container?, of_floor?);
+            thread::sleep(SETTLE);
+            let number = round % caller.pods.len().saturating_sub(1).max(1);
+            let (time, least) = if round % 2 == 0 {
+                let time = caller.call(Verb::Add, &container, number)?;
+                (time, floor.add(network, &of_floor, round, other)?)
+            } else {
+                let least = floor.add(network, &of_floor, round, other)?;
+                (caller.call(Verb::Add, &container, number)?, least)
+            };
+            if round >= WARM_UP {
+                found.keep(network, time, least);
+            }
+            caller.call(Verb::Del, &container, number)?;
+            floor.del(network, &of_floor, round)?;
+            let name = container.name().to_owned();
+            drop((container, of_floor));
+            agent.until(|agent| !agent.knows(&name))?;
+            thread::sleep(SETTLE);
+        }
+        progress("beside the least", round, WARM_UP + rounds);
+    }
+    Ok(found)
 }
 
 /// Many at once, turn by turn.

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Memory};
 use super::caller::Crowd;
+use super::floor::Least;
 use super::plane::DEFINITIONS;
 use super::{CALLERS, CROWD, PODS};
 use crate::figures::{Spread, ms};
 use crate::goals::Goal;
-use crate::network::Verb;
+use crate::network::{Network, Verb};
 
 /// What ours is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,20 @@ pub(crate) struct Alone {
     pub(crate) gone: Vec<Duration>,
 }
 
+/// ADDs beside the least that they can take: of the default network alone, and of a pod's four networks.
+#[derive(Debug, Default)]
+pub(crate) struct WithFloor {
+    of_network: [Beside; 2],
+}
+
+#[derive(Debug, Default)]
+struct Beside {
+    add: Vec<Duration>,
+    links: Vec<Duration>,
+    patch: Vec<Duration>,
+    least: Vec<Duration>,
+}
+
 /// Many at once: each call, and all of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds {
@@ -51,6 +66,7 @@ pub(crate) struct Figures {
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
     pub(crate) alone: Alone,
+    pub(crate) with_floor: WithFloor,
     pub(crate) crowd: Crowds,
     /// The agent's memory with its caches complete, before the first call.
     pub(crate) begin: Memory,
@@ -89,6 +105,45 @@ impl Alone {
     pub(crate) fn keep(&mut self, verb: Verb, side: usize, time: Duration) {
         let of_verb = if verb == Verb::Add { &mut self.add } else { &mut self.del };
         of_verb.iter_mut().skip(side).take(1).for_each(|times| times.push(time));
+    }
+}
+
+// === impl WithFloor ===
+
+impl WithFloor {
+    pub(crate) fn keep(&mut self, network: Network, add: Duration, least: Least) {
+        for of_network in self.of_network.iter_mut().skip(usize::from(network == Network::Pod)).take(1) {
+            of_network.add.push(add);
+            of_network.links.push(least.links);
+            of_network.patch.push(least.patch);
+            of_network.least.push(least.links + least.patch);
+        }
+    }
+
+    /// The name of each, the goal, and the spreads: of the ADD, and of what it is compared with.
+    fn rows(&self) -> [(&'static str, f64, Spread, Spread); 2] {
+        let row = |name, goal, of: &Beside| (name, goal, Spread::of(of.add.clone()), Spread::of(of.least.clone()));
+        [row("ADD of the default network alone", 1.3, &self.of_network[0]), row("ADD of four networks", 1.4, &self.of_network[1])]
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!("\n{:32} {:^19} {:^19} {:>8}\n", "ADD with its status, ms", "netloom", "floor and PATCH", "/floor");
+        for (name, _, ours, least) in self.rows() {
+            let times = [ours.p50, ours.p99, least.p50, least.p99].map(|time| format!(" {:>9}", ms(time))).concat();
+            text += &format!("{name:32}{times} {:>7.2}x\n", least.ratio(ours));
+        }
+        for (name, of) in ["of the default network", "of four networks"].into_iter().zip(&self.of_network) {
+            let parts = [&of.links, &of.patch].map(|times| ms(Spread::of(times.clone()).p50));
+            text += &format!("the floor's links {name} {}, one PATCH by a warm client {}\n", parts[0], parts[1]);
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        self.rows()
+            .into_iter()
+            .map(|(name, _, ours, least)| json!({"what": name, "netloom": ours.json(), "floor_and_patch": least.json()}))
+            .collect()
     }
 }
 
@@ -162,6 +217,7 @@ impl Figures {
         for (name, each) in self.crowd.computed_each() {
             text += &format!("{name:31} {:>9} {:>9}\n", ms(each.p50), ms(each.p99));
         }
+        text += &self.with_floor.table();
         text += &format!("\n{:46} {:>9} {:>9} {:>9}\n", "the agent's memory, KiB", "resident", "peak", "anonymous");
         let worn = format!("{} pods more came and went, none is left", self.turnover);
         let full = "every pod attached, after all of the above";
@@ -178,6 +234,9 @@ impl Figures {
         let ratios = rows.iter().filter_map(|row| ratio(row).map(|(bound, found)| (row, bound, found)));
         let mut goals: Vec<Goal> =
             ratios.map(|(row, bound, found)| Goal::at_most(&format!("{}, by {by}", row.name), bound, found)).collect();
+        for (name, bound, ours, least) in self.with_floor.rows() {
+            goals.push(Goal::at_most(&format!("{name}, by floor and PATCH"), bound, least.ratio(ours)));
+        }
         let mib = |kib: u64| kib as f64 / 1024.0;
         let what = format!("resident with {PODS} pods, {DEFINITIONS} definitions, MiB");
         goals.push(Goal::at_most(&what, 16.0, mib(self.memory.resident)));
@@ -194,6 +253,6 @@ impl Figures {
         let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
         let computed = self.crowd.computed_each().map(|(_, each)| each.json());
         let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});
-        json!({"times": rows, "until_gone": gone, "computed_each": computed, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
+        json!({"times": rows, "with_floor": self.with_floor.json(), "until_gone": gone, "computed_each": computed, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Pod {
 pub(crate) struct Plane {
     plane: ControlPlane,
     pods: Vec<Pod>,
+    /// One that selects no network.
+    plain: Vec<Pod>,
 }
 
 // === impl Plane ===
@@ -47,8 +49,11 @@ impl Plane {
         plane.define_networks()?;
         let objects: Vec<String> = (0..DEFINITIONS).map(definition).chain((0..PODS).map(usual)).map(|o| o.to_string()).collect();
         plane.kubectl(&["create", "-f", "-"], &objects.join("\n"))?;
-        let mut plane = Plane { plane, pods: Vec::new() };
+        let mut plane = Plane { plane, pods: Vec::new(), plain: Vec::new() };
         plane.pods = plane.list()?.iter().map(of).collect::<Result<_>>()?;
+        plane.plane.namespace("plain")?;
+        plane.plane.kubectl(&["create", "-f", "-"], &pod("plain", "plain", "").to_string())?;
+        plane.plain = plane.list_of("plain")?.iter().map(of).collect::<Result<_>>()?;
         Ok(plane)
     }
 
@@ -63,7 +68,7 @@ impl Plane {
         }
         plane.served("ippools.whereabouts.cni.cncf.io")?;
         plane.served("overlappingrangeipreservations.whereabouts.cni.cncf.io")?;
-        Ok(Plane { plane, pods: Vec::new() })
+        Ok(Plane { plane, pods: Vec::new(), plain: Vec::new() })
     }
 
     /// Makes a Node.
@@ -162,6 +167,11 @@ impl Plane {
 
     pub(crate) fn pods(&self) -> &[Pod] {
         &self.pods
+    }
+
+    /// A pod that selects no network.
+    pub(crate) fn plain(&self) -> &[Pod] {
+        &self.plain
     }
 
     /// That the first so many pods have a status of all their networks; a call that writes none is fast.
