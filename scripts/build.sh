@@ -40,10 +40,13 @@ if [[ $target = *-musl ]]; then
     # rest nothing is needed. `scripts/layout.sh` writes the lists. A name that is not there any more does no harm.
     ordered() { # list, map
         # By a name of its content: cargo links anew when the list has changed.
-        local list
-        list=$(realpath -m "$built")/$(sha256sum "scripts/$1" | cut -c1-16)-$1
-        mkdir -p "$built"
-        cp "scripts/$1" "$list"
+        local dir list
+        dir=$(realpath -m "$built")/layout
+        list=$dir/$(sha256sum "scripts/$1" | cut -c1-16)-$1
+        mkdir -p "$dir"
+        # Whole, if another build's linker reads it; those of lists before go.
+        cp "scripts/$1" "$list.$$" && mv -f "$list.$$" "$list"
+        find "$dir" -name "*-$1" ! -path "$list" -delete
         printf '%s\n' -C "link-arg=--symbol-ordering-file=$list" -C link-arg=--no-warn-symbol-ordering \
             -C "link-arg=-Map=$(realpath -m "$built")/$2"
         # With names, for scripts/layout.sh. What the profile says would change the names themselves.

@@ -83,7 +83,7 @@ fn a_port_without_an_mtu_has_the_bridges() {
 #[test]
 fn queues_of_a_pair() {
     for kind in ["bridge", "ptp"] {
-        for (asked, made) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
+        for (asked, made) in [(None, 1), (Some(0), 1), (Some(16), 16)] {
             let mut config = bridge(json!({"type": kind}));
             if let Some(asked) = asked {
                 config["queues"] = asked.into();

@@ -219,7 +219,9 @@ impl Attacher {
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
-        for (at, verified) in verified.into_iter().enumerate() {
+        let mut verified = verified.into_iter();
+        for at in 0..record.steps.len() {
+            let verified = verified.next();
             let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { continue };
             let done = match self.records.tombstone_of(&sandbox.id).is_some() {
                 true => Err(deleted(&sandbox.id).into()),
@@ -260,7 +262,7 @@ impl Attacher {
     fn add_one(
         &self,
         AddTarget { sandbox, netns, by }: AddTarget<'_>,
-        (planned, verified): (&Planned, Verified),
+        (planned, verified): (&Planned, Option<Verified>),
         step: &mut Step,
         host: &mut Host,
         check: &mut CheckAttachment<'_>,
@@ -271,7 +273,7 @@ impl Attacher {
         let begin = Instant::now();
         let mut check = |plugin, foreseen: PlannedChange<'_>, host: &mut Host| check(planned, plugin, foreseen, host);
         (host.is_transient, host.lasting) = (step.is_chosen(), planned.lasting.clone());
-        let made = self.chain.add_in(&step.list, &runtime, (Some(netns), Some(verified)), host, by, &mut check);
+        let made = self.chain.add_in(&step.list, &runtime, (Some(netns), verified), host, by, &mut check);
         (host.is_transient, host.lasting) = (false, Vec::new());
         let result = match made {
             Ok(result) => result,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, PluginEntry};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, NetworkName, PluginEntry};
 use json::Object;
 use linux::{Netns, NetnsError};
 use plugin::{Call, Cx, Delegate, Finder, Host, PlannedChange, ResolvedPlugin, Stage, Teardown, collect_beside};
@@ -75,6 +75,7 @@ pub type CheckResult<'a> = dyn FnMut(usize, PlannedChange<'_>, &mut Host) -> Res
 
 /// A list whose plugins are all there, with their configurations derived.
 pub struct Verified {
+    network: NetworkName,
     steps: Vec<Step>,
     capability_args: Object,
 }
@@ -172,7 +173,9 @@ impl Chain {
         by: Instant,
         check: &mut CheckResult<'_>,
     ) -> Result<AddResult, AddError> {
-        let steps = match verified.filter(|verified| verified.capability_args == runtime.capability_args) {
+        // Who does not remember what it has found looks again: since then the call may have waited for another one.
+        let is_this = |v: &Verified| self.finder.remembers() && v.network == list.name && v.capability_args == runtime.capability_args;
+        let steps = match verified.filter(is_this) {
             Some(verified) => verified.steps,
             None => self.steps(list, &runtime.capability_args)?,
         };
@@ -466,7 +469,7 @@ impl Chain {
                 self.finder.find(&ipam).map_err(|e| e.within("ipam.type"))?;
             }
         }
-        Ok(Verified { steps, capability_args: capability_args.clone() })
+        Ok(Verified { network: list.name.clone(), steps, capability_args: capability_args.clone() })
     }
 
     fn cached(&self, id: &AttachmentId) -> Result<Option<AddResult>, CacheError> {

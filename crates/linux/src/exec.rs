@@ -1,9 +1,7 @@
 //! This process becomes a program inside a namespace, as `ip netns exec` has it.
 
-use std::ffi::{CStr, OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
@@ -52,16 +50,6 @@ pub fn exec_in(netns: &Netns, command: &[OsString]) -> ExecError {
     let _ = own_sys();
     let e = Command::new(program).args(args).exec();
     ExecError::Start { command: program.clone(), errno: Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)) }
-}
-
-/// The path of the file that this process executes, as it was asked for (`AT_EXECFN`, getauxval(3)). Another file may be there by now.
-pub fn executed_as() -> Option<&'static Path> {
-    // SAFETY: the kernel puts the text above the stack of the process, where it stays; a null pointer says that there is none.
-    let path = unsafe {
-        let text = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
-        (!text.is_null()).then(|| CStr::from_ptr(text))
-    };
-    path.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
 fn own_sys() -> Result<(), Errno> {

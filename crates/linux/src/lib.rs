@@ -93,7 +93,7 @@ pub use batch::{Batch, BatchError, Failure, Reply, Request};
 pub use boot::{BootId, boot_id};
 pub use echo::{Answers, echo};
 pub use end::end_process;
-pub use exec::{ExecError, exec_in, executed_as};
+pub use exec::{ExecError, exec_in};
 pub use fdb::FdbEntry;
 pub use forwarding::{ForwardError, Written, forward};
 pub use interrupt::on_interrupt;

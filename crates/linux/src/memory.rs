@@ -96,7 +96,6 @@ impl<A> SmallBlocks<A> {
         self.with_lock(f)
     }
 
-    #[cold]
     fn with_lock<T>(&self, f: impl FnOnce(&mut Free) -> T) -> T {
         let mut looks = 0;
         while self.busy.swap(true, Ordering::Acquire) {
@@ -219,7 +218,8 @@ impl Free {
 }
 
 /// Has the program's allocator take `bytes` of the kernel at once, and the kernel map the first `used` of them: for a program that soon needs so
-/// much. Otherwise each page is an exception, and each further piece a system call. To be called before anything else is allocated.
+/// much. Otherwise each page is an exception, and each further piece a system call. To be called early: what is allocated before it has pieces of
+/// its own.
 pub fn reserve(bytes: usize, used: usize) {
     const PAGE: usize = 4096;
     let Ok(layout) = Layout::from_size_align(bytes, PAGE) else { return };
@@ -231,6 +231,7 @@ pub fn reserve(bytes: usize, used: usize) {
     unsafe {
         let block = std::alloc::alloc(layout);
         if !block.is_null() {
+            // What it answers does not matter: then pages come one by one.
             libc::madvise(block.cast(), used.min(bytes), libc::MADV_POPULATE_WRITE);
             std::alloc::dealloc(hint::black_box(block), layout);
         }

@@ -237,12 +237,7 @@ impl Netns {
                 self.keep_route(socket);
                 Ok(cookie)
             }
-            // A socket of another kind costs as much, and who asks is about to need this one.
-            None => match self.enter_with(|_, socket| cookie_of(socket.socket())) {
-                Err(ConnectError::Enter(e)) => Err(e),
-                Err(ConnectError::Open(_)) => self.enter(|_| cookie()),
-                Ok(cookie) => Ok(cookie),
-            },
+            None => self.enter(|_| cookie()),
         }
     }
 
@@ -353,7 +348,7 @@ struct Here {
 
 thread_local! {
     /// The namespace that the thread is in, once it was looked at: it is not looked for again. It goes with the thread, which keeps that namespace
-    /// alive itself. Only [`Netns::visit`] takes a thread elsewhere, behind a [`WayBack`] or for good.
+    /// alive itself. Only [`Netns::visit`] takes a thread elsewhere, behind a [`WayBack`] or for good, and `exec_in`, whose caller ends.
     static HERE: Cell<Option<Here>> = const { Cell::new(None) };
 }
 

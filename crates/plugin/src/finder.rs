@@ -91,6 +91,11 @@ impl Finder {
         Finder { seen: Some(Arc::default()), ..self }
     }
 
+    /// Whether it looks for each plugin once.
+    pub fn remembers(&self) -> bool {
+        self.seen.is_some()
+    }
+
     /// The directories that are searched.
     pub fn path(&self) -> &[PathBuf] {
         &self.path
@@ -399,13 +404,10 @@ impl Delegate for Finder {
 
 /// Whether a file is this very program: every plugin's name in a directory may be a link to it.
 fn is_this_program(file: &Metadata) -> bool {
-    static ASKED_FOR: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     static OWN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     let id = |file: &Metadata| (file.dev(), file.ino());
-    let at = |path: &Path| std::fs::metadata(path).ok().as_ref().map(id);
-    // What lies now where this program was started is this program, or its next version; to ask /proc takes ten times as long.
-    let asked_for = ASKED_FOR.get_or_init(|| linux::executed_as().and_then(at));
-    *asked_for == Some(id(file)) || *OWN.get_or_init(|| at(Path::new("/proc/self/exe"))) == Some(id(file))
+    let own = OWN.get_or_init(|| std::fs::metadata("/proc/self/exe").ok().as_ref().map(id));
+    *own == Some(id(file))
 }
 
 /// Whether an executable of a name that no built-in plugin has is this program.

@@ -36,6 +36,7 @@ pub struct Host {
     inside: Inside,
     route: Option<Netlink>,
     nft: Option<nft::Socket>,
+    /// The namespace's file between two locks.
     netns: Option<NetnsFile>,
     /// Where state is kept.
     pub dirs: Dirs,
@@ -115,10 +116,12 @@ impl Host {
     /// and is about to use it. `None`: somebody in the host's namespace has held the lock for a second, who is to keep nobody from a network.
     pub fn keep_idle_links(&mut self) -> Option<NetnsLock> {
         let by = Instant::now() + PATIENCE;
-        if self.netns.is_none() {
-            self.netns = NetnsFile::open(&self.inside);
-        }
-        self.netns.as_ref().and_then(|file| file.shared(by))
+        self.netns.take().map_or_else(|| NetnsLock::shared(&self.inside, by), |file| file.shared(by))
+    }
+
+    /// Idle links may go again. The next call of [`Host::keep_idle_links`] does not open what this one locked.
+    pub fn let_idle_links_go(&mut self, kept: Option<NetnsLock>) {
+        self.netns = kept.and_then(NetnsLock::unlock);
     }
 
     /// The routing socket of the host.

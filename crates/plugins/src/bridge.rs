@@ -97,7 +97,7 @@ impl Plugin for Bridge {
             cx.review(PlannedChange::Mtu(&bridge, mtu))?;
         }
         let outer = pair::make(cx.host.netlink()?, &conf, call, &bridge)?;
-        drop(stays);
+        cx.host.let_idle_links_go(stays);
         cx.teardown.link(veth::link_to_delete(call, &outer));
         linux::crash_point!("bridge-pair-made");
         // It takes no address from router advertisements of the container (CVE-2020-10749).

@@ -85,7 +85,7 @@ impl Parent {
             let kind = kind(&parent)?;
             self.review(&parent, &kind, cx)?;
             let made = make(cx.host.netlink()?, parent, kind, Some(netns))?;
-            drop(stays);
+            cx.host.let_idle_links_go(stays);
             made
         };
         made.map_err(|refused| refused.told(call))

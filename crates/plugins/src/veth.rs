@@ -37,8 +37,9 @@ pub(crate) struct Pair {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queues(u32);
 
-/// Each takes memory of the kernel: what the kernel makes by itself on a machine of so many processors.
-const MOST_QUEUES: u32 = 256;
+/// A definition chooses it, whoever wrote that. Each queue that is used takes some kilobytes of the kernel's memory, and time with the lock of all
+/// links held.
+const MOST_QUEUES: u32 = 16;
 
 impl Default for Queues {
     fn default() -> Self {
@@ -48,14 +49,15 @@ impl Default for Queues {
 
 impl Queues {
     /// The documentation of the key.
-    pub(crate) const KEY: Key = Key::new("queues", "number", "1", "queues of each end of the pair in each direction, up to 256");
+    pub(crate) const KEY: Key =
+        Key::new("queues", "number", "1", "queues of each end of the pair in each direction, up to 16; fixed when ADD makes the pair");
 
-    /// The key's value; 0 where it is not there.
+    /// The key's value; 0 where it is not there, or as good as not there.
     pub(crate) fn read(value: i64) -> Result<Self, CniError> {
         match u32::try_from(value) {
             Ok(0) => Ok(Queues::default()),
             Ok(queues @ 1..=MOST_QUEUES) => Ok(Queues(queues)),
-            _ => Err(CniError::invalid("queues", format!("{value} is not between 1 and {MOST_QUEUES}"))),
+            _ => Err(CniError::invalid("queues", format!("{value} is not between 0 (none chosen) and {MOST_QUEUES}"))),
         }
     }
 

@@ -11,6 +11,26 @@ use linux::{EnterError, Errno, Inside, LinkSpec, Netlink, Netns, NetnsError};
 use crate::space::{Space, output, unused};
 
 #[test]
+fn a_thread_knows_where_it_is() {
+    let [one, other] = [(); 2].map(|()| Netns::unnamed().unwrap());
+    let nowhere = || assert_eq!([&one, &other].map(|netns| netns.is_here()), [Ok(false), Ok(false)]);
+    nowhere();
+    for _ in 0..2 {
+        one.enter(|_| {
+            assert_eq!([&one, &other].map(|netns| netns.is_here()), [Ok(true), Ok(false)]);
+            other.enter(|_| assert_eq!([&one, &other].map(|netns| netns.is_here()), [Ok(false), Ok(true)])).unwrap();
+            assert_eq!([&one, &other].map(|netns| netns.is_here()), [Ok(true), Ok(false)]);
+            std::thread::scope(|scope| scope.spawn(|| assert_eq!(one.is_here(), Ok(true))).join()).unwrap();
+        })
+        .unwrap();
+        nowhere();
+        let panicked = other.enter(|_| panic!("{}", other.is_here().unwrap()));
+        assert!(matches!(panicked, Err(EnterError::Panicked { message, .. }) if message == "true"));
+        nowhere();
+    }
+}
+
+#[test]
 fn made_as_ip_makes_them_and_removed_twice() {
     let path = unused();
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();

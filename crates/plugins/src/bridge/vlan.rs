@@ -14,6 +14,7 @@ use linux::{Batch, Errno, Link, LinkSpec, Netlink, Request};
 use plugin::Host;
 
 use super::conf::Conf;
+use crate::veth::Queues;
 use crate::{address, identity, internal, mac, verify};
 
 /// What a configuration says of VLANs.
@@ -170,8 +171,10 @@ pub(super) fn ensure_gateway_link(host: &mut Host, conf: &Conf, bridge: &Link) -
 fn make(netlink: &mut Netlink, conf: &Conf, bridge: &Link, name: &IfName, group: Option<u32>) -> Result<Link, CniError> {
     // The same for the same bridge and VLAN, and none of an attachment's.
     let port = IfName::parse(&format!("gw{:011x}", identity::of(&[name.as_str(), "gateway"]) >> 20)).map_err(internal)?;
-    let peer = Peer { mtu: Some(bridge.mtu), group, ..Peer::new(name.clone()) };
-    let spec = LinkSpec { mtu: Some(bridge.mtu), mac: mac::of_port(), master: Some(bridge.index), ..LinkSpec::new(port, Kind::Veth(peer)) };
+    let queues = Queues::default().of_an_end();
+    let peer = Peer { mtu: Some(bridge.mtu), group, queues, ..Peer::new(name.clone()) };
+    let (mac, master) = (mac::of_port(), Some(bridge.index));
+    let spec = LinkSpec { mtu: Some(bridge.mtu), mac, master, queues, ..LinkSpec::new(port, Kind::Veth(peer)) };
     match netlink.send_one(link::create(&spec)) {
         Err(e) if e.errno() != Errno::EEXIST => return Err(internal(e)),
         _ => {}
