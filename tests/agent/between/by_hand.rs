@@ -40,7 +40,9 @@ fn by_hand(host: &Host, own: &Place, peer: &Place, over_vxlan: bool, mtu: u64) {
     line("ip link add hand0 type bridge".to_owned());
     line("ip link set hand0 up".to_owned());
     host.container("pod");
-    line(format!("ip link add hand1 mtu {mtu} type veth peer name eth0 mtu {mtu} netns pod"));
+    line(format!(
+        "ip link add hand1 mtu {mtu} numtxqueues 1 numrxqueues 1 type veth peer name eth0 mtu {mtu} numtxqueues 1 numrxqueues 1 netns pod"
+    ));
     line("ip link set hand1 up master hand0".to_owned());
     host.sh("pod", "ip link set lo up");
     host.sh("pod", "ip link set eth0 up");
