@@ -186,7 +186,7 @@ fn alone(sides: &[Caller; 2], agent: &mut Agent, rounds: usize) -> Result<Alone>
 /// ADDs of a pod's four networks, and of the default network alone, in turn with the least that each can take.
 fn beside_floor(ours: &Caller, floor: &mut Floor, agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<WithFloor> {
     let mut found = WithFloor::default();
-    let other = plane.pods().last().context("there is no pod")?;
+    let other = plane.pods().last().context("the API server has no pods")?;
     let plain = Caller { host: ours.host, plugins: ours.plugins, plugin: ours.plugin, config: ours.config.clone(), pods: plane.plain() };
     for round in 0..WARM_UP + rounds {
         for network in Network::ALL {

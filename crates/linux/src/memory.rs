@@ -69,7 +69,7 @@ pub fn give_own_blocks() {
     }
 }
 
-// SAFETY: whoever uses `free` has `busy` to itself, one thread alone uses `own`, and the allocator behind is for all threads.
+// SAFETY: a thread uses `free` only while it holds `busy`, one thread uses `own`, and all threads may use the allocator behind.
 unsafe impl<A: Sync> Sync for SmallBlocks<A> {}
 
 /// The number of the list for blocks of this layout; `None` if it is not for a small block.

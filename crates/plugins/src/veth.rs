@@ -37,8 +37,8 @@ pub(crate) struct Pair {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queues(u32);
 
-/// A definition chooses it, whoever wrote that. Each queue that is used takes some kilobytes of the kernel's memory, and time with the lock of all
-/// links held.
+/// The author of a definition is not trusted. Each queue takes some kilobytes of the kernel's memory, and the kernel holds the lock of all links
+/// while it creates the queue.
 const MOST_QUEUES: u32 = 16;
 
 impl Default for Queues {

@@ -26,7 +26,7 @@ pub struct NetnsFile(OwnedFd);
 // === impl NetnsFile ===
 
 impl NetnsFile {
-    /// That of the calling thread's namespace. Each is opened anew: a lock belongs to what was opened.
+    /// Opens the file of the calling thread's namespace. Each call opens it anew, because a lock belongs to the open file.
     fn open(_: &Inside) -> Option<Self> {
         own().ok().map(NetnsFile)
     }
