@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
 use linux::Errno;
-use linux::file::{self, Durability, Links, Lock, LockError, LockHolder, ReadError};
+use linux::file::{self, Durability, Hold, Links, Lock, LockError, LockHolder, ReadError};
 
 use crate::Record;
 use crate::record::{MAX_FILE, SCHEMA};
@@ -225,7 +225,7 @@ impl Records {
     fn lock_read_only(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
         let fail = |reason: String| RecordError::Io { step: "lock", path: self.dir.clone(), reason };
         let dir = std::fs::File::open(&self.dir).map_err(|e| fail(e.to_string()))?;
-        match file::lock_open(dir, &self.dir, by) {
+        match file::lock_open(dir, &self.dir, Hold::Alone, Some(by)) {
             Ok(lock) => Ok(SandboxLock { record: self.path(sandbox), path: self.lock_file(sandbox), _lock: lock }),
             Err(LockError::TimedOut { holder, .. }) => Err(RecordError::Busy { sandbox: sandbox.clone(), holder }),
             Err(e) => Err(fail(e.to_string())),

@@ -253,7 +253,7 @@ impl Daemon {
             let hint = "check that the daemon sees the host's files (flag -hostprefix)";
             CniError::new(Code::INVALID_NETNS, format!("failed to open netns {}: there is no such file; {hint}", path.display()))
         })?;
-        if Netns::current().map_err(internal)?.id() == netns.id() {
+        if netns.is_here().map_err(internal)? {
             return Err(CniError::new(Code::INVALID_NETNS, format!("{} is the daemon's own namespace", path.display())));
         }
         let time = if call.millis == 0 { self.settings.resendtimeout } else { Duration::from_millis(call.millis.min(86_400_000)) };

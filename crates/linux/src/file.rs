@@ -8,20 +8,23 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, fcntl};
 use nix::libc;
 
+mod alarm;
 mod entries;
 mod exchange;
+mod hold;
 mod holder;
 mod unfinished;
 mod waiting;
 
 pub use entries::{Entry, entries};
 pub use exchange::rename_new;
+pub use hold::Hold;
 pub use holder::LockHolder;
 pub use unfinished::Unfinished;
 pub use waiting::{GoesOn, LockWait, TURN, ask_while_waiting, goes_on};
@@ -112,7 +115,7 @@ fn who(path: &Path, holder: Option<&LockHolder>) -> String {
     }
 }
 
-/// An exclusive lock on a file (`flock(2)`), until it is dropped or the process ends.
+/// A lock on a file (`flock(2)`), until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: Flock<File>,
@@ -358,7 +361,6 @@ fn errno(e: &std::io::Error) -> Errno {
 /// # Errors
 /// [`LockError::TimedOut`] at the deadline, and where [`ask_while_waiting`] says that nobody waits for it any more.
 pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
-    let refused = |errno| LockError::Refused { path: path.to_owned(), errno };
     loop {
         let file = File::options()
             .read(true)
@@ -369,16 +371,11 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
             .custom_flags(IN_PLACE)
             .open(path)
             .map_err(|e| LockError::Open { path: path.to_owned(), errno: errno(&e) })?;
-        let file = match deadline {
-            None => wait(file).map_err(refused)?,
-            Some(deadline) => poll(file, path, deadline)
-                .map_err(refused)?
-                .map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?,
-        };
+        let lock = lock_open(file, path, Hold::Alone, deadline)?;
         // Whoever held it has deleted the file: it locks nothing any more, the next caller makes a new one.
-        if file.metadata().is_ok_and(|status| status.nlink() > 0) {
+        if lock.file.metadata().is_ok_and(|status| status.nlink() > 0) {
             crate::crash_point!("lock-taken");
-            return Ok(Lock { file });
+            return Ok(lock);
         }
     }
 }
@@ -387,41 +384,11 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
 /// of the same descriptor holds the same lock: let it be opened for this alone.
 ///
 /// # Errors
-/// [`LockError::TimedOut`] at the deadline.
-pub fn lock_open(file: File, path: &Path, deadline: Instant) -> Result<Lock, LockError> {
-    let locked = poll(file, path, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
+/// As [`lock`].
+pub fn lock_open(file: File, path: &Path, how: Hold, deadline: Option<Instant>) -> Result<Lock, LockError> {
+    let locked = hold::take(file, path, how, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
     let file = locked.map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?;
     Ok(Lock { file })
-}
-
-fn wait(mut file: File) -> Result<Flock<File>, Errno> {
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusive) {
-            Err((again, Errno::EINTR)) => file = again,
-            locked => return locked.map_err(|(_, e)| e),
-        }
-    }
-}
-
-/// The file unlocked at the deadline. Asks again after 0.1 ms, then less often: every millisecond for the first tenth of a second, in which
-/// many short calls may follow each other and nobody should have the lock; then every 5 ms.
-fn poll(mut file: File, path: &Path, deadline: Instant) -> Result<Result<Flock<File>, File>, Errno> {
-    let (begun, mut pause, mut turn) = (Instant::now(), Duration::from_micros(100), TURN);
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(Ok(locked)),
-            Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
-            Err((_, e)) => return Err(e),
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || (begun.elapsed() >= turn && !goes_on(Some(&file), path, begun.elapsed())) {
-            return Ok(Err(file));
-        }
-        turn = if begun.elapsed() >= turn { begun.elapsed() + TURN } else { turn };
-        std::thread::sleep(pause.min(left));
-        let longest = if begun.elapsed() < Duration::from_millis(100) { 1 } else { 5 };
-        pause = (pause * 2).min(Duration::from_millis(longest));
-    }
 }
 
 // === impl Lock ===
@@ -480,9 +447,10 @@ fn followed(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use super::*;
 
     /// A folder that goes with the test.
     struct Folder(PathBuf);

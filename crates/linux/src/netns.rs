@@ -268,7 +268,7 @@ impl Netns {
         let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
         let file = File::options().read(true).custom_flags(libc::O_CLOEXEC).open(own);
         let file = file.map_err(|e| LockError::Open { path: self.path.clone(), errno: errno(&e) })?;
-        file::lock_open(file, &self.path, deadline)
+        file::lock_open(file, &self.path, file::Hold::Alone, Some(deadline))
     }
 
     /// Runs `f` in this namespace. The calling thread goes there and comes back; where it may not come back (a user

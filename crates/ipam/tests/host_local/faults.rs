@@ -143,48 +143,6 @@ fn a_stuck_peer_is_named() {
     assert_eq!(store().release(&owner("a", "eth0")).unwrap().len(), 2);
 }
 
-/// Waiting wants a thread; where none can be started it is waiting all the same.
-#[test]
-fn who_can_have_no_thread_waits() {
-    let done = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "faults::child_without_a_thread", "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
-}
-
-#[test]
-#[ignore = "started by who_can_have_no_thread_waits as a process of its own"]
-fn child_without_a_thread() {
-    let (scratch, sets) = (Scratch::new(), sets(RANGES));
-    scratch.store().allocate(&owner("a", "eth0"), &sets, &[]).unwrap();
-    let stuck = File::open(scratch.store().dir().join("lock")).unwrap();
-    stuck.lock().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    let holder = std::thread::spawn(move || {
-        told.recv().unwrap();
-        // Sleeps: the lock is held for so long.
-        std::thread::sleep(Duration::from_millis(20));
-        stuck.unlock().unwrap();
-    });
-    // A thread's stack needs 2 MiB.
-    let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
-    let (pid, limit) = (std::process::id().to_string(), format!("--as={}", (pages * 4 + 1024) << 10));
-    assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
-    assert!(std::thread::Builder::new().spawn(|| ()).is_err());
-
-    let by = |limit: u64| scratch.store().lock_by(Instant::now() + Duration::from_millis(limit));
-    let until = Instant::now() + Duration::from_millis(60);
-    for e in [by(30).release(&owner("a", "eth0")).unwrap_err(), by(30).all().unwrap_err()] {
-        assert!(matches!(&e, StoreError::Lock(LockError::Busy { .. })), "{e:?}");
-    }
-    assert!(Instant::now() >= until, "each has waited");
-    tell.send(()).unwrap();
-    assert_eq!(by(60_000).release(&owner("a", "eth0")).unwrap().len(), 2);
-    holder.join().unwrap();
-}
-
 #[test]
 #[ignore = "started by a_full_and_a_read_only_disk in a mount namespace of its own"]
 fn child() {

@@ -1,0 +1,102 @@
+//! An end for a system call that has none of its own: a signal that does nothing interrupts it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
+
+/// The signal. Nothing else of this process uses it; a program that it starts has its default action again (execve(2)).
+const SIGNAL: Signal = Signal::SIGALRM;
+
+/// `SIGEV_THREAD_ID` (include/uapi/asm-generic/siginfo.h).
+const THREAD: libc::c_int = 4;
+
+/// How long after the time that was set the call is interrupted once more: the thread may not have been in it yet.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A timer that interrupts the system calls of the thread that made it (timer_create(2)).
+#[derive(Debug)]
+pub(super) struct Alarm {
+    timer: libc::c_int,
+    /// The signals that the thread held back before.
+    mask: SigSet,
+    /// It belongs to a thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+fn handle() -> Result<(), Errno> {
+    static DONE: OnceLock<Result<(), Errno>> = OnceLock::new();
+    // Without SA_RESTART: the call ends with EINTR.
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler touches nothing.
+    *DONE.get_or_init(|| unsafe { sigaction(SIGNAL, &action) }.map(drop))
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    spec.tv_sec = time.as_secs().try_into().unwrap_or(i64::MAX);
+    spec.tv_nsec = time.subsec_nanos().into();
+    spec
+}
+
+fn done(result: libc::c_long) -> Result<(), Errno> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().map_or(Errno::EIO, Errno::from_raw)) }
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// # Errors
+    /// What the kernel says: `EAGAIN` where this user has as many signals and timers as it may (`RLIMIT_SIGPENDING`).
+    pub(super) fn new() -> Result<Self, Errno> {
+        handle()?;
+        // SAFETY: all its fields are numbers and pointers, which may be zero.
+        let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
+        event.sigev_signo = SIGNAL as libc::c_int;
+        event.sigev_notify = THREAD;
+        event.sigev_notify_thread_id = nix::unistd::gettid().as_raw();
+        let mut timer: libc::c_int = 0;
+        // SAFETY: the kernel reads an event and writes a number, and both live until it returns.
+        done(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) })?;
+        let mut signal = SigSet::empty();
+        signal.add(SIGNAL);
+        // Whoever started this process may have held the signal back.
+        match signal.thread_swap_mask(SigmaskHow::SIG_UNBLOCK) {
+            Ok(mask) => Ok(Alarm { timer, mask, _thread: std::marker::PhantomData }),
+            Err(e) => {
+                delete(timer);
+                Err(e)
+            }
+        }
+    }
+
+    /// Has the thread's call interrupted when so much time has passed, which is more than none.
+    pub(super) fn set(&self, after: Duration) -> Result<(), Errno> {
+        let first = after.max(Duration::from_nanos(1));
+        let times = libc::itimerspec { it_interval: timespec(AGAIN), it_value: timespec(first) };
+        let none: *mut libc::itimerspec = std::ptr::null_mut();
+        // SAFETY: the kernel reads the times, which live until it returns, and writes nothing.
+        done(unsafe { libc::syscall(libc::SYS_timer_settime, self.timer, 0, &raw const times, none) })
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        delete(self.timer);
+        if self.mask.contains(SIGNAL) {
+            // The mask is one that this thread had: it is not refused.
+            let _ = self.mask.thread_set_mask();
+        }
+    }
+}
+
+fn delete(timer: libc::c_int) {
+    // SAFETY: a call with a number. There is such a timer: it is deleted once.
+    unsafe { libc::syscall(libc::SYS_timer_delete, timer) };
+}
