@@ -5,7 +5,7 @@
 //!   rounds, turn by turn:   a pod's four networks by `netloom`   |   ONE network by the reference `bridge` + `host-local`
 //!     alone                 one call, then the next --> p50, p99; after DEL: until the last link is gone
 //!     beside the least      ADD of four networks, and of the default network alone | the floor's program, then one PATCH by a warm client
-//!     from 16 callers       100 pods --> total time; p50, p99 of each call
+//!     from 16 callers       100 pods --> total time; p50, p99 of each call   |   the same, and the floor's program with one PATCH each
 //!   then: 110 pods attached --> the agent's memory
 //!   then: 5,000 pods come and go, from 16 callers --> its memory again
 //! ```
@@ -118,10 +118,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let sides = [Caller::of_agent(host, plugins, agent, plane.pods()), other];
     let alone = alone(&sides, agent, options.rounds)?;
-    let mut floor = Floor::start(options, plane, scratch.path())?;
-    let with_floor = beside_floor(&sides[0], &mut floor, agent, plane, options.rounds)?;
+    let floor = Floor::start(options, plane, scratch.path())?;
+    let mut with_floor = beside_floor(&sides[0], &floor, agent, plane, options.rounds)?;
+    let crowd = crowds(&sides, &floor, agent, plane, options.crowds, &mut with_floor)?;
     drop(floor);
-    let crowd = crowds(&sides, agent, plane, options.crowds)?;
     let memory = full(&sides[0], agent, plane)?;
     let worn = turnover(&sides[0], agent, options.turnover)?;
     let other = if before.is_some() { Other::Before } else { Other::Reference };
@@ -184,7 +184,7 @@ fn alone(sides: &[Caller; 2], agent: &mut Agent, rounds: usize) -> Result<Alone>
 }
 
 /// ADDs of a pod's four networks, and of the default network alone, in turn with the least that each can take.
-fn beside_floor(ours: &Caller, floor: &mut Floor, agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<WithFloor> {
+fn beside_floor(ours: &Caller, floor: &Floor, agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<WithFloor> {
     let mut found = WithFloor::default();
     let other = plane.pods().last().context("the API server has no pods")?;
     let plain = Caller { host: ours.host, plugins: ours.plugins, plugin: ours.plugin, config: ours.config.clone(), pods: plane.plain() };
@@ -217,16 +217,34 @@ fn beside_floor(ours: &Caller, floor: &mut Floor, agent: &mut Agent, plane: &Pla
     Ok(found)
 }
 
-/// Many at once, turn by turn.
-fn crowds(sides: &[Caller; 2], agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<Crowds> {
+/// Many at once, turn by turn; in every third turn the least that it can take.
+fn crowds(
+    sides: &[Caller; 2],
+    floor: &Floor,
+    agent: &mut Agent,
+    plane: &Plane,
+    rounds: usize,
+    with_floor: &mut WithFloor,
+) -> Result<Crowds> {
     let mut crowds = Crowds::default();
-    for turn in 0..2 * rounds {
-        let at = (turn + turn / 2) % 2;
-        let Some(side) = sides.get(at) else { continue };
+    let turns = sides.len() + 1;
+    for turn in 0..turns * rounds {
+        let at = (turn + turn / turns) % turns;
         let containers = namespaces(&format!("c{turn}"), CROWD)?;
+        let Some(side) = sides.get(at) else {
+            with_floor.keep_crowd_least(floor.crowd(&containers, CALLERS, plane.pods())?.all);
+            containers.iter().enumerate().try_for_each(|(number, container)| floor.del(Network::Pod, container, number))?;
+            drop(containers);
+            thread::sleep(4 * SETTLE);
+            continue;
+        };
         for verb in VERBS {
             let before = agent.computed()?;
-            crowds.keep(verb, at, side.crowd(verb, &containers, CALLERS)?);
+            let crowd = side.crowd(verb, &containers, CALLERS)?;
+            if at == 0 && verb == Verb::Add {
+                with_floor.keep_crowd(crowd.all);
+            }
+            crowds.keep(verb, at, crowd);
             if at == 0 {
                 crowds.keep_computed(verb, agent.computed()?.saturating_sub(before));
             }
@@ -241,7 +259,7 @@ fn crowds(sides: &[Caller; 2], agent: &mut Agent, plane: &Plane, rounds: usize) 
             crowds.gone.push(answered.elapsed());
         }
         thread::sleep(4 * SETTLE);
-        progress("many at once", turn / 2, rounds);
+        progress("many at once", turn / turns, rounds);
     }
     Ok(crowds)
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   Options --> three Sides, each in a namespace that stands for its host: Netloom, the reference plugins, the floor
 //!           --> rounds: for each verb one side, then the next --> Figures (p50, p99, ratios)
+//!           --> way: to an agent that answers at once, and back
 //!           --> crowd: 16 and 64 callers at once --> attachments a second
 //!           --> scale: host-local with 60,000 addresses held
 //!           --> plugins: each by itself, ours and the reference's
@@ -45,6 +46,7 @@ mod rounds;
 mod scale;
 mod side;
 mod table;
+mod way;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -158,10 +160,11 @@ fn run(options: &Options) -> Result<()> {
         print!("\n{}", table::rounds(network, options.rounds, &of_network));
         figures.extend(of_network);
     }
-    let (by_plugin, plugin_goals) = match sides[0].plugins() {
-        Some(installed) => plugins(options, installed, &scratch)?,
-        None => Default::default(),
-    };
+    let installed = sides[0].plugins().context("no executable is installed")?;
+    let tell = &mut |round| progress("the way to an agent", round, options.rounds);
+    let way = way::run(installed, &options.floor, scratch.path(), options.rounds, tell)?;
+    print!("\n{}", way.table(options.rounds));
+    let (by_plugin, plugin_goals) = plugins(options, installed, &scratch)?;
     let crowds = crowd::run(&sides, options.crowds, &mut |round| progress("many at once", round, options.crowds))?;
     print!("\n{}", table::crowds(options.crowds, &crowds));
     let mut costs = Vec::new();
@@ -180,13 +183,14 @@ fn run(options: &Options) -> Result<()> {
     let stages = anatomy::look(&options.traced, scratch.path())?;
     print!("\n{}", table::stages(anatomy::ROUNDS, &stages));
     println!("\ngoals, by the medians of this run");
-    goals::of(&figures, &crowds, &scales).iter().chain(&plugin_goals).for_each(|goal| print!("{}", goal.line()));
+    let of_way = [way.goal()];
+    goals::of(&figures, &crowds, &scales).iter().chain(&of_way).chain(&plugin_goals).for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
         let mut report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
             "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs,
             "scales": scales.iter().map(scale::Scale::json).collect::<Vec<_>>(),
-            "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
+            "way": way.json(), "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });
         if let Some(report) = report.as_object_mut() {
             report.extend(by_plugin);

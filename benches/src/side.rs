@@ -243,11 +243,17 @@ impl Job {
         job
     }
 
+    /// The process, not started yet, with no other environment than its own.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().envs(self.env.iter().cloned());
+        command
+    }
+
     /// Starts it in the namespace of the calling thread; what is timed is what a runtime waits for: from before the fork
     /// until the process is gone and its output read.
     pub(crate) fn run(&self, verb: Verb) -> Result<Duration> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).env_clear().envs(self.env.iter().cloned());
+        let command = self.command();
         let start = Instant::now();
         let output = output_of(command, &self.input).with_context(|| format!("run {}", self.program.display()))?;
         let time = start.elapsed();

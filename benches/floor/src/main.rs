@@ -7,6 +7,7 @@
 //!                                     macvlan,PARENT-INDEX,NAME,A.B.C.D/PREFIX
 //!   floor del NETNS             all that `add` has made, as one group
 //!   floor move NETNS INDEX NAME   a link goes into another namespace, under another name
+//!   floor ask SOCKET            carries standard input to a server, and prints its answer: four bytes of length, and as many more
 //!   floor peak PROGRAM ARG...   starts a program and tells its peak memory (KiB), as the small process that it is
 //! ```
 //!
@@ -23,8 +24,10 @@
 mod message;
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Instant;
 
@@ -60,12 +63,13 @@ fn main() {
         ["add", netns, links @ ..] => add(netns, &links.iter().map(|l| wanted(l)).collect::<Vec<_>>(), &mut clock),
         ["del", netns] => del(netns, &mut clock),
         ["move", netns, index, name] => hand_over(netns, index.parse().unwrap(), name, &mut clock),
+        ["ask", socket] => ask(socket, &mut clock),
         ["peak", program, args @ ..] => {
             let status = Command::new(program).args(args).status().unwrap();
             eprintln!("peak {}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss());
             assert!(status.success(), "{status}");
         }
-        _ => panic!("floor nothing | add NETNS LINK... | del NETNS | move NETNS INDEX NAME"),
+        _ => panic!("floor nothing | add NETNS LINK... | del NETNS | move NETNS INDEX NAME | ask SOCKET | peak PROGRAM ARG..."),
     }
 }
 
@@ -164,6 +168,22 @@ fn hand_over(netns: &str, index: u32, name: &str, clock: &mut Clock) {
     messages.end(message);
     exchange(&host, &messages);
     clock.lap("move the link");
+}
+
+fn ask(socket: &str, clock: &mut Clock) {
+    let mut question = vec![0; 4];
+    std::io::stdin().read_to_end(&mut question).unwrap();
+    let length = u32::try_from(question.len() - 4).unwrap();
+    question[..4].copy_from_slice(&length.to_be_bytes());
+    clock.lap("read");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(&question).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut answer).unwrap();
+    clock.lap("ask");
+    std::io::stdout().write_all(&answer).unwrap();
 }
 
 fn route_socket() -> OwnedFd {

@@ -46,11 +46,7 @@ impl<'a> Caller<'a> {
 impl Caller<'_> {
     /// One call. What is timed is the process, from before its fork until it is gone.
     pub(crate) fn call(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
-        self.host.enter(|| self.here(verb, container, number))
-    }
-
-    fn here(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
-        self.job(verb, container, self.pods.get(number)).run(verb)
+        self.host.enter(|| self.job(verb, container, self.pods.get(number)).run(verb))
     }
 
     /// The call of a pod's container.
@@ -63,23 +59,32 @@ impl Caller<'_> {
         job
     }
 
-    /// A call for each container, from so many callers; each takes the next container that nobody has taken.
+    /// A call for each container, from so many callers.
     pub(crate) fn crowd(&self, verb: Verb, containers: &[Namespace], callers: usize) -> Result<Crowd> {
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let (next, start) = (&next, Instant::now());
-        let work = || {
-            let mut times = Vec::new();
-            loop {
-                let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let Some(container) = containers.get(number) else { return Ok(times) };
-                times.push(self.here(verb, container, number)?);
-            }
-        };
-        let each = thread::scope(|scope| {
-            let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| self.host.enter(work))).collect();
-            let done = callers.into_iter().map(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))?);
-            done.collect::<Result<Vec<Vec<Duration>>>>()
-        })?;
-        Ok(Crowd { each: each.concat(), all: start.elapsed() })
+        at_once(containers, callers, |container, number| self.call(verb, container, number))
     }
+}
+
+/// A call for each container, from so many callers; each takes the next container that nobody has taken. A call tells its own time.
+pub(crate) fn at_once(
+    containers: &[Namespace],
+    callers: usize,
+    call: impl Fn(&Namespace, usize) -> Result<Duration> + Sync,
+) -> Result<Crowd> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let start = Instant::now();
+    let work = || {
+        let mut times = Vec::new();
+        loop {
+            let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(container) = containers.get(number) else { return Ok(times) };
+            times.push(call(container, number)?);
+        }
+    };
+    let each = thread::scope(|scope| {
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(work)).collect();
+        let done = callers.into_iter().map(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))?);
+        done.collect::<Result<Vec<Vec<Duration>>>>()
+    })?;
+    Ok(Crowd { each: each.concat(), all: start.elapsed() })
 }

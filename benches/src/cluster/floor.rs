@@ -1,11 +1,14 @@
 //! The least that an ADD with its status can take on this machine: the same links by bare netlink, and one PATCH of a pod's status by a client
 //! whose connection is open.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::caller::{Crowd, at_once};
 use super::plane::{Plane, Pod};
 use crate::namespace::Namespace;
 use crate::network::{Network, Verb};
@@ -15,9 +18,14 @@ use crate::side::Side;
 /// What one is compared with, in the place of an agent.
 pub(crate) struct Floor {
     side: Side,
+    one: Client,
+    many: Client,
+}
+
+/// A connection that is open, and what it runs on.
+struct Client {
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
-    requests: usize,
 }
 
 /// What it took.
@@ -31,22 +39,61 @@ pub(crate) struct Least {
 
 impl Floor {
     /// The API server is one of the calling thread's network namespace.
-    pub(crate) fn start(options: &Options, plane: &Plane, data: &std::path::Path) -> Result<Self> {
+    pub(crate) fn start(options: &Options, plane: &Plane, data: &Path) -> Result<Self> {
         let side = Side::floor(&options.floor, data)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
-        let connection = runtime.block_on(::cluster::client(Some(&plane.kubeconfig())))?;
-        Ok(Floor { side, runtime, client: connection.client(), requests: 0 })
+        // Alone, the thread that asks also sends and receives.
+        let one = Client::connect(&mut tokio::runtime::Builder::new_current_thread(), plane)?;
+        let many = Client::connect(tokio::runtime::Builder::new_multi_thread().worker_threads(1), plane)?;
+        Ok(Floor { side, one, many })
     }
 
     /// The links of a network, and the status of a pod that nobody attaches meanwhile.
-    pub(crate) fn add(&mut self, network: Network, container: &Namespace, number: usize, pod: &Pod) -> Result<Least> {
+    pub(crate) fn add(&self, network: Network, container: &Namespace, number: usize, pod: &Pod) -> Result<Least> {
+        self.add_by(&self.one, network, container, number, pod)
+    }
+
+    /// The links of a pod's four networks and one PATCH for each container, from so many callers on one connection.
+    pub(crate) fn crowd(&self, containers: &[Namespace], callers: usize, pods: &[Pod]) -> Result<Crowd> {
+        at_once(containers, callers, |container, number| {
+            let pod = pods.get(number).context("the API server has too few pods")?;
+            let Least { links, patch } = self.add_by(&self.many, Network::Pod, container, number, pod)?;
+            Ok(links + patch)
+        })
+    }
+
+    fn add_by(&self, client: &Client, network: Network, container: &Namespace, number: usize, pod: &Pod) -> Result<Least> {
         let links = self.side.time(network, Verb::Add, container, number)?;
-        self.requests += 1;
+        let patch = client.patch(network, pod)?;
+        Ok(Least { links, patch })
+    }
+
+    /// What [`Floor::add`] has made.
+    pub(crate) fn del(&self, network: Network, container: &Namespace, number: usize) -> Result<()> {
+        self.side.time(network, Verb::Del, container, number).map(drop)
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    fn connect(builder: &mut tokio::runtime::Builder, plane: &Plane) -> Result<Self> {
+        let runtime = builder.enable_all().build().context("start tokio")?;
+        let connection = runtime.block_on(::cluster::client(Some(&plane.kubeconfig())))?;
+        let client = connection.client();
+        // The connection is there before the first one that is timed.
+        runtime.block_on(client.apiserver_version()).context("ask the API server for its version")?;
+        Ok(Client { runtime, client })
+    }
+
+    /// The status of these networks, with another address each time.
+    fn patch(&self, network: Network, pod: &Pod) -> Result<Duration> {
+        static PATCHES: AtomicUsize = AtomicUsize::new(0);
+        let number = PATCHES.fetch_add(1, Ordering::Relaxed);
         let interfaces: Vec<_> = network
-            .attachments(std::path::Path::new(""))
+            .attachments(Path::new(""))
             .into_iter()
             .map(|(interface, _)| {
-                json!({"name": interface, "interface": interface, "ips": [format!("10.77.1.{}", self.requests % 250)],
+                json!({"name": interface, "interface": interface, "ips": [format!("10.77.{}.{}", number / 250 % 250, number % 250)],
                     "mac": "02:00:00:00:00:01", "default": interface == "eth0", "dns": {}})
             })
             .collect();
@@ -58,11 +105,6 @@ impl Floor {
             .body(body.to_string().into_bytes())?;
         let begin = Instant::now();
         self.runtime.block_on(self.client.request_text(request)).context("PATCH a pod's status")?;
-        Ok(Least { links, patch: begin.elapsed() })
-    }
-
-    /// What [`Floor::add`] has made.
-    pub(crate) fn del(&self, network: Network, container: &Namespace, number: usize) -> Result<()> {
-        self.side.time(network, Verb::Del, container, number).map(drop)
+        Ok(begin.elapsed())
     }
 }
