@@ -232,7 +232,7 @@ fn crowds(
         let at = (turn + turn / turns) % turns;
         let containers = namespaces(&format!("c{turn}"), CROWD)?;
         let Some(side) = sides.get(at) else {
-            with_floor.keep_crowd_least(floor.crowd(&containers, CALLERS, plane.pods())?.all);
+            with_floor.keep_crowd_least(floor.crowd(sides[0].host, &containers, CALLERS, plane.pods())?.all);
             containers.iter().enumerate().try_for_each(|(number, container)| floor.del(Network::Pod, container, number))?;
             drop(containers);
             thread::sleep(4 * SETTLE);

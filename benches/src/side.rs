@@ -116,13 +116,7 @@ impl Side {
     /// Runs a verb for a container and says how long all its processes took.
     pub(crate) fn time(&self, network: Network, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
         let jobs = self.jobs(network, verb, container, number);
-        self.host.enter(|| {
-            let mut time = Duration::ZERO;
-            for job in &jobs {
-                time += job.run(verb)?;
-            }
-            Ok(time)
-        })
+        self.host.enter(|| jobs.iter().map(|job| job.run(verb)).sum())
     }
 
     pub(crate) fn name(&self) -> &'static str {

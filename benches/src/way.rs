@@ -11,6 +11,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,12 +43,15 @@ pub(crate) fn run(plugins: &Path, floor: &Path, scratch: &Path, rounds: usize, t
     let socket = scratch.join("way.sock");
     let result = result();
     let answer = Answer { exit: 0, stdout: result.clone().into_bytes(), again: false, probe: false };
-    answer_calls(UnixListener::bind(&socket).context("listen as an agent")?, wire::framed(&ToShim::Answer(answer), wire::MAX_CALL)?);
+    let calls =
+        answer_calls(UnixListener::bind(&socket).context("listen as an agent")?, wire::framed(&ToShim::Answer(answer), wire::MAX_CALL)?);
     let container = Namespace::make("way")?;
     let config = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "agent": socket});
     let ours = plugin_job(plugins, "netloom", Verb::Add, &container, "eth0", &config);
+    timed(&ours)?;
+    let call = calls.recv().context("no call has come")?;
     let args = vec!["ask".to_owned(), socket.display().to_string()];
-    let bare = Job { program: floor.to_owned(), args, env: Vec::new(), input: ours.input.clone() };
+    let bare = Job { program: floor.to_owned(), args, env: Vec::new(), input: String::from_utf8(call)? };
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..WARM_UP + rounds {
         for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
@@ -74,20 +78,23 @@ fn timed(job: &Job) -> Result<(Duration, Vec<u8>)> {
     Ok((time, output.stdout))
 }
 
-/// Answers every call with the same bytes, until the process ends.
-fn answer_calls(listener: UnixListener, answer: Vec<u8>) {
-    let hear = |stream: &mut UnixStream| -> std::io::Result<()> {
+/// Answers every call with the same bytes, until the process ends; the calls.
+fn answer_calls(listener: UnixListener, answer: Vec<u8>) -> Receiver<Vec<u8>> {
+    let hear = |stream: &mut UnixStream| -> std::io::Result<Vec<u8>> {
         let mut length = [0; 4];
         stream.read_exact(&mut length)?;
         let mut call = vec![0; u32::from_be_bytes(length) as usize];
-        stream.read_exact(&mut call)
+        stream.read_exact(&mut call)?;
+        Ok(call)
     };
+    let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // Whoever is not answered says so.
-            let _ = hear(&mut stream).and_then(|()| stream.write_all(&answer));
+            // Whoever is not answered says so, and only the first call is of interest.
+            let _ = hear(&mut stream).map(|call| stream.write_all(&answer).map(|()| tell.send(call)));
         }
     });
+    told
 }
 
 /// What an agent answers for a pod of four networks.

@@ -133,7 +133,10 @@ fn what_differs_here_is_explained() {
 fn what_differs_in_the_guest_is_explained() {
     let _ = (plugin_dir(), peers_dir());
     let executable = std::env::current_exe().unwrap();
-    let run = guest::run(&[executable.to_str().unwrap(), "--ignored", "--nocapture", "--exact", "in_the_guest"], Duration::from_secs(3000));
+    let run = guest::run(
+        &[executable.to_str().unwrap(), "--ignored", "--nocapture", "--exact", "configurations::in_the_guest"],
+        Duration::from_secs(3000),
+    );
     if std::env::var_os("NETLOOM_PARITY").is_some_and(|mode| mode == "write") {
         Page::take_over(&run.output);
     }

@@ -46,7 +46,11 @@ impl<'a> Caller<'a> {
 impl Caller<'_> {
     /// One call. What is timed is the process, from before its fork until it is gone.
     pub(crate) fn call(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
-        self.host.enter(|| self.job(verb, container, self.pods.get(number)).run(verb))
+        self.host.enter(|| self.here(verb, container, number))
+    }
+
+    fn here(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
+        self.job(verb, container, self.pods.get(number)).run(verb)
     }
 
     /// The call of a pod's container.
@@ -61,12 +65,14 @@ impl Caller<'_> {
 
     /// A call for each container, from so many callers.
     pub(crate) fn crowd(&self, verb: Verb, containers: &[Namespace], callers: usize) -> Result<Crowd> {
-        at_once(containers, callers, |container, number| self.call(verb, container, number))
+        at_once(self.host, containers, callers, |container, number| self.here(verb, container, number))
     }
 }
 
-/// A call for each container, from so many callers; each takes the next container that nobody has taken. A call tells its own time.
+/// A call for each container, from so many callers in the namespace of a host; each takes the next container that nobody has taken. A call
+/// tells its own time.
 pub(crate) fn at_once(
+    host: &Namespace,
     containers: &[Namespace],
     callers: usize,
     call: impl Fn(&Namespace, usize) -> Result<Duration> + Sync,
@@ -82,7 +88,7 @@ pub(crate) fn at_once(
         }
     };
     let each = thread::scope(|scope| {
-        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(work)).collect();
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| host.enter(work))).collect();
         let done = callers.into_iter().map(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))?);
         done.collect::<Result<Vec<Vec<Duration>>>>()
     })?;

@@ -15,6 +15,9 @@ use crate::network::{Network, Verb};
 use crate::options::Options;
 use crate::side::Side;
 
+/// The hardware address of its statuses, which no pod has.
+pub(crate) const MAC: &str = "02:00:00:00:00:01";
+
 /// What one is compared with, in the place of an agent.
 pub(crate) struct Floor {
     side: Side,
@@ -49,22 +52,18 @@ impl Floor {
 
     /// The links of a network, and the status of a pod that nobody attaches meanwhile.
     pub(crate) fn add(&self, network: Network, container: &Namespace, number: usize, pod: &Pod) -> Result<Least> {
-        self.add_by(&self.one, network, container, number, pod)
-    }
-
-    /// The links of a pod's four networks and one PATCH for each container, from so many callers on one connection.
-    pub(crate) fn crowd(&self, containers: &[Namespace], callers: usize, pods: &[Pod]) -> Result<Crowd> {
-        at_once(containers, callers, |container, number| {
-            let pod = pods.get(number).context("the API server has too few pods")?;
-            let Least { links, patch } = self.add_by(&self.many, Network::Pod, container, number, pod)?;
-            Ok(links + patch)
-        })
-    }
-
-    fn add_by(&self, client: &Client, network: Network, container: &Namespace, number: usize, pod: &Pod) -> Result<Least> {
         let links = self.side.time(network, Verb::Add, container, number)?;
-        let patch = client.patch(network, pod)?;
-        Ok(Least { links, patch })
+        Ok(Least { links, patch: self.one.patch(network, pod)? })
+    }
+
+    /// The links of a pod's four networks and one PATCH for each container, from so many callers by one client. A connection serves one request
+    /// at a time: there is one for each caller before the first that is timed. The API server is one of `host`.
+    pub(crate) fn crowd(&self, host: &Namespace, containers: &[Namespace], callers: usize, pods: &[Pod]) -> Result<Crowd> {
+        self.many.connect_often(callers)?;
+        at_once(host, containers, callers, |container, number| {
+            let pod = pods.get(number).context("the API server has too few pods")?;
+            Ok(self.side.time(Network::Pod, Verb::Add, container, number)? + self.many.patch(Network::Pod, pod)?)
+        })
     }
 
     /// What [`Floor::add`] has made.
@@ -85,6 +84,13 @@ impl Client {
         Ok(Client { runtime, client })
     }
 
+    /// So many connections are open afterwards.
+    fn connect_often(&self, number: usize) -> Result<()> {
+        let versions = (0..number).map(|_| self.client.apiserver_version());
+        self.runtime.block_on(futures::future::try_join_all(versions)).context("ask the API server for its version")?;
+        Ok(())
+    }
+
     /// The status of these networks, with another address each time.
     fn patch(&self, network: Network, pod: &Pod) -> Result<Duration> {
         static PATCHES: AtomicUsize = AtomicUsize::new(0);
@@ -94,7 +100,7 @@ impl Client {
             .into_iter()
             .map(|(interface, _)| {
                 json!({"name": interface, "interface": interface, "ips": [format!("10.77.{}.{}", number / 250 % 250, number % 250)],
-                    "mac": "02:00:00:00:00:01", "default": interface == "eth0", "dns": {}})
+                    "mac": MAC, "default": interface == "eth0", "dns": {}})
             })
             .collect();
         let annotation = json!(interfaces).to_string();

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, Flock, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 
 mod alarm;
@@ -118,7 +118,7 @@ fn who(path: &Path, holder: Option<&LockHolder>) -> String {
 /// A lock on a file (`flock(2)`), until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
-    file: Flock<File>,
+    file: File,
 }
 
 /// A file could not be read.
@@ -386,9 +386,11 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
 /// # Errors
 /// As [`lock`].
 pub fn lock_open(file: File, path: &Path, how: Hold, deadline: Option<Instant>) -> Result<Lock, LockError> {
-    let locked = hold::take(file, path, how, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
-    let file = locked.map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?;
-    Ok(Lock { file })
+    match hold::take(&file, path, how, deadline) {
+        Ok(true) => Ok(Lock { file }),
+        Ok(false) => Err(LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) }),
+        Err(errno) => Err(LockError::Refused { path: path.to_owned(), errno }),
+    }
 }
 
 // === impl Lock ===
@@ -405,7 +407,7 @@ impl Lock {
     /// # Errors
     /// What the kernel says.
     pub fn pass_on(&self) -> Result<(), Errno> {
-        fcntl(&*self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        fcntl(&self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
         passed_on().insert(self.file.as_raw_fd());
         Ok(())
     }
@@ -413,8 +415,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It is unlocked next, also for programs that were started and left something running.
         passed_on().remove(&self.file.as_raw_fd());
+        // Also for programs that were started and left something running. Where that is refused, the end of the last of them unlocks.
+        drop(self.file.unlock());
     }
 }
 

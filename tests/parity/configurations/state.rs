@@ -35,6 +35,8 @@ const FILES: &[&str] = &["/var/lib", "/run/cni"];
 /// Fields that count time, or packets, or come from a number that the kernel picks.
 const RESTLESS: &[&str] = &[
     "ifindex",
+    // By how many queues a queueing discipline is used.
+    "refcnt",
     "link_index",
     "link_netnsid",
     "hello_timer",
@@ -208,7 +210,8 @@ pub(crate) fn objects(raw: &Raw) -> Objects {
     let mut all = Objects::new();
     for place in PLACES {
         for (section, name) in [("link", "link"), ("port", "port")] {
-            for item in list(raw, place, section) {
+            for mut item in list(raw, place, section) {
+                name_queues(&mut item);
                 put(&mut all, format!("{place} {name} {}", text(&item["ifname"])), &item);
             }
         }
@@ -248,6 +251,17 @@ pub(crate) fn objects(raw: &Raw) -> Objects {
 
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// How many queues the kernel makes of its own accord depends on the machine.
+fn name_queues(link: &mut Value) {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    let last: u64 = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
+    for key in ["num_tx_queues", "num_rx_queues"] {
+        if last > 0 && link[key] == last + 1 {
+            link[key] = "one for each processor".into();
+        }
+    }
 }
 
 /// A link-local address comes and goes with its link's carrier; nobody configures it.

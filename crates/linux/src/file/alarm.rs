@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
-/// The signal. Nothing else of this process uses it; a program that it starts has its default action again (execve(2)).
-const SIGNAL: Signal = Signal::SIGALRM;
+/// The signal. Nothing that is not for a socket's urgent data sends it, and it does nothing to a program without a handler (signal(7)).
+const SIGNAL: Signal = Signal::SIGURG;
 
 /// `SIGEV_THREAD_ID` (include/uapi/asm-generic/siginfo.h).
 const THREAD: libc::c_int = 4;
@@ -22,8 +22,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: libc::c_int,
-    /// The signals that the thread held back before.
-    mask: SigSet,
+    /// Whether the thread held the signal back before.
+    was_blocked: bool,
     /// It belongs to a thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
@@ -36,6 +36,12 @@ fn handle() -> Result<(), Errno> {
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
     // SAFETY: the handler touches nothing.
     *DONE.get_or_init(|| unsafe { sigaction(SIGNAL, &action) }.map(drop))
+}
+
+fn signal() -> SigSet {
+    let mut signal = SigSet::empty();
+    signal.add(SIGNAL);
+    signal
 }
 
 fn timespec(time: Duration) -> libc::timespec {
@@ -64,11 +70,9 @@ impl Alarm {
         let mut timer: libc::c_int = 0;
         // SAFETY: the kernel reads an event and writes a number, and both live until it returns.
         done(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) })?;
-        let mut signal = SigSet::empty();
-        signal.add(SIGNAL);
         // Whoever started this process may have held the signal back.
-        match signal.thread_swap_mask(SigmaskHow::SIG_UNBLOCK) {
-            Ok(mask) => Ok(Alarm { timer, mask, _thread: std::marker::PhantomData }),
+        match signal().thread_swap_mask(SigmaskHow::SIG_UNBLOCK) {
+            Ok(mask) => Ok(Alarm { timer, was_blocked: mask.contains(SIGNAL), _thread: std::marker::PhantomData }),
             Err(e) => {
                 delete(timer);
                 Err(e)
@@ -76,10 +80,20 @@ impl Alarm {
         }
     }
 
-    /// Has the thread's call interrupted when so much time has passed, which is more than none.
+    /// Has the thread's calls interrupted when so much time has passed, and again and again until it is stopped.
     pub(super) fn set(&self, after: Duration) -> Result<(), Errno> {
-        let first = after.max(Duration::from_nanos(1));
-        let times = libc::itimerspec { it_interval: timespec(AGAIN), it_value: timespec(first) };
+        // No time at all would stop it.
+        self.settime(AGAIN, after.max(Duration::from_nanos(1)))
+    }
+
+    /// Nothing is interrupted any more.
+    pub(super) fn stop(&self) {
+        // There is such a timer, and these times are valid: nothing can be refused.
+        let _ = self.settime(Duration::ZERO, Duration::ZERO);
+    }
+
+    fn settime(&self, interval: Duration, first: Duration) -> Result<(), Errno> {
+        let times = libc::itimerspec { it_interval: timespec(interval), it_value: timespec(first) };
         let none: *mut libc::itimerspec = std::ptr::null_mut();
         // SAFETY: the kernel reads the times, which live until it returns, and writes nothing.
         done(unsafe { libc::syscall(libc::SYS_timer_settime, self.timer, 0, &raw const times, none) })
@@ -89,9 +103,9 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         delete(self.timer);
-        if self.mask.contains(SIGNAL) {
-            // The mask is one that this thread had: it is not refused.
-            let _ = self.mask.thread_set_mask();
+        if self.was_blocked {
+            // A mask is never refused.
+            let _ = signal().thread_block();
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Taking a lock of a file, and waiting for it.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 
 use super::alarm::Alarm;
-use super::waiting::{TURN, goes_on};
+use super::waiting::{TURN, goes_on, is_asked};
 
 /// How often the lock is tried where the kernel's wait cannot be ended.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -22,69 +23,94 @@ pub enum Hold {
     Shared,
 }
 
-// === impl Hold ===
-
-impl Hold {
-    fn at_once(self) -> FlockArg {
-        match self {
-            Hold::Alone => FlockArg::LockExclusiveNonblock,
-            Hold::Shared => FlockArg::LockSharedNonblock,
-        }
+/// Locks a file; `false` at the deadline, and where [`goes_on`] says that nobody waits any longer.
+///
+/// Who waits sleeps in the kernel, which wakes the next one when the lock is free: hardly anybody tries in vain. flock(2) has no limit of
+/// time: an [`Alarm`] ends it. Where there is none to be had, the lock is tried again and again.
+pub(super) fn take(file: &File, path: &Path, how: Hold, deadline: Option<Instant>) -> Result<bool, Errno> {
+    if how.at_once(file)? {
+        return Ok(true);
     }
-
-    fn in_turn(self) -> FlockArg {
-        match self {
-            Hold::Alone => FlockArg::LockExclusive,
-            Hold::Shared => FlockArg::LockShared,
+    let Some(deadline) = deadline else {
+        while !how.in_turn(file)? {}
+        return Ok(true);
+    };
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let mut alarm = if left().is_zero() { None } else { alarm_for(file) };
+    // Whoever tries again comes behind those that came later: not for nothing.
+    let longest = if is_asked() { TURN } else { Duration::MAX };
+    let (begun, mut turn) = (Instant::now(), longest);
+    loop {
+        let (left, waited) = (left(), begun.elapsed());
+        if let Some(alarm) = alarm.as_ref().filter(|_| waited >= turn) {
+            alarm.stop();
+        }
+        if left.is_zero() || (waited >= turn && !goes_on(Some(file), path, waited)) {
+            return Ok(false);
+        }
+        turn = if waited >= turn { waited + longest } else { turn };
+        let got = match &alarm {
+            Some(alarm) => alarm.set(left.min(turn - waited)).and_then(|()| how.in_turn(file)),
+            None => {
+                std::thread::sleep(PAUSE.min(left));
+                how.at_once(file)
+            }
+        };
+        match got {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            // A file system may know flock(2), and no wait for it.
+            Err(_) if alarm.is_some() => alarm = None,
+            Err(e) => return Err(e),
         }
     }
 }
 
-/// The file unlocked at the deadline, and where [`goes_on`] says so.
-///
-/// Who waits sleeps in the kernel, which wakes one of all that wait for a lock when it is free: nobody tries in vain. flock(2) has no limit of
-/// time: an [`Alarm`] ends it. Where the kernel gives none, the lock is tried again and again.
-pub(super) fn take(mut file: File, path: &Path, how: Hold, deadline: Option<Instant>) -> Result<Result<Flock<File>, File>, Errno> {
-    match Flock::lock(file, how.at_once()) {
-        Ok(locked) => return Ok(Ok(locked)),
-        Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
-        Err((_, e)) => return Err(e),
-    }
-    let alarm = deadline.and_then(|_| Alarm::new().ok());
-    let (begun, mut turn) = (Instant::now(), TURN);
-    loop {
-        let how = match (deadline, &alarm) {
-            (None, _) => how.in_turn(),
-            (Some(deadline), alarm) => {
-                let (left, waited) = (deadline.saturating_duration_since(Instant::now()), begun.elapsed());
-                if left.is_zero() || (waited >= turn && !goes_on(Some(&file), path, waited)) {
-                    return Ok(Err(file));
-                }
-                turn = if waited >= turn { waited + TURN } else { turn };
-                match alarm.as_ref().filter(|alarm| alarm.set(left.min(turn.saturating_sub(waited))).is_ok()) {
-                    Some(_) => how.in_turn(),
-                    None => {
-                        std::thread::sleep(PAUSE.min(left));
-                        how.at_once()
-                    }
-                }
+/// A program that is a file system need not end a wait because it is interrupted.
+fn alarm_for(file: &File) -> Option<Alarm> {
+    let is_program = fstatfs(file).is_ok_and(|about| about.filesystem_type() == FUSE_SUPER_MAGIC);
+    if is_program { None } else { Alarm::new().ok() }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// `false`: another has it.
+    fn at_once(self, file: &File) -> Result<bool, Errno> {
+        loop {
+            match if self == Hold::Alone { file.try_lock() } else { file.try_lock_shared() } {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::WouldBlock) => return Ok(false),
+                Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(e)) => return Err(errno(&e)),
             }
-        };
-        match Flock::lock(file, how) {
-            Ok(locked) => return Ok(Ok(locked)),
-            Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
-            Err((_, e)) => return Err(e),
         }
     }
+
+    /// Waits for it. `false`: a signal has ended the wait.
+    fn in_turn(self, file: &File) -> Result<bool, Errno> {
+        match if self == Hold::Alone { file.lock() } else { file.lock_shared() } {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
+            Err(e) => Err(errno(&e)),
+        }
+    }
+}
+
+fn errno(e: &io::Error) -> Errno {
+    e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use nix::sys::signal::{SigSet, Signal};
 
     use super::*;
-    use crate::file::LockError;
+    use crate::file::{LockError, ask_while_waiting};
 
     /// A file of nobody's, and a way to open it anew.
     fn opened() -> (File, impl Fn() -> File) {
@@ -104,7 +130,7 @@ mod tests {
         for how in [Hold::Alone, Hold::Shared] {
             let by = Instant::now() + Duration::from_millis(30);
             assert!(matches!(lock(open(), how, 30), Err(LockError::TimedOut { .. })), "{how:?}");
-            assert!(Instant::now() >= by, "{how:?}");
+            assert!((by..by + Duration::from_secs(20)).contains(&Instant::now()), "{how:?}");
         }
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..8).map(|_| scope.spawn(|| lock(open(), Hold::Alone, 60_000).map(drop))).collect();
@@ -121,6 +147,7 @@ mod tests {
 
     #[test]
     fn who_waits_has_it_in_turn_or_gives_up() {
+        assert!(Alarm::new().is_ok());
         all_wait_in_turn();
     }
 
@@ -128,19 +155,53 @@ mod tests {
     #[test]
     fn a_signal_that_is_held_back_ends_the_wait_and_is_held_back_again() {
         let mut held_back = SigSet::empty();
-        held_back.add(Signal::SIGALRM);
+        held_back.add(Signal::SIGURG);
         held_back.thread_block().unwrap();
+        assert!(Alarm::new().is_ok());
         all_wait_in_turn();
-        assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGALRM));
+        assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGURG));
+    }
+
+    /// Runs a test that changes its whole process.
+    fn in_a_process(test: &str) {
+        let test = format!("file::hold::tests::{test}");
+        let done = Command::new(std::env::current_exe().unwrap()).args(["--exact", &test, "--ignored", "--nocapture"]).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
     }
 
     #[test]
     fn without_an_alarm_it_is_waited_for_all_the_same() {
-        // For all threads, which then wait like this one.
-        let (soft, hard) = getrlimit(Resource::RLIMIT_SIGPENDING).unwrap();
+        in_a_process("child_without_an_alarm");
+    }
+
+    #[test]
+    #[ignore = "started by without_an_alarm_it_is_waited_for_all_the_same as a process of its own"]
+    fn child_without_an_alarm() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_SIGPENDING).unwrap();
         setrlimit(Resource::RLIMIT_SIGPENDING, 0, hard).unwrap();
         assert_eq!(Alarm::new().err(), Some(Errno::EAGAIN));
         all_wait_in_turn();
-        setrlimit(Resource::RLIMIT_SIGPENDING, soft, hard).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_nobody_waits_for_any_longer_is_given_up() {
+        in_a_process("child_that_is_asked");
+    }
+
+    #[test]
+    #[ignore = "started by a_lock_that_nobody_waits_for_any_longer_is_given_up as a process of its own"]
+    fn child_that_is_asked() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        ask_while_waiting(|wait| {
+            assert!(wait.holder().is_some());
+            ASKED.fetch_add(1, Ordering::Relaxed) == 0
+        });
+        let (_file, open) = opened();
+        let _held = lock(open(), Hold::Alone, 0).unwrap();
+        let begun = Instant::now();
+        assert!(matches!(lock(open(), Hold::Alone, 600_000), Err(LockError::TimedOut { .. })));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+        assert!((2 * TURN..100 * TURN).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
 }

@@ -38,6 +38,11 @@ pub fn ask_while_waiting(goes_on: GoesOn) {
     *GOES_ON.write().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
 }
 
+/// Whether anybody is asked.
+pub(super) fn is_asked() -> bool {
+    GOES_ON.read().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// Whether who waits for the lock of a file goes on with it: to be called about once in each [`TURN`]. The file, opened, shows who has it; `None` where
 /// it cannot be opened from here.
 pub fn goes_on(file: Option<&File>, path: &Path, waited: Duration) -> bool {

@@ -14,6 +14,13 @@ const PTP: &[&str] = &["ptp"];
 
 pub(super) const EXPLAINED: &[Explained] = &[
     e(
+        &["bridge", "ptp", "bandwidth", "loopback", "portmap", "tuning"],
+        "*",
+        "* | * | num_*x_queues | one for each processor -> 1",
+        "a pair has one queue in each direction",
+        "with more the kernel waits twice for all processors when it makes the pair; `queues` asks for more",
+    ),
+    e(
         BRIDGE,
         "macspoofchk*",
         "* | host link br0 | linkinfo.info_data.no_linklocal_learn | 0 -> 1",
