@@ -119,8 +119,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let sides = [Caller::of_agent(host, plugins, agent, plane.pods()), other];
     let alone = alone(&sides, agent, options.rounds)?;
     let floor = Floor::start(options, plane, scratch.path())?;
-    let mut with_floor = beside_floor(&sides[0], &floor, agent, plane, options.rounds)?;
-    let crowd = crowds(&sides, &floor, agent, plane, options.crowds, &mut with_floor)?;
+    let with_floor = beside_floor(&sides[0], &floor, agent, plane, options.rounds)?;
+    let crowd = crowds(&sides, &floor, agent, plane, options.crowds)?;
     drop(floor);
     let memory = full(&sides[0], agent, plane)?;
     let worn = turnover(&sides[0], agent, options.turnover)?;
@@ -218,21 +218,14 @@ fn beside_floor(ours: &Caller, floor: &Floor, agent: &mut Agent, plane: &Plane, 
 }
 
 /// Many at once, turn by turn; in every third turn the least that it can take.
-fn crowds(
-    sides: &[Caller; 2],
-    floor: &Floor,
-    agent: &mut Agent,
-    plane: &Plane,
-    rounds: usize,
-    with_floor: &mut WithFloor,
-) -> Result<Crowds> {
+fn crowds(sides: &[Caller; 2], floor: &Floor, agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<Crowds> {
     let mut crowds = Crowds::default();
     let turns = sides.len() + 1;
     for turn in 0..turns * rounds {
         let at = (turn + turn / turns) % turns;
         let containers = namespaces(&format!("c{turn}"), CROWD)?;
         let Some(side) = sides.get(at) else {
-            with_floor.keep_crowd_least(floor.crowd(sides[0].host, &containers, CALLERS, plane.pods())?.all);
+            crowds.least.push(floor.crowd(sides[0].host, &containers, CALLERS, plane.pods())?.all);
             containers.iter().enumerate().try_for_each(|(number, container)| floor.del(Network::Pod, container, number))?;
             drop(containers);
             thread::sleep(4 * SETTLE);
@@ -240,11 +233,7 @@ fn crowds(
         };
         for verb in VERBS {
             let before = agent.computed()?;
-            let crowd = side.crowd(verb, &containers, CALLERS)?;
-            if at == 0 && verb == Verb::Add {
-                with_floor.keep_crowd(crowd.all);
-            }
-            crowds.keep(verb, at, crowd);
+            crowds.keep(verb, at, side.crowd(verb, &containers, CALLERS)?);
             if at == 0 {
                 crowds.keep_computed(verb, agent.computed()?.saturating_sub(before));
             }

@@ -58,7 +58,7 @@ pub(crate) fn run(plugins: &Path, floor: &Path, scratch: &Path, rounds: usize, t
             let (time, printed) = timed(if at == 0 { &ours } else { &bare })?;
             // Ours prints the result, the bare program the message in which it lies.
             let whole = if at == 0 { printed == result.as_bytes() } else { printed.len() > result.len() };
-            ensure!(whole, "this is no answer: {}", String::from_utf8_lossy(&printed));
+            ensure!(whole, "this is not the answer: {}", String::from_utf8_lossy(&printed));
             if round >= WARM_UP {
                 times.iter_mut().skip(at).take(1).for_each(|times| times.push(time));
             }
@@ -90,7 +90,7 @@ fn answer_calls(listener: UnixListener, answer: Vec<u8>) -> Receiver<Vec<u8>> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // Whoever is not answered says so, and only the first call is of interest.
+            // A caller without an answer fails, and only the first call is used.
             let _ = hear(&mut stream).map(|call| stream.write_all(&answer).map(|()| tell.send(call)));
         }
     });

@@ -63,14 +63,14 @@ impl Caller<'_> {
         job
     }
 
-    /// A call for each container, from so many callers.
+    /// Makes one call for each container, from this number of callers.
     pub(crate) fn crowd(&self, verb: Verb, containers: &[Namespace], callers: usize) -> Result<Crowd> {
         at_once(self.host, containers, callers, |container, number| self.here(verb, container, number))
     }
 }
 
-/// A call for each container, from so many callers in the namespace of a host; each takes the next container that nobody has taken. A call
-/// tells its own time.
+/// Makes one call for each container, from this number of callers in the namespace of a host. A caller takes the next container that no other
+/// caller has taken. A call returns its own time.
 pub(crate) fn at_once(
     host: &Namespace,
     containers: &[Namespace],

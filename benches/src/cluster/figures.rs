@@ -38,8 +38,6 @@ pub(crate) struct Alone {
 #[derive(Debug, Default)]
 pub(crate) struct WithFloor {
     of_network: [Beside; 2],
-    /// All pods of a round with many callers; nobody sees links and PATCHes apart there.
-    of_crowd: Beside,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +55,8 @@ pub(crate) struct Crowds {
     del: Both,
     all_added: Both,
     all_deleted: Both,
+    /// The least that all ADDs of a round can take.
+    pub(crate) least: Vec<Duration>,
     /// The agent's processor time until all have their answer, of each round: of ADD, then of DEL.
     computed: [Vec<Duration>; 2],
     pub(crate) gone: Vec<Duration>,
@@ -122,27 +122,21 @@ impl WithFloor {
         }
     }
 
-    pub(crate) fn keep_crowd(&mut self, all: Duration) {
-        self.of_crowd.add.push(all);
-    }
-
-    pub(crate) fn keep_crowd_least(&mut self, all: Duration) {
-        self.of_crowd.least.push(all);
-    }
-
     /// The name of each, the goal, and the spreads: of the ADD, and of what it is compared with.
-    fn rows(&self) -> [(String, f64, Spread, Spread); 3] {
-        let row = |name: String, goal, of: &Beside| (name, goal, Spread::of(of.add.clone()), Spread::of(of.least.clone()));
+    fn rows(&self, crowds: &Crowds) -> [(String, f64, Spread, Spread); 3] {
+        let row =
+            |name: String, goal, add: &[Duration], least: &[Duration]| (name, goal, Spread::of(add.to_vec()), Spread::of(least.to_vec()));
+        let [default, pod] = &self.of_network;
         [
-            row("ADD of the default network alone".to_owned(), 1.3, &self.of_network[0]),
-            row("ADD of four networks".to_owned(), 1.4, &self.of_network[1]),
-            row(format!("ADD of {CROWD} pods, {CALLERS} callers"), 1.4, &self.of_crowd),
+            row("ADD of the default network alone".to_owned(), 1.3, &default.add, &default.least),
+            row("ADD of four networks".to_owned(), 1.4, &pod.add, &pod.least),
+            row(format!("ADD of {CROWD} pods, {CALLERS} callers"), 1.4, &crowds.all_added[0], &crowds.least),
         ]
     }
 
-    fn table(&self) -> String {
+    fn table(&self, crowds: &Crowds) -> String {
         let mut text = format!("\n{:32} {:^19} {:^19} {:>8}\n", "ADD with its status, ms", "netloom", "floor and PATCH", "/floor");
-        for (name, _, ours, least) in self.rows() {
+        for (name, _, ours, least) in self.rows(crowds) {
             let times = [ours.p50, ours.p99, least.p50, least.p99].map(|time| format!(" {:>9}", ms(time))).concat();
             text += &format!("{name:32}{times} {:>7.2}x\n", least.ratio(ours));
         }
@@ -153,8 +147,8 @@ impl WithFloor {
         text
     }
 
-    fn json(&self) -> Value {
-        self.rows()
+    fn json(&self, crowds: &Crowds) -> Value {
+        self.rows(crowds)
             .into_iter()
             .map(|(name, _, ours, least)| json!({"what": name, "netloom": ours.json(), "floor_and_patch": least.json()}))
             .collect()
@@ -231,7 +225,7 @@ impl Figures {
         for (name, each) in self.crowd.computed_each() {
             text += &format!("{name:31} {:>9} {:>9}\n", ms(each.p50), ms(each.p99));
         }
-        text += &self.with_floor.table();
+        text += &self.with_floor.table(&self.crowd);
         text += &format!("\n{:46} {:>9} {:>9} {:>9}\n", "the agent's memory, KiB", "resident", "peak", "anonymous");
         let worn = format!("{} pods more came and went, none is left", self.turnover);
         let full = "every pod attached, after all of the above";
@@ -248,7 +242,7 @@ impl Figures {
         let ratios = rows.iter().filter_map(|row| ratio(row).map(|(bound, found)| (row, bound, found)));
         let mut goals: Vec<Goal> =
             ratios.map(|(row, bound, found)| Goal::at_most(&format!("{}, by {by}", row.name), bound, found)).collect();
-        for (name, bound, ours, least) in self.with_floor.rows() {
+        for (name, bound, ours, least) in self.with_floor.rows(&self.crowd) {
             goals.push(Goal::at_most(&format!("{name}, by floor and PATCH"), bound, least.ratio(ours)));
         }
         let mib = |kib: u64| kib as f64 / 1024.0;
@@ -267,6 +261,6 @@ impl Figures {
         let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
         let computed = self.crowd.computed_each().map(|(_, each)| each.json());
         let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});
-        json!({"times": rows, "with_floor": self.with_floor.json(), "until_gone": gone, "computed_each": computed, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
+        json!({"times": rows, "with_floor": self.with_floor.json(&self.crowd), "until_gone": gone, "computed_each": computed, "memory": {"begin": memory(self.begin), "full": memory(self.memory), "worn": memory(self.worn)}})
     }
 }

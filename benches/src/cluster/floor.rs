@@ -56,7 +56,7 @@ impl Floor {
         Ok(Least { links, patch: self.one.patch(network, pod)? })
     }
 
-    /// The links of a pod's four networks and one PATCH for each container, from so many callers by one client. A connection serves one request
+    /// The links of a pod's four networks and one PATCH for each container, from this number of callers, by one client. A connection serves one request
     /// at a time: there is one for each caller before the first that is timed. The API server is one of `host`.
     pub(crate) fn crowd(&self, host: &Namespace, containers: &[Namespace], callers: usize, pods: &[Pod]) -> Result<Crowd> {
         self.many.connect_often(callers)?;
@@ -84,7 +84,7 @@ impl Client {
         Ok(Client { runtime, client })
     }
 
-    /// So many connections are open afterwards.
+    /// Opens this number of connections.
     fn connect_often(&self, number: usize) -> Result<()> {
         let versions = (0..number).map(|_| self.client.apiserver_version());
         self.runtime.block_on(futures::future::try_join_all(versions)).context("ask the API server for its version")?;

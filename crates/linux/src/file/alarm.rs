@@ -1,6 +1,5 @@
 //! An end for a system call that has none of its own: a signal that does nothing interrupts it.
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -51,10 +50,6 @@ fn timespec(time: Duration) -> libc::timespec {
     spec
 }
 
-fn done(result: libc::c_long) -> Result<(), Errno> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().map_or(Errno::EIO, Errno::from_raw)) }
-}
-
 // === impl Alarm ===
 
 impl Alarm {
@@ -69,8 +64,8 @@ impl Alarm {
         event.sigev_notify_thread_id = nix::unistd::gettid().as_raw();
         let mut timer: libc::c_int = 0;
         // SAFETY: the kernel reads an event and writes a number, and both live until it returns.
-        done(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) })?;
-        // Whoever started this process may have held the signal back.
+        Errno::result(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) })?;
+        // The program that started this process may have blocked the signal.
         match signal().thread_swap_mask(SigmaskHow::SIG_UNBLOCK) {
             Ok(mask) => Ok(Alarm { timer, was_blocked: mask.contains(SIGNAL), _thread: std::marker::PhantomData }),
             Err(e) => {
@@ -96,7 +91,7 @@ impl Alarm {
         let times = libc::itimerspec { it_interval: timespec(interval), it_value: timespec(first) };
         let none: *mut libc::itimerspec = std::ptr::null_mut();
         // SAFETY: the kernel reads the times, which live until it returns, and writes nothing.
-        done(unsafe { libc::syscall(libc::SYS_timer_settime, self.timer, 0, &raw const times, none) })
+        Errno::result(unsafe { libc::syscall(libc::SYS_timer_settime, self.timer, 0, &raw const times, none) }).map(drop)
     }
 }
 

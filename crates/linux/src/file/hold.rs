@@ -1,7 +1,7 @@
 //! Taking a lock of a file, and waiting for it.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 
 use super::alarm::Alarm;
+use super::errno;
 use super::waiting::{TURN, goes_on, is_asked};
 
 /// How often the lock is tried where the kernel's wait cannot be ended.
@@ -19,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub enum Hold {
     /// Nobody.
     Alone,
-    /// Whoever holds it like this.
+    /// Every holder with a shared lock.
     Shared,
 }
 
 /// Locks a file; `false` at the deadline, and where [`goes_on`] says that nobody waits any longer.
 ///
-/// Who waits sleeps in the kernel, which wakes the next one when the lock is free: hardly anybody tries in vain. flock(2) has no limit of
-/// time: an [`Alarm`] ends it. Where there is none to be had, the lock is tried again and again.
+/// The caller sleeps in the kernel, which wakes the next waiting caller when the lock is free. flock(2) has no time limit, so an [`Alarm`]
+/// interrupts it. Without an alarm, the lock is tried every [`PAUSE`].
 pub(super) fn take(file: &File, path: &Path, how: Hold, deadline: Option<Instant>) -> Result<bool, Errno> {
     if how.at_once(file)? {
         return Ok(true);
@@ -37,7 +38,7 @@ pub(super) fn take(file: &File, path: &Path, how: Hold, deadline: Option<Instant
     };
     let left = || deadline.saturating_duration_since(Instant::now());
     let mut alarm = if left().is_zero() { None } else { alarm_for(file) };
-    // Whoever tries again comes behind those that came later: not for nothing.
+    // A retry puts the caller behind later ones, so a wait that nobody asks about is not interrupted.
     let longest = if is_asked() { TURN } else { Duration::MAX };
     let (begun, mut turn) = (Instant::now(), longest);
     loop {
@@ -97,10 +98,6 @@ impl Hold {
     }
 }
 
-fn errno(e: &io::Error) -> Errno {
-    e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -112,7 +109,7 @@ mod tests {
     use super::*;
     use crate::file::{LockError, ask_while_waiting};
 
-    /// A file of nobody's, and a way to open it anew.
+    /// A new file without a name, and a function that opens it once more.
     fn opened() -> (File, impl Fn() -> File) {
         let file = nix::sys::memfd::memfd_create(c"lock", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).map(File::from).unwrap();
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
@@ -151,7 +148,7 @@ mod tests {
         all_wait_in_turn();
     }
 
-    /// As whoever starts this process may have done: nothing interrupts a call then.
+    /// A runtime may start this process with the signal blocked, and a blocked signal interrupts no call.
     #[test]
     fn a_signal_that_is_held_back_ends_the_wait_and_is_held_back_again() {
         let mut held_back = SigSet::empty();
